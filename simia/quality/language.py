@@ -13,12 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
+from simia.errors import Code, Issue
+from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import Trajectory
 
 LONGEST = 600  # characters that are looked at: more changes no answer
 LEAST_LETTERS = 12  # of a Latin text; a letter of a dense script counts as three
 SURE = 0.6  # py3langid's probability, of the languages below
 DENSE = 3
+MANY_LETTERS, SURER = 60, 0.9  # of a text that is rejected for its language
+MOST_SEEDS = 4096  # whose languages are kept
 # Tokens with a digit, an address or a path, words in capitals or with a capital inside, and bracketed markup.
 NO_LANGUAGE = re.compile(r"<[^<>]{1,80}>|https?://\S+|[!-~]*[@\d_/\\#][!-~]*|\b[A-Z]{2,}\b|\b[a-z]+[A-Z]\w*")
 LATIN = re.compile(r"[A-Za-zªºÀ-ÖØ-öø-ʯḀ-ỿ]")
@@ -49,6 +53,7 @@ ENGLISH_WORDS = (
     "the and you your of to for with this that have please would what my it i is are can will be me do how from need "
     "could there here which any when where by has was been should about thanks thank hello hi not"
 )
+FREQUENT = (" the ", " to ", " you ", " of ", " and ", " is ", " i ", " your ", " for ", "i'm ", " it ")
 ENGLISH = frozenset(ENGLISH_WORDS.split())
 # Languages of Latin, Cyrillic and Arabic script that are told apart: fewer than py3langid knows, so that short texts are
 # not taken for a rare relative of their language.
@@ -74,8 +79,14 @@ NAMES = {
 }
 
 
-def identify_language(text: str) -> str:
-    """Return the ISO 639-1 code of a text's language; "" where the text is too short, mixed or unsure."""
+def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTERS) -> str:
+    """Return the ISO 639-1 code of a text's language; "" where the text is too short, mixed or unsure.
+
+    Args:
+        text: The text; its first 600 characters are looked at.
+        sure: The least probability of a language that the model identifies.
+        least: The fewest letters; one of Chinese, Japanese or Korean counts as three.
+    """
     text = text[:LONGEST]
     if text.isascii() and is_english(text.lower().split()):
         return "en"
@@ -84,15 +95,16 @@ def identify_language(text: str) -> str:
     han, kana = len(HAN.findall(text)), len(KANA.findall(text))
     if han or kana:
         dense = DENSE * (han + kana)
-        if dense >= 0.4 * (dense + latin) and dense >= LEAST_LETTERS:
+        if dense >= 0.4 * (dense + latin) and dense >= least:
             return identify_east_asian(text, han, kana)
         if dense > 0.25 * (dense + latin):
             return ""
     counts = [(len(pattern.findall(text)), language) for language, pattern in SCRIPTS]
     most, language = max(counts)
     if most > latin and most > han + kana:
-        return language if 2 * most >= LEAST_LETTERS else ""
-    return identify_latin(text, latin + len(CYRILLIC.findall(text)) + len(ARABIC.findall(text)))
+        return language if (DENSE if language == "ko" else 1) * most >= least else ""
+    letters = latin + len(CYRILLIC.findall(text)) + len(ARABIC.findall(text))
+    return identify_latin(text, sure) if letters >= least else ""
 
 
 def identify_east_asian(text: str, han: int, kana: int) -> str:
@@ -105,16 +117,14 @@ def identify_east_asian(text: str, han: int, kana: int) -> str:
     return "zh" if CHINESE.search(text) or han >= 30 else ""
 
 
-def identify_latin(text: str, letters: int) -> str:
-    if letters < LEAST_LETTERS:
-        return ""
+def identify_latin(text: str, sure: float) -> str:
     words = WORD.findall(text.lower())
     if len(words) < 3:
         return ""
     if is_english(words):
         return "en"
     language, probability = load_identifier()(text)
-    return language if probability >= SURE else ""
+    return language if probability >= sure else ""
 
 
 def is_english(words: Sequence[str]) -> bool:
@@ -151,3 +161,51 @@ def find_named_languages(text: str) -> frozenset[str]:
     """Return the languages that a policy names, such as "answer in Spanish"."""
     low = text.lower()
     return frozenset(language for language, names in NAMES.items() if any(name in low for name in names))
+
+
+def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
+    """Report texts of the user or of the assistant in a language that the seed does not have. Short or unsure texts are fine."""
+    allowed: frozenset[str] | None = None
+    for role in ("user", "assistant"):
+        places = [i for i, message in enumerate(view.t.messages) if message.role == role and view.texts[i]]
+        if not places:
+            continue
+        low = " ".join([view.lows[i] for i in places[:4]])[:LONGEST]
+        if allowed is None:
+            allowed = find_seed_languages(seed)
+            if not allowed:
+                return []
+        last = view.lows[places[-1]]
+        if "en" in allowed and is_surely_english(low) and is_surely_english(last[:LONGEST]):
+            continue
+        for text, place in (
+            ("\n".join([view.texts[i] for i in places]), places[0]),
+            (view.texts[places[-1]], places[-1]),
+        ):
+            language = identify_language(text, sure=SURER, least=MANY_LETTERS)
+            if language and language not in allowed:
+                detail = f"the {role} writes {language!r}, the seed {', '.join(sorted(allowed))}"
+                return [Issue(code=Code.LANGUAGE, where=f"messages[{place}]", detail=detail)]
+    return []
+
+
+def is_surely_english(low: str) -> bool:
+    """Return whether a lower-case text has an English function word every 80 characters: what nearly all English texts have."""
+    return low.isascii() and 80 * (sum(map(low.count, FREQUENT))) >= len(low)
+
+
+def find_seed_languages(seed: Trajectory) -> frozenset[str]:
+    """Return the languages that trajectories from a seed may have: those of its messages, and those that its policy names.
+    They are computed once for each seed object."""
+    known = _KNOWN.get(id(seed))
+    if known is None:
+        if len(_KNOWN) >= MOST_SEEDS:
+            _KNOWN.clear()
+        languages = find_trajectory_languages(seed)
+        if languages and seed.system:
+            languages |= find_named_languages(seed.system)
+        known = _KNOWN[id(seed)] = (seed, languages)  # the entry keeps the object, so that no other one gets its id
+    return known[1]
+
+
+_KNOWN: dict[int, tuple[Trajectory, frozenset[str]]] = {}
