@@ -18,10 +18,14 @@ from simia.quality.trajectory_view import TrajectoryView
 from simia.trajectory import Trajectory
 
 LONGEST = 600  # characters that are looked at: more changes no answer
+MODEL_LONGEST = (
+    200  # of these, that the model reads; a longer text takes numpy's multithreaded product, slow on a busy machine
+)
 LEAST_LETTERS = 12  # of a Latin text; a letter of a dense script counts as three
 SURE = 0.6  # py3langid's probability, of the languages below
 DENSE = 3
 MANY_LETTERS, SURER = 60, 0.9  # of a text that is rejected for its language
+GLANCE = 240  # characters in which English is looked for first
 MOST_SEEDS = 4096  # whose languages are kept
 # Tokens with a digit, an address or a path, words in capitals or with a capital inside, and bracketed markup.
 NO_LANGUAGE = re.compile(r"<[^<>]{1,80}>|https?://\S+|[!-~]*[@\d_/\\#][!-~]*|\b[A-Z]{2,}\b|\b[a-z]+[A-Z]\w*")
@@ -53,7 +57,29 @@ ENGLISH_WORDS = (
     "the and you your of to for with this that have please would what my it i is are can will be me do how from need "
     "could there here which any when where by has was been should about thanks thank hello hi not"
 )
-FREQUENT = (" the ", " to ", " you ", " of ", " and ", " is ", " i ", " your ", " for ", "i'm ", " it ")
+FREQUENT = (
+    " the ",
+    " to ",
+    " you ",
+    " of ",
+    " and ",
+    " is ",
+    " i ",
+    " your ",
+    " for ",
+    "i'm ",
+    " it ",
+    " we ",
+    " our ",
+    " my ",
+    " with ",
+    " from ",
+    " at ",
+    " be ",
+    " can ",
+    " that ",
+    " have ",
+)
 ENGLISH = frozenset(ENGLISH_WORDS.split())
 # Languages of Latin, Cyrillic and Arabic script that are told apart: fewer than py3langid knows, so that short texts are
 # not taken for a rare relative of their language.
@@ -123,14 +149,14 @@ def identify_latin(text: str, sure: float) -> str:
         return ""
     if is_english(words):
         return "en"
-    language, probability = load_identifier()(text)
+    language, probability = load_identifier()(" ".join(text.split())[:MODEL_LONGEST])
     return language if probability >= sure else ""
 
 
 def is_english(words: Sequence[str]) -> bool:
-    """Return whether a quarter of the words, and at least three, are the most frequent ones of English."""
+    """Return whether a sixth of the words, and at least three, are the most frequent ones of English."""
     english = sum(map(ENGLISH.__contains__, words))
-    return english >= 3 and 4 * english >= len(words)
+    return english >= 3 and 6 * english >= len(words)
 
 
 @cache
@@ -170,18 +196,17 @@ def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
         places = [i for i, message in enumerate(view.t.messages) if message.role == role and view.texts[i]]
         if not places:
             continue
-        low = " ".join([view.lows[i] for i in places[:4]])[:LONGEST]
+        last = places[-1]
         if allowed is None:
             allowed = find_seed_languages(seed)
             if not allowed:
                 return []
-        last = view.lows[places[-1]]
-        if "en" in allowed and is_surely_english(low) and is_surely_english(last[:LONGEST]):
-            continue
-        for text, place in (
-            ("\n".join([view.texts[i] for i in places]), places[0]),
-            (view.texts[places[-1]], places[-1]),
-        ):
+        texts = [(" ".join([view.texts[i] for i in places]), places[0])]
+        if len(places) > 1 and len(view.texts[last]) >= MANY_LETTERS // DENSE:
+            texts.append((view.texts[last], last))
+        for text, place in texts:
+            if "en" in allowed and is_surely_english(text[:GLANCE].lower()):
+                continue
             language = identify_language(text, sure=SURER, least=MANY_LETTERS)
             if language and language not in allowed:
                 detail = f"the {role} writes {language!r}, the seed {', '.join(sorted(allowed))}"

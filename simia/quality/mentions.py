@@ -28,8 +28,9 @@ EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
 PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
 PARTS = re.compile(r"[,;、\s]+")
-# A letter, digit or underscore that continues a token of Latin letters and digits: of Latin, Greek or Cyrillic script.
-DENSE = r"\u0530-\u1dff\u2000-\U0010ffff"
+# A letter, digit or underscore that continues a token of Latin letters and digits: of Latin, Greek or Cyrillic script, but not the
+# signs of "nº" and "2ª".
+DENSE = r"\u00aa\u00ba\u0530-\u1dff\u2000-\U0010ffff"
 CONTINUES = rf"[^\W{DENSE}]"
 # What follows an amount or a year, in scripts that put it right after the digits.
 UNIT = r"\s?(?:元|块|円|원|บาท|년|年|€)"
@@ -162,7 +163,7 @@ def ends_token(needle: str, text: str, end: int) -> bool:
 
 def continues(edge: str, neighbour: str) -> bool:
     """Return whether a neighbouring character belongs to the same token as the edge of a value."""
-    if not (neighbour.isalnum() or neighbour == "_"):
+    if not (neighbour.isalnum() or neighbour == "_") or neighbour in "ºª":
         return False
     if is_dense(neighbour):
         return is_arabic(edge) and is_arabic(neighbour)

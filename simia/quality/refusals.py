@@ -50,9 +50,9 @@ ROLE_BREAKS = {
         r"\bno (?:puedo|me es posible|soy capaz|tengo|dispongo|estoy en condiciones)\b",
     ),
     "fr": (
-        r"\b(?:en tant qu|je (?:ne )?suis|étant|comme je suis)\b[^.!?]{0,25}?",
+        r"\b(?:en tant qu\w*|je (?:ne )?suis|étant|comme je suis)\b[^.!?]{0,25}?",
         r"\b(?:ia|intelligence artificielle|modèle de langage|chatbot|ai)\b",
-        r"\b(?:ne (?:peux|puis|suis|dispose|possède) pas|n['’](?:ai|arrive) pas|incapable|dans l['’]incapacité)\b",
+        r"\b(?:ne (?:peux|puis|suis|dispose|possède) (?:\w+ )?pas|n['’](?:ai|arrive) pas|incapable|dans l['’]incapacité)\b",
     ),
     "de": (
         r"\b(?:als|bin|da ich)\b[^.!?]{0,25}?",
@@ -137,7 +137,7 @@ DECLINED = re.compile(
     "|".join(
         (
             # Chinese
-            r"(?:我们?|我們)?(?<!是否)(?:无法|無法|不能|没办法|沒辦法)(?:为您|為您|帮您|幫您|再|直接|给您|替您|对|將|将|在|办理|辦理|退|取消|更改|修改|提供|处理|處理|接受|完成|满足|协助|預|预|更换|享受)",
+            r"(?:我们?|我們)?(?<!是否)(?:无法|無法|不能|没办法|沒辦法)(?:为您|為您|帮您|幫您|直接|给您|替您|对|將|将|在|办理|辦理|退|取消|更改|修改|提供|处理|處理|接受|完成|满足|协助|預|预|更换|享受)",
             r"(?:政策|规定|規定|规则|規則)[^。！？]{0,25}(?:不允许|不允許|不支持|禁止|不接受|不可)|不予(?:退款|受理|办理|辦理)|不符合[^。]{0,12}(?:条件|條件|要求|资格|資格|政策|规定)",
             r"不(?:可以|能|可)(?:退款|退货|退貨|退换|退換|取消|更改|修改)",
             # Japanese

@@ -49,8 +49,8 @@ FOLDED = {
 TOKEN = re.compile(rf"{text_units.DENSE.pattern}|(?:(?!{text_units.DENSE.pattern})\w)+")
 LETTERS = (
     (re.compile(f"[{text_units.HAN}]"), 1.6),
-    (re.compile(f"[{text_units.KANA}]"), 2.5),
-    (re.compile(f"[{text_units.HANGUL}]"), 2.2),
+    (re.compile(f"[{text_units.KANA}]"), 2.2),
+    (re.compile(f"[{text_units.HANGUL}]"), 1.8),
     (re.compile(f"[{text_units.LONG_WORDS}]"), 5.0),
 )
 
