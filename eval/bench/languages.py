@@ -219,7 +219,7 @@ def measure(texts: Texts, others: Sequence[Texts], number: int, rng: random.Rand
     yield "ends as an AI", has(Code.REFUSAL, end_with(t, texts.refusals[number % len(texts.refusals)]))
     yield "declines", says_declined(texts.declines[number % len(texts.declines)])
     yield "leak", has(Code.LEAK, end_with(t, texts.leaks[number % len(texts.leaks)]))
-    other = rng.choice([each for each in others if each is not texts])
+    other = rng.choice([each for each in others if each.language != texts.language])
     yield "another language", has(Code.LANGUAGE, other.tell(number, rng), seed=t)
     mixed = t.model_copy(update={"messages": [*t.messages[:3], *other.tell(number, rng).messages[3:]]})
     yield "answers in another language", has(Code.LANGUAGE, mixed, seed=t)

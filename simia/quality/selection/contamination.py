@@ -50,7 +50,7 @@ TOKEN = re.compile(rf"{text_units.DENSE.pattern}|(?:(?!{text_units.DENSE.pattern
 LETTERS = (
     (re.compile(f"[{text_units.HAN}]"), 1.6),
     (re.compile(f"[{text_units.KANA}]"), 2.2),
-    (re.compile(f"[{text_units.HANGUL}]"), 1.8),
+    (re.compile(f"[{text_units.HANGUL}]"), 1.6),
     (re.compile(f"[{text_units.LONG_WORDS}]"), 5.0),
 )
 
