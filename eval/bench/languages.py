@@ -11,7 +11,7 @@ fifteen changed, an ending as "as an AI, I cannot", a leak, another language.
 
 Prints a table: the share found, and in the last rows what must not be found. Then the cost of signatures and of the language
 check on English conversations. The last line is one JSON object; the exit code is 1 where a language has less than .95 of
-English's share, or more false findings than English and .02.
+English's share, or more false findings than English and .05.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 
 FOLDER = Path(__file__).parent / "language_texts"
 LANGUAGES = ("en", "zh", "ja", "ko", "th", "ar", "es", "fr", "de", "vi")
-RATIO, MARGIN = 0.95, 0.02
+RATIO, MARGIN = 0.95, 0.05  # a share of 60 has a standard error of .05
 TOOLS = [
     ToolSpec(
         name="handle_request",

@@ -81,6 +81,18 @@ FREQUENT = (
     " have ",
 )
 ENGLISH = frozenset(ENGLISH_WORDS.split())
+# Of other languages only words that hardly occur in the rest: a text of the expected language then needs no model.
+FUNCTION_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "es": "el los las y del está más pero puede gracias usted hay se su en por mi he una con para al lo soy desde",
+        "fr": "le les des une je vous est et dans votre nous pas sur avec au un du j'ai il",
+        "de": "der die das und ich ist nicht sie ein eine mit für den zu auf wir ihr kann bitte dem habe",
+        "pt": "o os as um uma não você em do da com é meu seu mais ao",
+        "it": "il di che è non per sono ho gli del della un mi posso",
+        "vi": "tôi bạn là có của không cho được và này một đã các trong với",
+    }.items()
+}
 # Languages of Latin, Cyrillic and Arabic script that are told apart: fewer than py3langid knows, so that short texts are
 # not taken for a rare relative of their language.
 AMONG = "en es fr de it pt nl vi id tr pl ro cs sv da no fi hu ca hr sk sl et lv lt sw tl ru uk bg sr be kk mk ar fa ur"
@@ -205,13 +217,24 @@ def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
         if len(places) > 1 and len(view.texts[last]) >= MANY_LETTERS // DENSE:
             texts.append((view.texts[last], last))
         for text, place in texts:
-            if "en" in allowed and is_surely_english(text[:GLANCE].lower()):
+            if is_surely_one_of(allowed, text[:GLANCE].lower()):
                 continue
             language = identify_language(text, sure=SURER, least=MANY_LETTERS)
             if language and language not in allowed:
                 detail = f"the {role} writes {language!r}, the seed {', '.join(sorted(allowed))}"
                 return [Issue(code=Code.LANGUAGE, where=f"messages[{place}]", detail=detail)]
     return []
+
+
+def is_surely_one_of(allowed: frozenset[str], low: str) -> bool:
+    """Return whether an eighth of the words, and at least four, are frequent ones of one of the languages."""
+    if "en" in allowed and is_surely_english(low):
+        return True
+    common = [FUNCTION_WORDS[language] for language in allowed if language in FUNCTION_WORDS]
+    if not common:
+        return False
+    words = low.split()
+    return any(max(4, len(words) / 8) <= sum(map(known.__contains__, words)) for known in common)
 
 
 def is_surely_english(low: str) -> bool:
