@@ -57,29 +57,7 @@ ENGLISH_WORDS = (
     "the and you your of to for with this that have please would what my it i is are can will be me do how from need "
     "could there here which any when where by has was been should about thanks thank hello hi not"
 )
-FREQUENT = (
-    " the ",
-    " to ",
-    " you ",
-    " of ",
-    " and ",
-    " is ",
-    " i ",
-    " your ",
-    " for ",
-    "i'm ",
-    " it ",
-    " we ",
-    " our ",
-    " my ",
-    " with ",
-    " from ",
-    " at ",
-    " be ",
-    " can ",
-    " that ",
-    " have ",
-)
+FREQUENT = (" the ", " to ", " you ", " of ", " and ", " is ", " i ", " your ", " for ", " it ", " we ", " at ")
 ENGLISH = frozenset(ENGLISH_WORDS.split())
 # Of other languages only words that hardly occur in the rest: a text of the expected language then needs no model.
 FUNCTION_WORDS = {
@@ -126,7 +104,7 @@ def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTE
         least: The fewest letters; one of Chinese, Japanese or Korean counts as three.
     """
     text = text[:LONGEST]
-    if text.isascii() and is_english(text.lower().split()):
+    if is_nearly_ascii(text) and is_english(text.lower().split()):
         return "en"
     text = NO_LANGUAGE.sub(" ", text)
     latin = len(LATIN.findall(text))
@@ -163,6 +141,11 @@ def identify_latin(text: str, sure: float) -> str:
         return "en"
     language, probability = load_identifier()(" ".join(text.split())[:MODEL_LONGEST])
     return language if probability >= sure else ""
+
+
+def is_nearly_ascii(text: str) -> bool:
+    """Return whether at most a few letters are beyond ASCII, such as those of a name or a currency."""
+    return text.isascii() or 10 * len(text.encode("utf-8", "replace")) <= 11 * len(text)
 
 
 def is_english(words: Sequence[str]) -> bool:
@@ -213,7 +196,7 @@ def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
             allowed = find_seed_languages(seed)
             if not allowed:
                 return []
-        texts = [(" ".join([view.texts[i] for i in places]), places[0])]
+        texts = [(" ".join([view.texts[i] for i in places[:8]]), places[0])]
         if len(places) > 1 and len(view.texts[last]) >= MANY_LETTERS // DENSE:
             texts.append((view.texts[last], last))
         for text, place in texts:
@@ -239,7 +222,7 @@ def is_surely_one_of(allowed: frozenset[str], low: str) -> bool:
 
 def is_surely_english(low: str) -> bool:
     """Return whether a lower-case text has an English function word every 80 characters: what nearly all English texts have."""
-    return low.isascii() and 80 * (sum(map(low.count, FREQUENT))) >= len(low)
+    return is_nearly_ascii(low) and 80 * (sum(map(low.count, FREQUENT))) >= len(low)
 
 
 def find_seed_languages(seed: Trajectory) -> frozenset[str]:

@@ -16,8 +16,8 @@ from simia.quality.trajectory_view import TrajectoryView
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
-# Words of a prompt and of a model's self-description in other languages. One with a letter beyond ASCII costs English texts
-# nothing: it is looked for only in texts that have such letters.
+# Words of a prompt and of a model's self-description in other languages. They cost English texts nothing:
+# they are looked for only in conversations with more than a few letters beyond ASCII.
 OTHER_LANGUAGES = (
     *(
         "示例对话",
@@ -108,16 +108,21 @@ def find_leaks(view: TrajectoryView, markers: Sequence[str]) -> Iterator[Issue]:
             if message.role == "assistant" and WRITTEN_CALL.match(text):
                 yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
     style = view.style
-    # A text of another language than English has letters beyond ASCII somewhere.
-    others = not style.isascii() and OTHER_PLACEHOLDER.search(style) is not None
-    if not others and not find_marker(style, markers) and not find_placeholder(style, MAYBE_PLACEHOLDER):
+    # Texts of another language than English have more than a few letters beyond ASCII.
+    foreign = len(style.encode("utf-8", "replace")) - len(style) >= len(style) / 100
+    others = foreign and OTHER_PLACEHOLDER.search(style) is not None
+    if (
+        not others
+        and not find_marker(style, markers, foreign=foreign)
+        and not find_placeholder(style, MAYBE_PLACEHOLDER)
+    ):
         return
     for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
         if message.role == "tool":
             found = find_marker(view.lows[i], TEMPLATE_MARKERS)
         elif message.role != "system":
             whole = "\n".join([text, message.reasoning or "", *(given.decode() for given in view.arguments[i])])
-            found = find_marker(whole.lower(), markers) or find_placeholder(whole)
+            found = find_marker(whole.lower(), markers, foreign=foreign) or find_placeholder(whole)
             if not found and others and (placeholder := OTHER_PLACEHOLDER.search(whole)):
                 found = placeholder[0]
         else:
@@ -143,11 +148,10 @@ def joins(edge: str, neighbour: str) -> bool:
     return edge.isalnum() and neighbour.isalnum() and continues(edge, neighbour)
 
 
-def find_marker(low: str, markers: Sequence[str]) -> str | None:
-    """Return the first marker in a lower-case text."""
-    ascii_only = low.isascii()
+def find_marker(low: str, markers: Sequence[str], *, foreign: bool = True) -> str | None:
+    """Return the first marker in a lower-case text. `foreign`: whether those of other languages than English are looked for."""
     for first, group in group_markers(tuple(markers)):
-        if (ascii_only and first == OTHER) or (first in BRACKETS and first not in low):
+        if (first == OTHER and not foreign) or (first in BRACKETS and first not in low):
             continue  # half of the markers are markup: none of them can be where no such bracket is
         for word, marker in group:
             if word in low and contains_words(word, low):
@@ -160,10 +164,10 @@ BRACKETS, OTHER = ("<", "["), "other"
 
 @cache
 def group_markers(markers: tuple[str, ...]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Group markers by their first bracket ("" for none), and those with a letter beyond ASCII: [(group, [(in lower case, as given)])]."""
+    """Group markers by their first bracket ("" for none) or as of another language: [(group, [(in lower case, as given)])]."""
     groups: dict[str, list[tuple[str, str]]] = {"<": [], "[": [], "": [], OTHER: []}
     for marker in markers:
-        group = OTHER if not marker.lower().isascii() else marker[:1] if marker[:1] in BRACKETS else ""
+        group = OTHER if marker in OTHER_LANGUAGES else marker[:1] if marker[:1] in BRACKETS else ""
         groups[group].append((marker.lower(), marker))
     return list(groups.items())
 

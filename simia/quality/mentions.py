@@ -24,6 +24,11 @@ WIDE = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)} | {"￥": "
 ZEROS = "٠۰०০੦૦௦౦೦൦๐໐០၀"
 FOLDED = WIDE | {chr(ord(zero) + digit): str(digit) for zero in ZEROS for digit in range(10)}
 FOLDABLE = re.compile(f"[{re.escape(''.join(FOLDED))}]")
+# First bytes of their UTF-8, and of characters that may be written as several: a search by characters takes a hundred times as long.
+FOLDED_BYTES = (
+    *{char.encode()[: len(char.encode()) - 1] if char > "\u1000" else char.encode()[:1] for char in FOLDED},
+)
+COMBINED_BYTES = (b"\xcc", b"\xcd", b"\xe1\x84", b"\xe3\x82\x99", b"\xe3\x82\x9a", b"\xef\xa4", b"\xef\xa5")
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
 PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
@@ -115,8 +120,10 @@ class Mentions:
 
 def normalize_mention(text: str) -> str:
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text)
-        if FOLDABLE.search(text):
+        raw = text.encode("utf-8", "replace")
+        if any(part in raw for part in COMBINED_BYTES):
+            text = unicodedata.normalize("NFC", text)
+        if any(part in raw for part in FOLDED_BYTES):
             text = FOLDABLE.sub(lambda found: FOLDED[found[0]], text)
         for char, plain in PLAIN:
             text = text.replace(char, plain)
@@ -163,6 +170,8 @@ def ends_token(needle: str, text: str, end: int) -> bool:
 
 def continues(edge: str, neighbour: str) -> bool:
     """Return whether a neighbouring character belongs to the same token as the edge of a value."""
+    if neighbour.isascii() and edge.isascii():  # nearly always
+        return neighbour.isalnum() or neighbour == "_"
     if not (neighbour.isalnum() or neighbour == "_") or neighbour in "ºª":
         return False
     if is_dense(neighbour):

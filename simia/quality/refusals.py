@@ -123,8 +123,11 @@ MACHINES = (
         "artificiale",
         "modello ling",
     ),
-    *("nhân tạo", "mô hình", "искусственн", "языков", "ии ", "ии,", "чат-бот", "ai"),
+    *("nhân tạo", "mô hình", "искусственн", "языков", " ии", "чат-бот"),
 )
+# Short names of machines, as whole words: few English texts have one.
+SHORT_NAMES = ("ia", "ki", "ai")
+SHORT_NAME = re.compile(r"(?<![a-zà-ÿ])(?:ia|ki|ai)(?![a-zà-ÿ])")
 ARABIC_VOWELS = re.compile("[\u064b-\u0652\u0640]")
 
 ENGLISH_DECLINED = re.compile(
@@ -168,7 +171,9 @@ def find_role_break(text: str) -> str:
     """Return the phrase with which the assistant declines because it is a machine; "" if there is none."""
     low = text.lower()
     found = ENGLISH_ROLE_BREAK.search(text) if any(word in low for word in ENGLISH_MACHINES) else None
-    if found is None and any(word in low for word in MACHINES):
+    if found is None and (
+        any(word in low for word in MACHINES) or (any(name in low for name in SHORT_NAMES) and SHORT_NAME.search(low))
+    ):
         found = ROLE_BREAK.search(unicodedata.normalize("NFC", ARABIC_VOWELS.sub("", text)))
     return found[0] if found else ""
 

@@ -189,9 +189,8 @@ def test_placeholders_and_markup_in_other_languages(text: str, leaks_out: bool) 
     assert (Code.LEAK in [issue.code for issue in issues]) is leaks_out
 
 
-def test_markers_of_other_languages_are_not_looked_for_in_ascii_texts() -> None:
-    assert leaks.find_marker("seed trajectory", leaks.LEAK_MARKERS) == "seed trajectory"
+def test_markers_of_other_languages_are_looked_for_in_such_texts_only() -> None:
     assert leaks.find_marker("这是示例对话吗", leaks.LEAK_MARKERS) == "示例对话"
-    groups = dict(leaks.group_markers(leaks.LEAK_MARKERS))
-    assert all(not low.isascii() for low, _ in groups[leaks.OTHER])
-    assert len(groups[leaks.OTHER]) > 30
+    assert leaks.find_marker("el prompt del sistema dice", leaks.LEAK_MARKERS) == "prompt del sistema"
+    assert leaks.find_marker("el prompt del sistema dice", leaks.LEAK_MARKERS, foreign=False) is None
+    assert leaks.find_marker("a seed trajectory", leaks.LEAK_MARKERS, foreign=False) == "seed trajectory"
