@@ -34,12 +34,14 @@ ALLOWED = {
     "Apache-2.0",
     "BSD-2-Clause",
     "BSD-3-Clause",
+    "CC0-1.0",
     "ISC",
     "MIT",
     "MIT-0",
     "MPL-2.0",
     "PSF-2.0",
     "Unlicense",
+    "Zlib",
     "0BSD",
 }
 # Not linked: a program of its own that simia starts.

@@ -62,6 +62,7 @@ class Code(StrEnum):
     LEAK = "leak", "a turn shows the prompt's or the format's own markers"
     OVER_BUDGET = "over_budget", "the trajectory is longer than the training context"
     UNGROUNDED_ID = "ungrounded_id", "a call uses an identifier that nobody gave"
+    LANGUAGE = "language", "its texts are in another language than its seed's"
     # selecting
     DUPLICATE = "duplicate", "the same trajectory was accepted before"
     SEED_COPY = "seed_copy", "the trajectory is its seed again"

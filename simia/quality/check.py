@@ -5,16 +5,18 @@ The order of the findings is fixed: the first one is the rejection reason that i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 
 from pydantic import Field
 
 from simia.config import Config
 from simia.errors import Code, Issue
+from simia.quality import refusals
 from simia.quality.exact_duplicates import normalize_arguments, normalize_text
 from simia.quality.fast_tokens import bound_tokens, estimate_byte_tokens
 from simia.quality.grounding import Identifiers, find_ungrounded, infer_identifiers
+from simia.quality.language import find_other_language
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.toolset import Toolset
 from simia.quality.trajectory_view import TrajectoryView
@@ -23,14 +25,7 @@ from simia.trajectory import Message, Trajectory
 
 # The markup of a turn in the chat templates of the trained models, and of a call within it.
 TURN_TOKENS, CALL_TOKENS = 6, 14
-# The assistant breaks its role: not "I can't, because the policy forbids it", but "I can't: I'm a program".
-ROLE_BREAK = re.compile(
-    r"\b(?:as an? (?:ai|artificial intelligence|language model|large language model)\b[^.!?]{0,80}?|"
-    r"i(?:['’]?m| am) (?:just |only |merely )?an? (?:ai|artificial intelligence|(?:large )?language model|text-based)\b"
-    r"[^!?]{0,120}?)\b(?:can['’]?t|cannot|can not|unable|not able|don['’]?t|do not|not capable|incapable|won['’]?t)\b",
-    re.I,
-)
-MACHINE = ("ai", "artificial", "language model", "text-based")  # every ROLE_BREAK contains one of these
+COPIED = 0.9  # of a text's characters: with the same calls, fewer changes do not make another wish
 
 
 class Checks(Config):
@@ -46,6 +41,8 @@ class Checks(Config):
     """Refuse calls with identifiers that neither the user nor the system text nor an earlier result has said."""
     refusals: bool = True
     """Refuse an ending in which the assistant says that, being an AI, it cannot. Declining by policy is fine."""
+    language: bool = True
+    """Refuse texts in a language that neither the seed's messages use nor its system text names. Results of tools do not count."""
     leak_markers: list[str] = Field(default_factory=lambda: list(LEAK_MARKERS))
     """Words that give away the prompt or the format; letter-case does not matter. Placeholders are found as well."""
 
@@ -65,9 +62,11 @@ def check_trajectory(
         issues += find_role_break(view)
     if checks.identifiers:
         issues += find_ungrounded(view, infer_identifiers(t.tools) if ids is None else ids)
+    if checks.language and seed is not None:
+        issues += find_other_language(view, seed)
     issues += check_size(view, checks)
     if seed is not None and is_seed_copy(t, seed):
-        issues.append(Issue(code=Code.SEED_COPY, detail="same user turns and same calls as the seed"))
+        issues.append(Issue(code=Code.SEED_COPY, detail="same calls and nearly the same user turns as the seed"))
     return issues
 
 
@@ -159,10 +158,9 @@ def find_role_break(view: TrajectoryView) -> list[Issue]:
     """Find an ending in which the assistant declines because it is a machine."""
     if not view.t.messages or view.t.messages[-1].role != "assistant":
         return []
-    low = view.lows[-1]
-    found = ROLE_BREAK.search(view.texts[-1]) if any(word in low for word in MACHINE) else None
+    found = refusals.find_role_break(view.texts[-1])
     where = f"messages[{len(view.t.messages) - 1}]"
-    return [Issue(code=Code.REFUSAL, where=where, detail=found[0][:120])] if found else []
+    return [Issue(code=Code.REFUSAL, where=where, detail=found[:120])] if found else []
 
 
 def check_size(view: TrajectoryView, checks: Checks) -> Iterator[Issue]:
@@ -195,16 +193,25 @@ def estimate_view_tokens(view: TrajectoryView, *, enough: int = 0) -> int:
 
 
 def is_seed_copy(t: Trajectory, seed: Trajectory) -> bool:
-    """Return whether user turns and calls are the same as the seed's; the assistant's texts may differ."""
+    """Return whether user turns and calls are the same as the seed's, but for a few characters of the texts. The assistant's
+    texts may differ."""
     texts, seed_texts = ([message.text for message in each.messages if message.role == "user"] for each in (t, seed))
     if len(texts) != len(seed_texts):
         return False  # the most frequent case, and the cheapest to detect
     calls, seed_calls = ([call for _, _, call in each.calls()] for each in (t, seed))
     return (
         [call.name for call in calls] == [call.name for call in seed_calls]
-        and list(map(normalize_text, texts)) == list(map(normalize_text, seed_texts))
         and all(
             normalize_arguments(call.arguments) == normalize_arguments(other.arguments)
             for call, other in zip(calls, seed_calls, strict=True)
         )
+        and is_copied(normalize_text("\n".join(texts)), normalize_text("\n".join(seed_texts)))
     )
+
+
+def is_copied(text: str, original: str) -> bool:
+    """Return whether a text is another one with at most a tenth of its characters changed."""
+    if text == original:
+        return True
+    matcher = SequenceMatcher(None, text, original, autojunk=False)
+    return matcher.real_quick_ratio() >= COPIED and matcher.quick_ratio() >= COPIED and matcher.ratio() >= COPIED

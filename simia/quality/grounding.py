@@ -26,6 +26,11 @@ NAME = re.compile(r"(?:^|[_-])(?:ids?|uuids?|guid|iban|isbn|sku|vin)$|[a-z](?:Id
 NOT_A_NAME = re.compile(
     r"(?:page|line|row|column|chapter|verse|random|max|min|version|room|season|episode)_?number$", re.I
 )
+# Names in other scripts: 订单号, 用户ID, メールアドレス, 주문번호, หมายเลขคำสั่งซื้อ, رقم الطلب.
+OTHER_NAME = re.compile(
+    r"[^\x00-\x7f]_?(?:ID|Id|id)$|(?:编号|編號|单号|單號|订单号|账号|帳號|邮箱|郵箱|番号|アドレス|번호|이메일|아이디)$|"
+    r"^(?:รหัส|หมายเลข|อีเมล|رقم|معرف|بريد)(?![^\W_]*(?:หน้า|الصفحة))"
+)
 EMAIL_NAME = re.compile(r"^e?mail$|_e?mail$|^email_?address$|[a-z]Email$", re.I)
 FORMATS = frozenset({"email", "idn-email", "uuid"})
 NEVER_FORMATS = frozenset({"date", "date-time", "time", "duration", "uri", "hostname", "regex"})
@@ -162,7 +167,9 @@ def looks_like_identifier(name: str, schema: dict[str, Any]) -> bool:
         long = LONG_NUMBER.match(pattern)
         if PREFIXED.match(pattern) or (long and int(long[1]) >= 6):
             return True
-    return bool((NAME.search(name) and not NOT_A_NAME.search(name)) or EMAIL_NAME.search(name))
+    return bool(
+        (NAME.search(name) and not NOT_A_NAME.search(name)) or EMAIL_NAME.search(name) or OTHER_NAME.search(name)
+    )
 
 
 def iterate_schema_leaves(schema: Any, root: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:

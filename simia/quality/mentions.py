@@ -1,11 +1,16 @@
 """Search the texts of a conversation for a value.
 
 A value must be a whole token: ORD-1 is not in ORD-12, 12 is not in 12.50. Letter case, spaces and hyphens may differ, because people write "ord 20417" and "555 123 4567"; a number and its digits as text are the same.
+
+Scripts that are written without spaces, or that attach particles to words (Chinese, Japanese, Thai, Korean, Arabic), never
+continue a token of Latin letters and digits: `订单#W5918442里` has the token W5918442. Values in these scripts are found
+anywhere in running text. Full-width letters, and the digits of other scripts, count as the ASCII ones.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import orjson
@@ -13,11 +18,29 @@ import orjson
 from simia.formats.reply.reply_json import iterate_strings
 
 # Models often write typographic hyphens and spaces, which have no meaning.
-PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009"))
+PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009\u3000"))
+# Full-width ASCII, and the zeros of decimal digits that people write in Arabic, Persian, Indic, Thai, Lao, Khmer and Burmese.
+WIDE = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)} | {"￥": "¥", "￦": "₩", "，": ", ", "：": ": "}
+ZEROS = "٠۰०০੦૦௦౦೦൦๐໐០၀"
+FOLDED = WIDE | {chr(ord(zero) + digit): str(digit) for zero in ZEROS for digit in range(10)}
+FOLDABLE = re.compile(f"[{re.escape(''.join(FOLDED))}]")
+# First bytes of their UTF-8, and of characters that may be written as several: a search by characters takes a hundred times as long.
+FOLDED_BYTES = (
+    *{char.encode()[: len(char.encode()) - 1] if char > "\u1000" else char.encode()[:1] for char in FOLDED},
+)
+COMBINED_BYTES = (b"\xcc", b"\xcd", b"\xe1\x84", b"\xe3\x82\x99", b"\xe3\x82\x9a", b"\xef\xa4", b"\xef\xa5")
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
 PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
-PARTS = re.compile(r"[,;\s]+")
+PARTS = re.compile(r"[,;、\s]+")
+# A letter, digit or underscore that continues a token of Latin letters and digits: of Latin, Greek or Cyrillic script, but not the
+# signs of "nº" and "2ª".
+DENSE = r"\u00aa\u00ba\u0530-\u1dff\u2000-\U0010ffff"
+CONTINUES = rf"[^\W{DENSE}]"
+# What follows an amount or a year, in scripts that put it right after the digits.
+UNIT = r"\s?(?:元|块|円|원|บาท|년|年|€)"
+# Arabic attaches conjunctions, prepositions and the article to a word.
+ARABIC_PREFIX = re.compile(r"(?:^|[^\u0620-\u065f])[وف]?[بلك]?(?:ال|ل)?$")
 
 
 class Mentions:
@@ -63,7 +86,7 @@ class Mentions:
             return True
         parts = [part for part in PARTS.split(needle) if part]
         # Several identifiers in one string, as tools that take "A1, B2" want them.
-        return len(parts) > 1 and "," in needle and all(self.contains(part) for part in parts)
+        return len(parts) > 1 and ("," in needle or "、" in needle) and all(self.contains(part) for part in parts)
 
     def _contains_exactly(self, needle: str) -> bool:
         # The newest text first: most identifiers come from the last result.
@@ -77,18 +100,31 @@ class Mentions:
             return False
         if number := PREFIXED_NUMBER.fullmatch(needle):
             # "order 20417" for ORD-20417: only from the user, and never a piece of a date, a price or another code.
-            bare = re.compile(rf"(?<![\w\-.,/:€$£]){number[1]}(?!\w|[\-.,/:]\d)")
+            bare = re.compile(rf"(?<!{CONTINUES})(?<![\-.,/:€$£¥₩฿]){number[1]}(?!{CONTINUES}|[\-.,/:]\d|{UNIT})")
             if any(bare.search(text) for text in self._user):
                 return True
+        if needle.isdecimal() and len(needle) >= 4:  # AS15169 for 15169
+            named = re.compile(rf"(?<!{CONTINUES})[a-z]{{1,6}}{needle}(?!{CONTINUES}|[\-.,/:]\d)")
+            if any(named.search(text) for text in reversed(self._texts)):
+                return True
         kept = "".join(char for char in needle if char.isalnum())
-        if len(kept) < 4 or (kept.isdigit() and len(kept) < 6) or len(kept) > 64:
+        dense = bool(kept) and all(map(is_dense, kept))
+        if not 4 - 2 * dense <= len(kept) <= 64 or (kept.isdigit() and len(kept) < 6):
             return False
-        loose = re.compile(rf"(?<![^\W_]){SEPARATOR.join(map(re.escape, kept))}(?![^\W_]|[-.]\d)")
+        before, after = (rf"(?<![^\W_{DENSE}])", rf"(?![^\W_{DENSE}]|[-.]\d)")
+        if dense:
+            before, after = (r"(?<!\w)", r"(?!\w)") if is_arabic(kept[0]) else ("", "")
+        loose = re.compile(f"{before}{SEPARATOR.join(map(re.escape, kept))}{after}")
         return any(loose.search(text) for text in reversed(self._texts))
 
 
 def normalize_mention(text: str) -> str:
     if not text.isascii():
+        raw = text.encode("utf-8", "replace")
+        if any(part in raw for part in COMBINED_BYTES):
+            text = unicodedata.normalize("NFC", text)
+        if any(part in raw for part in FOLDED_BYTES):
+            text = FOLDABLE.sub(lambda found: FOLDED[found[0]], text)
         for char, plain in PLAIN:
             text = text.replace(char, plain)
     return text.lower()
@@ -109,8 +145,10 @@ def starts_token(needle: str, text: str, at: int) -> bool:
     if at == 0:
         return True
     before = text[at - 1]
-    if is_word(before):
-        return False
+    if continues(needle[0], before):
+        return (
+            is_arabic(before) and is_arabic(needle[0]) and ARABIC_PREFIX.search(text[max(0, at - 5) : at]) is not None
+        )
     if "@" in needle:
         return before not in ".+-"
     return not (before in ".,:/-" and needle.isdigit() and at > 1 and text[at - 2].isdigit())
@@ -120,18 +158,34 @@ def ends_token(needle: str, text: str, end: int) -> bool:
     after = text[end : end + 1]
     if not after:
         return True
-    if is_word(after):
+    if continues(needle[-1], after):
         return False
     follows = text[end + 1 : end + 2]
     if "@" in needle:
-        return not (after in ".-" and is_word(follows))
+        return not (after in ".-" and continues(needle[-1], follows))
     if after == "-" or (needle.isdigit() and after in ".,:/"):
         return not follows.isdigit()
     return True
 
 
-def is_word(char: str) -> bool:
-    return char.isalnum() or char == "_"
+def continues(edge: str, neighbour: str) -> bool:
+    """Return whether a neighbouring character belongs to the same token as the edge of a value."""
+    if neighbour.isascii() and edge.isascii():  # nearly always
+        return neighbour.isalnum() or neighbour == "_"
+    if not (neighbour.isalnum() or neighbour == "_") or neighbour in "ºª":
+        return False
+    if is_dense(neighbour):
+        return is_arabic(edge) and is_arabic(neighbour)
+    return not is_dense(edge)
+
+
+def is_dense(char: str) -> bool:
+    """Return whether words of the character's script are not parted by spaces from their neighbours."""
+    return char >= "\u0530" and not "\u1e00" <= char <= "\u1fff"
+
+
+def is_arabic(char: str) -> bool:
+    return "\u0620" <= char <= "\u06ff"
 
 
 def decode_strings(text: str) -> list[str]:

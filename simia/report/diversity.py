@@ -2,12 +2,11 @@
 
 Figures such as distinct-n decrease as a set grows, so a large run is measured on a sample of fixed size, every k-th
 accepted trajectory. The seeds' figures only give an idea of the scale. A request counts as declined if the last answer
-says so in one of the usual English ways and no call follows: a rate to compare sets by, not a verdict on a trajectory.
+says so in one of the usual ways of its language (`quality.refusals`) and no call follows: a rate to compare sets by, not a verdict on a trajectory.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,9 @@ from typing import Any
 from zlib import crc32
 
 from simia.jobs import Ledger
+from simia.quality.refusals import says_declined
 from simia.quality.selection.near_duplicates import WORDS
+from simia.quality.text_units import divide_dense_bytes
 from simia.tool import MAX_SCHEMA_DEPTH, ToolSpec
 from simia.trajectory import Trajectory
 
@@ -26,12 +27,6 @@ SPEAKERS = ("user", "assistant")
 LONGEST_VALUE = 60  # characters of a value that may be over-represented
 LONGEST_ENUM = 100
 LEAST_VALUES, LEAST_GROWTH = 20, 0.2  # of an argument with an over-represented value
-DECLINED = re.compile(
-    r"\b(?:(?:i|we)(?:['’]?m| am|['’]?re| are)? (?:sorry,? but|afraid|unable to|not able to|not allowed to|not permitted to)|"
-    r"(?:i|we) (?:(?:can['’]?t|cannot|can not|won['’]?t)(?! (?:promise|guarantee|say|tell|wait)\b)|must decline)|"
-    r"(?:is|are|was)(?: not|n['’]t) (?:possible|allowed|permitted|eligible|refundable)|policy (?:does not|doesn['’]t) allow)\b",
-    re.I,
-)
 Use = tuple[str, ...]  # (pack, tool), (pack, tool, argument) or (pack, tool, argument, value)
 SAMPLED = """
 SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)
@@ -70,7 +65,8 @@ class Diversity:
                     self.values[call.name, name][value] += 1
         for message in t.messages:
             if message.role in SPEAKERS:
-                words = list(map(crc32, message.text.encode("utf-8", "replace").translate(WORDS).split()))
+                text = divide_dense_bytes(message.text.encode("utf-8", "replace"))
+                words = list(map(crc32, text.translate(WORDS).split()))
                 for n in ORDERS:
                     found = list(map(hash, zip(*(words[start:] for start in range(n)), strict=False)))
                     self.grams[message.role, n].update(found)
@@ -137,7 +133,7 @@ def is_declined(t: Trajectory) -> bool:
     for message in reversed(t.messages):
         if message.calls:
             return False
-        if message.role == "assistant" and DECLINED.search(message.text):
+        if message.role == "assistant" and says_declined(message.text):
             return True
     return False
 

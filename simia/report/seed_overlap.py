@@ -12,6 +12,7 @@ from typing import Any
 
 from simia.quality.grounding import infer_identifiers, iterate_scalars_at
 from simia.quality.mentions import decode_strings
+from simia.quality.text_units import divide_dense_bytes
 from simia.trajectory import Trajectory
 
 # Words are letters, digits and underscores; all bytes beyond ASCII count as letters.
@@ -61,7 +62,7 @@ def hash_word_grams(texts: Iterable[str]) -> set[int]:
     """Return the hashes of the word 5-grams of each text."""
     found: set[int] = set()
     for text in texts:
-        words = text.lower().encode(errors="replace").translate(WORDS).split()
+        words = divide_dense_bytes(text.lower().encode(errors="replace")).translate(WORDS).split()
         found.update(map(hash, zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)))
     return found
 

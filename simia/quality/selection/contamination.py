@@ -6,6 +6,9 @@ tasks with a tenth of their words changed, eight words find 82 %, ten 65 %, and 
 37 %, because tasks are short. A task of one shorter text matches a whole message. "You" and "I" are one word here, since
 benchmarks instruct the user as "you" and the user then speaks as "I".
 
+A character of a script without spaces is a share of a word (`LETTERS`): as much of a sentence must be equal in Chinese as
+in English, thirteen characters for eight words.
+
 Calls count as two or more in a row, equal in names and values. Names alone prove nothing: with the same tools everyone
 looks up the order before cancelling it. Nor does one call, which may be equal by chance.
 
@@ -15,10 +18,12 @@ The index holds hashes and names of tasks, no texts: a finding quotes the trajec
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
+from simia.quality import text_units
 from simia.quality.exact_duplicates import normalize_arguments
 from simia.quality.selection.benchmark_tasks import BenchmarkTask, iterate_tasks
 from simia.trajectory import ToolCall, Trajectory
@@ -37,7 +42,17 @@ FOLDED = {
     "m": "am",  # of "I'm", whose apostrophe parts the word
     "re": "am",
     "were": "was",
+    "你": "我",
+    "您": "我",
 }
+# Of scripts without spaces each character is a token; so many make an English word of a translation.
+TOKEN = re.compile(rf"{text_units.DENSE.pattern}|(?:(?!{text_units.DENSE.pattern})\w)+")
+LETTERS = (
+    (re.compile(f"[{text_units.HAN}]"), 1.6),
+    (re.compile(f"[{text_units.KANA}]"), 2.2),
+    (re.compile(f"[{text_units.HANGUL}]"), 1.6),
+    (re.compile(f"[{text_units.LONG_WORDS}]"), 5.0),
+)
 
 
 class BenchmarkIndex:
@@ -69,10 +84,11 @@ class BenchmarkIndex:
         self.tasks.append(task.name)
         for text in task.texts:
             said = split_words(text)
-            if len(said) >= self.n:
-                for gram in hash_grams(said, self.n):
-                    self._grams.setdefault(gram, number)
-            elif len(said) >= LEAST and len(task.texts) == 1:  # of a longer task it is a piece that anybody may say
+            grams, _ = hash_word_rows(said, self.n)
+            for gram in grams:
+                self._grams.setdefault(gram, number)
+            if not grams and len(task.texts) == 1 and count_words(said) >= LEAST:
+                # of a longer task it is a piece that anybody may say
                 self._whole.setdefault(hash(tuple(said)), number)
         for pair in hash_grams([normalize_call(call) for call in task.calls if call.arguments], 2):
             self._pairs.setdefault(pair, number)
@@ -87,27 +103,32 @@ class BenchmarkIndex:
             if message.role != "user":
                 continue
             said = split_words(message.text)
-            if len(said) < self.n:
+            own, ends = hash_word_rows(said, self.n)
+            if not own:
                 number = self._whole.get(hash(tuple(said)))
                 if number is not None:
-                    keep_longest(found, number, (len(said), i, " ".join(said)))
+                    keep_longest(found, number, (len(said), i, quote(said)))
                 continue
-            own = hash_grams(said, self.n)
             if self._grams.keys().isdisjoint(own):
                 continue
-            for number, start, end in self._spans(own):
-                keep_longest(found, number, (end - start, i, " ".join(WORD.findall(message.text.lower())[start:end])))
+            said = split_words(message.text, fold=False)
+            for number, start, last in self._spans(own):
+                keep_longest(found, number, (ends[last] - start, i, quote(said[start : ends[last]])))
         for number, (length, i, piece) in found.items():
-            yield self._issue(number, f"messages[{i}]", f"{length} words, “{piece[:QUOTED]}”")
+            yield self._issue(
+                number,
+                f"messages[{i}]",
+                f"{length} words{' or characters' if text_units.DENSE.search(piece) else ''}, “{piece[:QUOTED]}”",
+            )
 
     def _spans(self, own: list[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (task, first word, end) of each run of grams of one task."""
+        """Yield (task, first gram, last gram) of each run of grams of one task."""
         start, current = 0, self._grams.get(own[0])
         for at in range(1, len(own) + 1):
             number = self._grams.get(own[at]) if at < len(own) else None
             if number != current:
                 if current is not None:
-                    yield current, start, at - 1 + self.n
+                    yield current, start, at - 1
                 start, current = at, number
 
     def _find_calls(self, t: Trajectory) -> Iterator[Issue]:
@@ -135,9 +156,46 @@ def keep_longest(found: dict[int, tuple[int, int, str]], number: int, piece: tup
         found[number] = piece
 
 
-def split_words(text: str) -> list[str]:
-    said = WORD.findall(text.lower())
-    return list(map(FOLDED.get, said, said))
+def split_words(text: str, *, fold: bool = True) -> list[str]:
+    low = text.lower()
+    if low.isascii() or not text_units.DENSE.search(low):
+        said = WORD.findall(low)
+    else:
+        said = TOKEN.findall(unicodedata.normalize("NFKC", low))
+    return list(map(FOLDED.get, said, said)) if fold else said
+
+
+def weigh_word(word: str) -> float:
+    """Return how many words of English a token stands for."""
+    return next((1 / letters for pattern, letters in LETTERS if pattern.match(word)), 1.0)
+
+
+def count_words(said: Sequence[str]) -> float:
+    return sum(map(weigh_word, said))
+
+
+def hash_word_rows(said: Sequence[str], n: int) -> tuple[list[int], Sequence[int]]:
+    """Return a hash of each row of n words, and where each row ends."""
+    if all(map(str.isascii, said)) or not any(map(text_units.DENSE.match, said)):
+        grams = hash_grams(said, n) if len(said) >= n else []
+        return grams, range(n, n + len(grams))
+    weights = list(map(weigh_word, said))
+    grams, ends, end, held = [], [], 0, 0.0
+    for start, weight in enumerate(weights):
+        while held < n - 1e-6 and end < len(said):
+            held += weights[end]
+            end += 1
+        if held < n - 1e-6:
+            break
+        grams.append(hash(tuple(said[start:end])))
+        ends.append(end)
+        held -= weight
+    return grams, ends
+
+
+def quote(said: Sequence[str]) -> str:
+    """Join words by spaces, and characters of scripts without spaces by nothing."""
+    return text_units.JOINED.sub("", " ".join(said))
 
 
 def hash_grams(items: Sequence[Hashable], n: int) -> list[int]:

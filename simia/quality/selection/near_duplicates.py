@@ -1,5 +1,9 @@
 """Find near-duplicates: MinHash signatures over pairs of words, looked up by bands of the signature.
 
+Words are parted by spaces; in scripts without spaces, overlapping pieces of a word's average length take their place
+(`quality.text_units`), at the same threshold. Signatures of other texts have not changed since 0.1.0; those of Chinese,
+Japanese, Korean and Thai conversations that were stored before are made anew by `simia runs recheck`.
+
 Texts of user and assistant and calls count; results and call ids do not, since they make conversations about the same
 shop look alike. Shingles of one to five words (and eight to sixteen characters) separate copies from new stories equally
 well on simia's seeds and on Glaive's calls; a pair of words is the longest that fits a 64-bit token in one pass.
@@ -21,6 +25,7 @@ from typing import Any
 from zlib import crc32
 
 from simia.errors import UserError
+from simia.quality.text_units import divide_dense_bytes
 from simia.quality.trajectory_view import encode_arguments
 from simia.trajectory import Trajectory
 
@@ -39,7 +44,7 @@ LOW = int.from_bytes(b"\xff\x7f" * LANES, "little")
 def compute_signature(t: Trajectory) -> bytes:
     """Compute 256 bytes: the lower halves of 128 minima, equal in every process of a little-endian machine."""
     hashes = array("I", [0])
-    hashes.extend(map(crc32, join_texts(t).translate(WORDS).split()))
+    hashes.extend(map(crc32, divide_dense_bytes(join_texts(t)).translate(WORDS).split()))
     hashes.append(0)  # an edge at either end, so that even an empty conversation has a pair
     edge = memoryview(hashes).cast("B")
     pairs = array("Q")
