@@ -1,30 +1,18 @@
 """Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
 
 Tools, arguments and fields without a column of their own are JSON text: Arrow would fill each absent argument with null, and
-a tool call with nulls is another call. A written trajectory is read back unchanged.
+a tool call with nulls is another call. `simia.formats` reads a written trajectory back unchanged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from simia.errors import UserError
+from simia.formats.arrow_rows import MESSAGE, TEXTS, import_arrow
 from simia.trajectory import Trajectory
 
 ROWS = 1000  # of a row group: what is held at once
-TEXTS = ("pack", "task_id", "split", "system")
-MESSAGE = ("role", "content", "reasoning", "call_id", "name", "error")
-
-
-def import_arrow() -> tuple[Any, Any]:
-    try:
-        return import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        raise UserError("parquet needs the package pyarrow: pip install 'simia[datasets]'") from None
 
 
 def build_arrow_schema(metadata: dict[str, str]) -> Any:
@@ -61,6 +49,18 @@ class TableWriter:
             self._rows = []
 
 
+class TableFile:
+    """The single table of `--to parquet`."""
+
+    def __init__(self, file: BinaryIO, metadata: dict[str, str]) -> None:
+        self._table = TableWriter(file, metadata)
+        self.write = self._table.write
+
+    def close(self) -> list[str]:
+        self._table.close()
+        return ["data.parquet"]
+
+
 def to_table_row(t: Trajectory) -> dict[str, Any]:
     row = t.model_dump(mode="json", exclude_defaults=True)
     made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TEXTS}}
@@ -87,32 +87,6 @@ def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
     ]
     made["more"] = to_json(message) if message else None
     return made
-
-
-def read_parquet(path: Path) -> Iterator[Trajectory]:
-    """Read the trajectories of a file that `simia export --to parquet` wrote."""
-    _, parquet = import_arrow()
-    for batch in parquet.ParquetFile(path).iter_batches(batch_size=ROWS):
-        for row in batch.to_pylist():
-            yield from_table_row(row)
-
-
-def from_table_row(row: dict[str, Any]) -> Trajectory:
-    made = {name: row[name] for name in ("version", *TEXTS) if row[name] is not None}
-    made["tools"] = json.loads(row["tools"])
-    made |= json.loads(row["more"]) if row["more"] else {}
-    made["messages"] = []
-    for told in row["messages"]:
-        message = {name: told[name] for name in MESSAGE if told[name] is not None}
-        message |= json.loads(told["more"]) if told["more"] else {}
-        message["calls"] = [
-            {"id": call["id"], "name": call["name"]}
-            | ({"arguments": json.loads(call["arguments"])} if call["arguments"] is not None else {})
-            | (json.loads(call["more"]) if call["more"] else {})
-            for call in told["calls"] or []
-        ]
-        made["messages"].append(message)
-    return Trajectory.from_row(made)
 
 
 def to_json(value: Any) -> str:

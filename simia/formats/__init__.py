@@ -14,8 +14,10 @@ from typing import Any
 from simia.errors import UserError, require_type
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
+from simia.formats.data_sets import is_data_set, open_data_set, read_data_set
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
+from simia.formats.hub import is_hub_name, pin_hub_name
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
 from simia.formats.row_files import read_file
@@ -30,7 +32,11 @@ __all__ = [
     "RowError",
     "RowLimits",
     "get",
+    "is_data_set",
+    "is_hub_name",
     "load_trajectories",
+    "open_data_set",
+    "pin_hub_name",
     "read",
     "write",
 ]
@@ -52,11 +58,14 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl` or `.json` file, in order. Without a dialect it is made out from the first rows.
+    """Every row of a `.jsonl` or `.json` file or of a data set (`simia.formats.data_sets`), in order. Without a dialect it is made
+    out from the first rows.
 
     Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
+    if is_data_set(path):
+        return read_data_set(open_data_set(path), list(ALL.values()), chosen, limits or RowLimits())
     return read_file(Path(path), list(ALL.values()), chosen, limits or RowLimits())
 
 
@@ -64,7 +73,8 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     """Read every trajectory of a file.
 
     Args:
-        path: A `.jsonl` or `.json` file.
+        path: A `.jsonl`, `.json` or `.parquet` file, a folder of a data set (Parquet shards, or of `datasets.save_to_disk`), or a data set
+            of the Hugging Face hub: `hf:OWNER/NAME`, with another split than train `hf:OWNER/NAME:SPLIT`.
         format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:

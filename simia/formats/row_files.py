@@ -48,7 +48,13 @@ def read_file(
     path: Path, dialects: Sequence[Dialect], chosen: Dialect | None, limits: RowLimits
 ) -> Iterator[Trajectory | RefusedRow]:
     """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
-    rows = open_rows(path, limits)
+    return read_rows(path, open_rows(path, limits), dialects, chosen)
+
+
+def read_rows(
+    path: Path, rows: Iterator[FileRow], dialects: Sequence[Dialect], chosen: Dialect | None
+) -> Iterator[Trajectory | RefusedRow]:
+    """These rows as trajectories; `path` is named in messages."""
     others: Sequence[Dialect] = dialects
     if chosen is None:
         first = list(islice(rows, SAMPLE))

@@ -20,7 +20,7 @@ from simia.cli import build_app
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.exporting.llamafactory_rows import ModelEntry
-from simia.exporting.parquet_table import from_table_row, read_parquet, to_table_row
+from simia.exporting.parquet_table import to_table_row
 from simia.exporting.selection import (
     DUPLICATE,
     drop_duplicates,
@@ -29,6 +29,7 @@ from simia.exporting.selection import (
     parse_shares,
     set_system,
 )
+from simia.formats.arrow_rows import from_table_columns
 from simia.formats.dialect import RowError
 from simia.pack import Pack
 from simia.search_path import data_root
@@ -67,7 +68,7 @@ def test_parquet_reads_back_as_the_same_trajectories(tmp_path: Path) -> None:
     given_rows = [*SEEDS, odd]
     report = write(given_rows, tmp_path, "parquet")
     assert (report.rows, report.exported) == (len(given_rows), len(given_rows))
-    assert list(read_parquet(tmp_path / "data.parquet")) == given_rows
+    assert list(formats.read(tmp_path / "data.parquet")) == given_rows
     table = pq.ParquetFile(tmp_path / "data.parquet")
     assert table.schema_arrow.metadata[b"simia.licences"] == b"Apache-2.0"
     first = table.read().to_pylist()[0]
@@ -84,7 +85,7 @@ def test_any_foreign_row_survives_parquet(row: dict[str, Any]) -> None:
         t = formats.get("openai").read(row)
     except RowError:
         return
-    assert from_table_row(to_table_row(t)) == t
+    assert Trajectory.from_row(from_table_columns(to_table_row(t))) == t
 
 
 def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:
