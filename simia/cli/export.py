@@ -56,7 +56,9 @@ def export(
         str | None,
         typer.Option("--push", help="With --to hf: upload to this data set of the hub, OWNER/NAME. Needs HF_TOKEN."),
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: a new data set is public, not private.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="With --push: a new data set is public, not private.")
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
@@ -88,7 +90,7 @@ def export(
         write_empty=False,
     )
     if unread := selection.unread:
-        say(f"{unread.total:,} rows were not read: {unread}")
+        say(f"not read: {unread}")
         for line in unread.describe_first():
             say(f"  {line}")
     for reason, count in selection.left_out.items():

@@ -18,8 +18,8 @@ from simia.errors import Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
-from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
+from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.parquet_table import TableFile
 from simia.exporting.token_estimate import CountTokens
 from simia.jobs.run import is_run

@@ -104,7 +104,9 @@ def push_folder(folder: Path, repo: str, files: list[str], *, public: bool = Fal
     try:
         made = api.create_repo(repo, repo_type="dataset", private=not public, exist_ok=True)
         if not public and not api.dataset_info(repo).private:
-            raise UserError(f"--push {repo}: this data set is public: add --public to upload to it, or choose a new name")
+            raise UserError(
+                f"--push {repo}: this data set is public: add --public to upload to it, or choose a new name"
+            )
         kept = [name for name in files if name != "refused.jsonl"]
         api.upload_folder(
             repo_id=repo,
