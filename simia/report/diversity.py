@@ -17,13 +17,13 @@ from zlib import crc32
 
 from simia.jobs import Ledger
 from simia.quality.selection.near_duplicates import WORDS
+from simia.report.free_values import iterate_free_values
 from simia.tool import MAX_SCHEMA_DEPTH, ToolSpec
 from simia.trajectory import Trajectory
 
 SAMPLE = 1000
 ORDERS = (1, 2, 3)
 SPEAKERS = ("user", "assistant")
-LONGEST_VALUE = 60  # characters of a value that may be over-represented
 LONGEST_ENUM = 100
 LEAST_VALUES, LEAST_GROWTH = 20, 0.2  # of an argument with an over-represented value
 DECLINED = re.compile(
@@ -65,9 +65,8 @@ class Diversity:
         for call in calls:
             tool = t.pack or "", call.name
             self.used |= self.possible & {tool, *((*tool, *use) for use in iterate_call_uses(call.arguments or {}))}
-            for name, value in (call.arguments or {}).items():
-                if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_VALUE:
-                    self.values[call.name, name][value] += 1
+        for name, argument, value in iterate_free_values(t):
+            self.values[name, argument][value] += 1
         for message in t.messages:
             if message.role in SPEAKERS:
                 words = list(map(crc32, message.text.encode("utf-8", "replace").translate(WORDS).split()))
