@@ -163,16 +163,16 @@ class SharedParts:
 def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple[Pack, list[RefusedSeed]]:
     """Read a pack, or a file or data set of trajectories as one. `limit`: stop after so many trajectories of a file."""
     shared = SharedParts()
-    path, stem = Path(name), ""
-    if formats.is_data_set(name):
-        stem = formats.open_data_set(name).title
+    path = Path(name) if formats.is_hub_name(name) else search_path.find_resource("seeds", name)
+    if formats.is_data_set(path):
+        title = formats.open_data_set(path).title
+    elif path.is_dir() or path.suffix in (".yaml", ".yml"):
+        pack = Pack.load(path)
+        pack.seeds = [shared(seed) for seed in pack.seeds]
+        return pack, []
     else:
-        path = search_path.find_resource("seeds", name)
-        if path.is_dir() or path.suffix in (".yaml", ".yml"):
-            pack = Pack.load(path)
-            pack.seeds = [shared(seed) for seed in pack.seeds]
-            return pack, []
-    pack, refused = Pack(name=stem or path.stem), []
+        title = path.stem
+    pack, refused = Pack(name=title), []
     label = name if formats.is_hub_name(name) else path.name
     for number, row in enumerate(formats.read(path, dialect), start=1):
         if isinstance(row, Trajectory):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, BinaryIO
 
-from simia.formats.arrow_rows import MESSAGE, TEXTS, import_arrow
+from simia.formats.parquet_rows import TABLE_MESSAGE, TABLE_TEXTS, import_arrow
 from simia.trajectory import Trajectory
 
 ROWS = 1000  # of a row group: what is held at once
@@ -19,8 +19,8 @@ def build_arrow_schema(metadata: dict[str, str]) -> Any:
     pa, _ = import_arrow()
     text = pa.string()
     call = pa.struct([("id", text), ("name", text), ("arguments", text), ("more", text)])
-    message = pa.struct([*((name, text) for name in MESSAGE), ("calls", pa.list_(call)), ("more", text)])
-    columns = [("version", pa.int32()), ("id", text), *((name, text) for name in TEXTS), ("tools", text)]
+    message = pa.struct([*((name, text) for name in TABLE_MESSAGE), ("calls", pa.list_(call)), ("more", text)])
+    columns = [("version", pa.int32()), ("id", text), *((name, text) for name in TABLE_TEXTS), ("tools", text)]
     columns += [("messages", pa.list_(message)), ("end", text), ("more", text)]
     return pa.schema(columns, metadata={f"simia.{key}": value for key, value in metadata.items()})
 
@@ -63,7 +63,7 @@ class TableFile:
 
 def to_table_row(t: Trajectory) -> dict[str, Any]:
     row = t.model_dump(mode="json", exclude_defaults=True)
-    made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TEXTS}}
+    made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TABLE_TEXTS}}
     row.pop("version", None)
     made["tools"] = to_json(row.pop("tools", []))
     made["messages"] = [to_message_row(message) for message in row.pop("messages", [])]
@@ -73,7 +73,7 @@ def to_table_row(t: Trajectory) -> dict[str, Any]:
 
 
 def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
-    made = {name: message.pop(name, None) for name in MESSAGE}
+    made = {name: message.pop(name, None) for name in TABLE_MESSAGE}
     if not isinstance(made["content"], str | None):  # a list of parts
         message["content"], made["content"] = made["content"], None
     made["calls"] = [

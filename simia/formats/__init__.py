@@ -7,20 +7,21 @@ What a dialect read it writes back unchanged. What any dialect read, each of `DI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from simia.errors import UserError, require_type
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
-from simia.formats.data_sets import is_data_set, open_data_set, read_data_set
+from simia.formats.data_sets import add_licence, is_data_set, open_data_set
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
 from simia.formats.hub import is_hub_name, pin_hub_name
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
-from simia.formats.row_files import read_file
+from simia.formats.row_conversion import convert_source, number_rows
+from simia.formats.row_files import open_rows
 from simia.formats.simia_rows import NativeDialect
 from simia.trajectory import Trajectory
 
@@ -38,6 +39,7 @@ __all__ = [
     "open_data_set",
     "pin_hub_name",
     "read",
+    "read_rows",
     "write",
 ]
 
@@ -58,15 +60,47 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl` or `.json` file or of a data set (`simia.formats.data_sets`), in order. Without a dialect it is made
-    out from the first rows.
+    """Every row of a `.jsonl`, `.json` or `.parquet` file or of a data set (`simia.formats.data_sets`), in order.
 
-    Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
+    Without a dialect it is made out from the first rows. Raises `UserError` at once for a file that cannot be read, an unknown
+    dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
     if is_data_set(path):
-        return read_data_set(open_data_set(path), list(ALL.values()), chosen, limits or RowLimits())
-    return read_file(Path(path), list(ALL.values()), chosen, limits or RowLimits())
+        found = open_data_set(path)
+        rows = found.rows(limits or RowLimits())
+        return add_licence(convert_source(rows, found.source, found.source, list(ALL.values()), chosen), found.licence)
+    path = Path(path)
+    return convert_source(open_rows(path, limits or RowLimits()), str(path), path.name, list(ALL.values()), chosen)
+
+
+def read_rows(
+    rows: Iterable[Mapping[str, Any]],
+    dialect: str | None = None,
+    source: str = "rows",
+    *,
+    from_columns: bool = False,
+    limits: RowLimits | None = None,
+) -> Iterator[Trajectory | RefusedRow]:
+    """Read rows that are already in memory or that another library streams, such as those of a Hugging Face data set.
+
+    It streams: at most the first 50 rows are held, to recognise the dialect. Columns `messages` and `conversations` may be lists
+    or JSON text; dates and arrays become JSON.
+
+    Args:
+        rows: The rows, each a mapping of column to value.
+        dialect: The name of a dialect; None: recognised from the first rows.
+        source: Name of the source for messages and provenance (`SOURCE:NUMBER`, numbers from 1).
+        from_columns: The rows come from Arrow columns (Parquet, `datasets`), where every object has all members that any row
+            has: null members are taken as absent.
+        limits: What is accepted of one row.
+
+    Raises:
+        UserError: The dialect is unknown, or the first rows fit none or several.
+    """
+    chosen = None if dialect is None else get(dialect)
+    numbered = number_rows(rows, limits or RowLimits(), from_columns=from_columns)
+    return convert_source(numbered, source, source, list(ALL.values()), chosen)
 
 
 def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Trajectory]:

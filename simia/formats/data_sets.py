@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,16 +18,19 @@ from typing import Any
 import yaml
 
 from simia.errors import UserError
-from simia.formats.arrow_rows import iterate_arrow_rows
-from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
+from simia.formats.dialect import RefusedRow, RowLimits
 from simia.formats.hub import CONVERTED, HubCommit, HubName, is_hub_name, parse_hub_name, resolve_commit
-from simia.formats.row_files import SHOWN, FileRow, open_rows, read_rows
+from simia.formats.parquet_rows import import_arrow, read_table
+from simia.formats.row_conversion import FileRow
+from simia.formats.row_files import open_rows
 from simia.trajectory import Trajectory
 
 TABLES = (".parquet", ".arrow")
 KINDS = (".parquet", ".jsonl", ".arrow", ".json")
 """Of files of several kinds, the first kind counts: others are copies or settings."""
 SETTINGS = {"state.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "refused.jsonl"}
+OWN = ("pack.yaml", "ledger.db")
+"""Files of a pack and of a run, whose folders are no data sets, though exports may be in them."""
 SHARD = re.compile(r"data/([\w.-]+?)-\d{5}-of-\d{5}[^/]*")
 KEYWORDS = {
     "train": ("train", "training"),
@@ -52,19 +55,19 @@ class DataSet:
         number = 0
         for file in self.files:
             path = self.fetch(file)
-            for row in iterate_table(path, limits) if path.suffix.lower() in TABLES else open_rows(path, limits):
+            for row in open_arrow(path, limits) if path.suffix.lower() == ".arrow" else open_rows(path, limits):
                 number += 1
                 yield FileRow(number, number, row.shown, row.value, row.error)
 
 
 def is_data_set(name: str | Path) -> bool:
-    """Return whether a name is one of the hub's, a Parquet file, or a folder of a data set."""
+    """Return whether a name is one of the hub's, an Arrow file, or a folder of a data set. A Parquet file is a file like others."""
     if is_hub_name(name):
         return True
     path = Path(name).expanduser()
-    if path.suffix.lower() in TABLES and path.is_file():
+    if path.suffix.lower() == ".arrow" and path.is_file():
         return True
-    if not path.is_dir() or (path / "pack.yaml").exists():
+    if not path.is_dir() or any((path / own).exists() for own in OWN):
         return False
     return is_saved(path) or (path / "snapshots").is_dir() or any(find_files(path, TABLES))
 
@@ -237,29 +240,38 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def iterate_table(path: Path, limits: RowLimits) -> Iterator[FileRow]:
-    for number, row in enumerate(iterate_arrow_rows(path), start=1):
-        if isinstance(row, RowError):
-            yield FileRow(number, number, "", error=row)
-        else:
-            texts = (f"{name}: {value[:SHOWN]}" if isinstance(value, str) else name for name, value in row.items())
-            yield FileRow(number, number, ", ".join(texts)[:SHOWN], row, find_fault(row, limits.depth))
+def open_arrow(path: Path, limits: RowLimits) -> Iterator[FileRow]:
+    """Open the rows of an Arrow file: a stream, as `datasets` writes it, or a file with a footer."""
+    pa, _ = import_arrow()
+    try:
+        source = pa.memory_map(str(path))
+        try:
+            reader = pa.ipc.open_stream(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            file = pa.ipc.open_file(source)
+            return read_table(pa, ArrowFile(file.schema, map(file.get_batch, range(file.num_record_batches))), limits)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path} cannot be read as Arrow: {str(error).splitlines()[0]:.200}") from None
+    return read_table(pa, ArrowFile(reader.schema, iter(reader)), limits)
 
 
-def read_data_set(
-    found: DataSet, dialects: Sequence[Dialect], chosen: Dialect | None, limits: RowLimits
-) -> Iterator[Trajectory | RefusedRow]:
-    """Read the rows of a data set. A trajectory without a source or a licence of its own gets the data set's."""
-    label = Path(found.title)
-    return add_origin(read_rows(label, found.rows(limits), dialects, chosen), found, f"{label.name}:")
+@dataclass(frozen=True, slots=True)
+class ArrowFile:
+    """The batches of an Arrow file, in the form in which a Parquet file gives them."""
+
+    schema_arrow: Any
+    batches: Iterator[Any]
+
+    def iter_batches(self, batch_size: int) -> Iterator[Any]:
+        for batch in self.batches:
+            for start in range(0, batch.num_rows, batch_size):
+                yield batch.slice(start, batch_size)
 
 
-def add_origin(
-    rows: Iterable[Trajectory | RefusedRow], found: DataSet, label: str
-) -> Iterator[Trajectory | RefusedRow]:
+def add_licence(rows: Iterable[Trajectory | RefusedRow], licence: str | None) -> Iterator[Trajectory | RefusedRow]:
+    """Give each trajectory without a licence of its own the data set's."""
     for row in rows:
         if isinstance(row, Trajectory):
-            if (row.provenance.source or "").startswith(label):
-                row.provenance.source = f"{found.source}:{(row.provenance.source or '').removeprefix(label)}"
-            row.provenance.licence = row.provenance.licence or found.licence
+            row.provenance.licence = row.provenance.licence or licence
         yield row

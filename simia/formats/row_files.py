@@ -10,120 +10,32 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from simia.errors import Code, UserError, explain_json_error
-from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, find_fault
-from simia.trajectory import VERSION, Trajectory
+from simia.formats.dialect import RowError, RowLimits, find_fault
+from simia.formats.parquet_rows import open_parquet
+from simia.formats.row_conversion import SHOWN, FileRow
 
-SAMPLE = 50
-SHOWN = 200
-SUFFIXES = (".jsonl", ".json")
+SUFFIXES = (".jsonl", ".json", ".parquet")
+KNOWN = ".jsonl, .json and .parquet"
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)
 BLANK = re.compile(r"\s*")
 FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A row as found in a file: its value, or why there is none."""
-
-    line: int
-    index: int
-    shown: str
-    value: Any = None
-    error: RowError | None = None
-
-    def refused(self, error: RowError) -> RefusedRow:
-        shown = self.shown.encode("utf-8", "replace").decode("utf-8")
-        return RefusedRow(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
-
-
-def read_file(
-    path: Path, dialects: Sequence[Dialect], chosen: Dialect | None, limits: RowLimits
-) -> Iterator[Trajectory | RefusedRow]:
-    """The rows of a file. Without a chosen dialect, the one that most of the first readable rows look like."""
-    return read_rows(path, open_rows(path, limits), dialects, chosen)
-
-
-def read_rows(
-    path: Path, rows: Iterator[FileRow], dialects: Sequence[Dialect], chosen: Dialect | None
-) -> Iterator[Trajectory | RefusedRow]:
-    """These rows as trajectories; `path` is named in messages."""
-    others: Sequence[Dialect] = dialects
-    if chosen is None:
-        first = list(islice(rows, SAMPLE))
-        chosen = vote_dialect(path, [row.value for row in first if row.error is None], dialects)
-        rows, others = chain(first, rows), ()
-    return convert_rows(path, rows, chosen, others)
-
-
-def convert_rows(
-    path: Path, rows: Iterator[FileRow], dialect: Dialect | None, others: Sequence[Dialect] = ()
-) -> Iterator[Trajectory | RefusedRow]:
-    """The rows as trajectories. `others`: dialects that a row may have instead of the one that the caller chose."""
-    for row in rows:
-        if row.error is not None or dialect is None:
-            yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
-            continue
-        try:
-            if not isinstance(row.value, dict):
-                raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
-            trajectory = dialect.read(row.value)
-            refuse_lost_calls(row.value, trajectory, dialect, others)
-        except RowError as error:
-            yield row.refused(error)
-            continue
-        if trajectory.provenance.source is None and dialect.name != "simia":
-            trajectory.provenance.source = f"{path.name}:{row.line}"
-        yield trajectory
-
-
-def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, others: Sequence[Dialect]) -> None:
-    """Raise `RowError` for a row of another dialect whose calls the chosen one does not read: it would lose them silently.
-
-    A row that looks like the chosen dialect keeps it, except a row of simia, whose messages also look like others'.
-    """
-    suspects = [other for other in others if other is not chosen and (other.name == "simia" or not chosen.sniff(row))]
-    for other in suspects:
-        if not other.sniff({"version": VERSION, **row}):
-            continue
-        try:
-            calls = len(list(other.read(row).calls()))
-        except RowError:
-            continue
-        read = len(list(found.calls()))
-        if calls > read:
-            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {calls} calls would be lost"
-            raise RowError(Code.BAD_ROW, detail)
-
-
-def vote_dialect(path: Path, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect that most rows look like, the first of `dialects` where several do; None without a single object."""
-    objects = [value for value in values if isinstance(value, dict)]
-    if not objects:
-        return None
-    votes = Counter({d.name: sum(d.sniff(row) for row in objects) for d in dialects})
-    best = max(dialects, key=lambda d: votes[d.name])
-    if not votes[best.name]:
-        names, keys = ", ".join(d.name for d in dialects), ", ".join(list(objects[0])[:8]) or "no keys"
-        raise UserError(f"{path}: unknown format: the first row has {keys:.200}; known formats: {names}")
-    return best
-
-
 def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """Opens at once, so that a wrong path is the user's error here and not at the first row."""
     if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path}: trajectories are read from {' and '.join(SUFFIXES)} files")
+        raise UserError(f"{path}: trajectories are read from {KNOWN} files")
     if path.exists() and not path.is_file():  # a device or a pipe may never end, and is not there a second time
-        raise UserError(f"{path} is no regular file: trajectories are read from {' and '.join(SUFFIXES)} files")
+        raise UserError(f"{path} is no regular file: trajectories are read from {KNOWN} files")
     with open_binary(path) as file:
         mark = file.read(2)
+    if path.suffix.lower() == ".parquet":
+        return open_parquet(path, limits)
     if mark in FOREIGN_MARKS:
         raise UserError(f"{path} is UTF-16: save it as UTF-8")
     return read_json_lines(path, limits) if path.suffix.lower() == ".jsonl" else read_json_values(path, limits)

@@ -17,10 +17,29 @@ from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
 LONGEST = 60  # characters of a value that may be over-represented
-NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-).split()
+NUMBERS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+]
 PLURALS = {"1": ("a", "an"), "2": ("couple", "pair", "both"), "12": ("dozen",)}
 """Words that give a number without naming it."""
 SPACES = re.compile(r"[_\s]+")

@@ -29,8 +29,8 @@ from simia.exporting.selection import (
     parse_shares,
     set_system,
 )
-from simia.formats.arrow_rows import from_table_columns
 from simia.formats.dialect import RowError
+from simia.formats.parquet_rows import from_table_row
 from simia.pack import Pack
 from simia.search_path import data_root
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -85,7 +85,7 @@ def test_any_foreign_row_survives_parquet(row: dict[str, Any]) -> None:
         t = formats.get("openai").read(row)
     except RowError:
         return
-    assert Trajectory.from_row(from_table_columns(to_table_row(t))) == t
+    assert Trajectory.from_row(from_table_row(to_table_row(t))) == t
 
 
 def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:

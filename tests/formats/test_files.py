@@ -170,7 +170,7 @@ def test_the_dialect_is_made_out(tmp_path: Path, name: str, suffix: str) -> None
     ("name", "content", "said"),
     [
         ("rows.jsonl", b'{"question": "a"}\n', "apigen, openai, hermes"),
-        ("rows.csv", b"a,b\n", ".jsonl and .json"),
+        ("rows.csv", b"a,b\n", ".jsonl, .json and .parquet"),
         ("rows.jsonl", "\ufeff{}".encode("utf-16-le"), "UTF-16"),
     ],
 )

@@ -22,7 +22,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
 from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
-from simia.formats.arrow_rows import import_arrow
+from simia.formats.parquet_rows import import_arrow
 from simia.search_path import find_named_resource
 from simia.trainers.launch import (
     Launch,

@@ -1,0 +1,173 @@
+"""Rows of any source as trajectories: the dialect is recognised, each row is read or refused with its line and the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any
+
+from simia.errors import Code, UserError
+from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, dump_json, find_fault, parse_json
+from simia.trajectory import VERSION, Trajectory
+
+SAMPLE = 50
+SHOWN = 200
+MIXED = 0.2  # share of the first rows that fit another dialect alone, from which on a file is called mixed
+TURN_COLUMNS = ("messages", "conversations")  # columns of turns, which some data sets hold as JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    """A row as found in a file: its value, or why there is none. `shown`: how it begins; empty: as its value does."""
+
+    line: int
+    index: int
+    shown: str
+    value: Any = None
+    error: RowError | None = None
+
+    def refused(self, error: RowError) -> RefusedRow:
+        shown = self.shown if self.value is None or self.shown else dump_json(self.value)[:SHOWN]
+        shown = shown.encode("utf-8", "replace").decode("utf-8")
+        return RefusedRow(line=self.line, index=self.index, code=error.code, detail=error.detail, row=shown)
+
+
+def convert_source(
+    rows: Iterator[FileRow], place: str, name: str, dialects: Sequence[Dialect], chosen: Dialect | None
+) -> Iterator[Trajectory | RefusedRow]:
+    """The rows of a source as trajectories. Without a chosen dialect, the one that most of the first readable rows look like.
+
+    `place`: the source as messages name it; `name`: as the provenance of a trajectory does.
+    """
+    rows = map(open_text_columns, rows)
+    others: Sequence[Dialect] = dialects
+    if chosen is None:
+        first = list(islice(rows, SAMPLE))
+        chosen = vote_dialect(place, [row.value for row in first if row.error is None], dialects)
+        rows, others = chain(first, rows), ()
+    return convert_rows(rows, name, chosen, others)
+
+
+def convert_rows(
+    rows: Iterator[FileRow], name: str, dialect: Dialect | None, others: Sequence[Dialect] = ()
+) -> Iterator[Trajectory | RefusedRow]:
+    """The rows as trajectories. `others`: dialects that a row may have instead of the one that the caller chose."""
+    for row in rows:
+        if row.error is not None or dialect is None:
+            yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
+            continue
+        try:
+            if not isinstance(row.value, dict):
+                raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
+            trajectory = dialect.read(row.value)
+            refuse_lost_calls(row.value, trajectory, dialect, others)
+        except RowError as error:
+            yield row.refused(error)
+            continue
+        if trajectory.provenance.source is None and dialect.name != "simia":
+            trajectory.provenance.source = f"{name}:{row.line}"
+        yield trajectory
+
+
+def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, others: Sequence[Dialect]) -> None:
+    """Raise `RowError` for a row of another dialect whose calls the chosen one does not read: it would lose them silently.
+
+    A row that looks like the chosen dialect keeps it, except a row of simia, whose messages also look like others'.
+    """
+    suspects = [other for other in others if other is not chosen and (other.name == "simia" or not chosen.sniff(row))]
+    for other in suspects:
+        if not other.sniff({"version": VERSION, **row}):
+            continue
+        try:
+            calls = len(list(other.read(row).calls()))
+        except RowError:
+            continue
+        read = len(list(found.calls()))
+        if calls > read:
+            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {calls} calls would be lost"
+            raise RowError(Code.BAD_ROW, detail)
+
+
+def vote_dialect(place: str, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
+    """The dialect that most rows look like, the first of `dialects` where several do; None without a single object.
+
+    Raises `UserError` where no dialect fits, and where a good part of the rows fits another dialect only.
+    """
+    objects = [value for value in values if isinstance(value, dict)]
+    if not objects:
+        return None
+    fits = [[dialect.sniff(row) for dialect in dialects] for row in objects]
+    votes = Counter({d.name: sum(fit[n] for fit in fits) for n, d in enumerate(dialects)})
+    best = max(dialects, key=lambda d: votes[d.name])
+    names = ", ".join(d.name for d in dialects)
+    if not votes[best.name]:
+        raise UserError(f"{place}: unknown format: the first row has {list_keys(objects[0])}; known formats: {names}")
+    at = list(dialects).index(best)
+    left = [fit for fit in fits if not fit[at]]
+    rival = max(dialects, key=lambda d: sum(fit[list(dialects).index(d)] for fit in left))
+    count = sum(fit[list(dialects).index(rival)] for fit in left)
+    if count > MIXED * len(objects):
+        raise UserError(
+            f"{place}: mixed formats: of the first {len(objects)} rows {votes[best.name]} are {best.name} and {count} are "
+            f"{rival.name}; split the file, or name one of {best.name}, {rival.name} to refuse the rows of the other"
+        )
+    return best
+
+
+def list_keys(row: Mapping[str, Any]) -> str:
+    keys = ", ".join(list(row)[:8]) or "no keys"
+    hint = ""
+    if "chosen_messages" in row or ("chosen" in row and "rejected" in row):
+        hint = " (preference pairs: write the chosen messages as 'messages')"
+    return f"{keys:.200}{hint}"
+
+
+def open_text_columns(row: FileRow) -> FileRow:
+    """Parse turns that are the JSON text of a list, as data sets of tables hold them."""
+    if not isinstance(row.value, dict):
+        return row
+    texts = {key: row.value[key] for key in TURN_COLUMNS if isinstance(row.value.get(key), str)}
+    for key, text in texts.items():
+        try:
+            value = parse_json(text)
+        except ValueError as error:
+            detail = f"{key} is a text that is not JSON: {error}"
+            return FileRow(row.line, row.index, row.shown, error=RowError(Code.BAD_ROW, detail))
+        row = FileRow(row.line, row.index, row.shown, {**row.value, key: value})
+    return row
+
+
+def number_rows(rows: Iterable[Any], limits: RowLimits, *, from_columns: bool) -> Iterator[FileRow]:
+    """Number the rows of a source in memory from 1, as JSON values."""
+    for number, row in enumerate(rows, start=1):
+        try:
+            value = make_json(row, drop_null=from_columns)
+        except RowError as error:
+            yield FileRow(number, number, repr(row)[:SHOWN], error=error)
+            continue
+        yield FileRow(number, number, "", value, find_fault(value, limits.depth))
+
+
+def make_json(value: Any, *, drop_null: bool) -> Any:
+    """Return a value of a table or data set as JSON: dates as text, arrays as lists.
+
+    `drop_null`: a null member of an object is absent. Arrow gives every object of a column all the members of the column.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        members = {str(key): make_json(member, drop_null=drop_null) for key, member in value.items()}
+        return {key: member for key, member in members.items() if member is not None} if drop_null else members
+    if isinstance(value, list | tuple):
+        return [make_json(item, drop_null=drop_null) for item in value]
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if hasattr(value, "tolist"):  # numpy
+        return make_json(value.tolist(), drop_null=drop_null)
+    raise RowError(Code.BAD_ROW, f"a value of type {type(value).__name__} is not JSON")
