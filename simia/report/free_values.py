@@ -1,7 +1,7 @@
 """Find the values of calls that the writer was free to choose, which alone can be over-represented.
 
-A value is no free choice where the schema allows one value or has it as default, where the policy names it, and where the
-user's messages before the call name it, as a figure or as a word (`7`, `seven`). That a policy prescribes a value for a
+A value is no free choice where the schema allows one value or has it as default, where the item's request gave it, where the
+policy names it, and where the user's messages before the call name it, as a figure or as a word (`7`, `seven`). That a policy prescribes a value for a
 request, such as 7 days at most for everybody who asks for more, is therefore no over-representation.
 """
 
@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from simia.quality.mentions import contains_token, normalize_mention
 from simia.tool import ToolSpec
@@ -45,8 +47,11 @@ PLURALS = {"1": ("a", "an"), "2": ("couple", "pair", "both"), "12": ("dozen",)}
 SPACES = re.compile(r"[_\s]+")
 
 
-def iterate_free_values(t: Trajectory) -> Iterator[tuple[str, str, Any]]:
-    """Yield (tool, argument, value) for each plain value at the top of a call's arguments that nothing before it fixes."""
+def iterate_free_values(t: Trajectory, planned: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield (tool, argument, value) for each plain value at the top of a call's arguments that nothing before it fixes.
+
+    `planned`: argument → value that the request gave to the model.
+    """
     policy = "" if t.system is None else prepare_policy(t.system)
     tools = {tool.name: tool for tool in t.tools}
     said = ""
@@ -57,10 +62,18 @@ def iterate_free_values(t: Trajectory) -> Iterator[tuple[str, str, Any]]:
             for name, value in (call.arguments or {}).items():
                 if not isinstance(value, str | int | float) or len(str(value)) > LONGEST:
                     continue
-                if not (is_forced(tools.get(call.name), name, value) or names_value(said, value)) and not names_value(
-                    policy, value
-                ):
+                fixed = (name in planned and is_same(planned[name], value)) or is_forced(
+                    tools.get(call.name), name, value
+                )
+                if not (fixed or names_value(said, value) or names_value(policy, value)):
                     yield call.name, name, value
+
+
+def read_planned_values(spec: str | bytes) -> Mapping[str, Any]:
+    """Return the values that the request of an item gave: argument → value, from the item's stored plan."""
+    plan = orjson.loads(spec).get("plan")
+    values = plan.get("values") if isinstance(plan, dict) else None
+    return values if isinstance(values, dict) else {}
 
 
 @lru_cache(maxsize=64)
