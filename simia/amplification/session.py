@@ -60,7 +60,7 @@ async def amplify(
     (`simia runs resume`) without asking for anything twice.
 
     Args:
-        seeds: Packs or files of trajectories by name or path, or trajectories. None: those that the config names.
+        seeds: Packs, files or data sets (`hf:OWNER/NAME`) of trajectories, or trajectories. None: those that the config names.
         llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"` (a small model on this machine), an `llm:`
             section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`) or as settings, or an `openai.AsyncOpenAI`, with
             the model's name in `settings` as `llm.model`. A client's key is kept nowhere.
