@@ -110,7 +110,8 @@ async def amplify(
             given = None
     parsed = parse_config(AmplifyConfig, data, where=str(base))
     attach_client(parsed.llm, llm)
-    return await start_amplification(parsed, given=given, runs=Path(runs), name=name, on_progress=on_progress)
+    options: SessionOptions = {"say": terminal.say_error, "on_progress": on_progress}
+    return await start_amplification(parsed, given=given, runs=Path(runs), name=name, **options)
 
 
 async def start_amplification(
