@@ -30,6 +30,7 @@ class Code(StrEnum):
     BAD_ROW = "bad_row", "the row does not have the dialect's shape"
     BAD_TOOLS = "bad_tools", "the tool list cannot be read"
     UNKNOWN_ROLE = "unknown_role", "a message has a role that the dialect does not know"
+    UNKNOWN_PART = "unknown_part", "a message has a part that is not text, such as an image, or of an unknown type"
     TOO_LARGE = "too_large", "the row or the reply is larger than the reader accepts"
     NO_TOOL_USE = "no_tool_use", "the trajectory calls no tool"
     # talking to a model

@@ -21,6 +21,7 @@ from simia.tool import ToolSpec
 
 VERSION = 1
 Role = Literal["system", "user", "assistant", "tool"]
+TEXT_PARTS = frozenset(("text", "input_text", "output_text"))
 EndKind = Literal["terminated", "truncated", "aborted"]
 
 
@@ -77,7 +78,7 @@ class Message(Record):
     def text(self) -> str:
         """The readable text of the content: the string itself, or the text parts joined."""
         if isinstance(self.content, list):
-            return "".join(str(part.get("text", "")) for part in self.content if part.get("type", "text") == "text")
+            return "".join(str(part.get("text", "")) for part in self.content if part.get("type", "text") in TEXT_PARTS)
         return self.content or ""
 
 

@@ -120,12 +120,18 @@ def read_facts(run: Run) -> CardFacts:
         name=run.id,
         run=run.id,
         config_digest=digest(run.saved_config()),
-        seeds=sorted({str(seed["pack"]) for seed in used}),
+        seeds=sorted({str(seed["pack"]) for seed in used} | set(list_hub_seeds(run))),
         models=[str(facts.get("model"))],
         prompts=facts.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
         counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
     )
+
+
+def list_hub_seeds(run: Run) -> list[str]:
+    """List the data sets of the hub among a run's seeds, each with its commit."""
+    packs = (run.saved_config().get("seeds") or {}).get("packs") or []
+    return [name for name in packs if formats.is_hub_name(str(name))]
 
 
 def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:

@@ -18,6 +18,7 @@ from simia.formats.data_sets import add_licence, is_data_set, open_data_set
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
 from simia.formats.hub import is_hub_name, pin_hub_name
+from simia.formats.llamafactory_v1 import LlamaFactoryV1Dialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
 from simia.formats.row_conversion import convert_source, number_rows
@@ -44,7 +45,8 @@ __all__ = [
 ]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
-DIALECTS: dict[str, Dialect] = {d.name: d for d in (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect())}
+GENERAL = (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect(), LlamaFactoryV1Dialect())
+DIALECTS: dict[str, Dialect] = {d.name: d for d in GENERAL}
 SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
 # Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
 ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
@@ -109,7 +111,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     Args:
         path: A `.jsonl`, `.json` or `.parquet` file, a folder of a data set (Parquet shards, or of `datasets.save_to_disk`), or a data set
             of the Hugging Face hub: `hf:OWNER/NAME`, with another split than train `hf:OWNER/NAME:SPLIT`.
-        format: `simia`, `apigen`, `openai`, `hermes`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+        format: `simia`, `apigen`, `openai`, `hermes`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:
         The trajectories in the order of the file.

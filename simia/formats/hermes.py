@@ -16,6 +16,7 @@ from typing import Any
 from simia.errors import Code
 from simia.formats import row_tools, tagged_calls
 from simia.formats.dialect import RowError, dump_json, find_fault, read_memory, read_optional_text, take_carried
+from simia.formats.llamafactory_v1 import holds_values
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
@@ -69,7 +70,8 @@ class HermesDialect:
         found = find_roles(row, dialect.shape)
         if found is None or not found <= dialect.shape.roles.keys():
             return False
-        return not any("tool_calls" in turn for turn in row[dialect.shape.rows])
+        turns = row[dialect.shape.rows]
+        return not any("tool_calls" in turn or holds_values(turn.get(dialect.shape.text)) for turn in turns)
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
         return self.of(row).read(row)

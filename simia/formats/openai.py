@@ -13,6 +13,7 @@ from typing import Any
 from simia.errors import Code
 from simia.formats import row_tools
 from simia.formats.dialect import RowError, dump_json, read_optional_text, take_carried, take_unknown
+from simia.formats.llamafactory_v1 import holds_values
 from simia.formats.tagged_calls import holds_tags, make_unreadable_call, read_arguments
 from simia.formats.turn_dialect import RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
 from simia.tool import ToolSpec
@@ -44,7 +45,7 @@ class OpenAIDialect(TurnDialect):
     says_ids = True
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
-        if find_roles(row, SHAPE) is None:
+        if find_roles(row, SHAPE) is None or any(holds_values(turn.get("content")) for turn in row["messages"]):
             return False
         return any("tool_calls" in turn for turn in row["messages"]) or not holds_tags(row)
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from simia.errors import Code, Issue, UserError
 from simia.formats.dialect import RowError
-from simia.trajectory import VERSION, Message, Trajectory
+from simia.trajectory import TEXT_PARTS, VERSION, Message, Trajectory
 
 
 class NativeDialect:
@@ -44,6 +44,11 @@ class NativeDialect:
         for i, issue in enumerate(row.get("issues", [])):  # other models refuse unknown fields themselves
             if strange := sorted(issue.keys() - Issue.model_fields.keys()):
                 raise RowError(Code.BAD_ROW, f"issues[{i}].{strange[0]}: no field of a simia row (version {version})")
+        for i, message in enumerate(trajectory.messages):
+            parts = message.content if isinstance(message.content, list) else []
+            if strange := [part.get("type") for part in parts if part.get("type", "text") not in TEXT_PARTS]:
+                detail = f"messages[{i}] has a part of type {strange[0]!s:.60}; simia reads text alone"
+                raise RowError(Code.UNKNOWN_PART, detail)
         return trajectory
 
     def write(self, t: Trajectory) -> dict[str, Any]:

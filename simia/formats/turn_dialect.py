@@ -22,6 +22,26 @@ from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
 Turn = dict[str, Any]
+TEXT_PARTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+}  # type → field of its text
+MEDIA = frozenset(  # types of parts that no tool's own JSON result has
+    (
+        "image",
+        "image_url",
+        "input_image",
+        "audio",
+        "audio_url",
+        "input_audio",
+        "video",
+        "video_url",
+        "file",
+        "input_file",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -220,8 +240,8 @@ class TurnDialect(ABC):
     def kind(self, turn: Turn) -> str:
         return self.shape.roles[turn[self.shape.role]]
 
-    def value(self, turn: Turn) -> str | list[dict[str, Any]] | None:
-        """The content of a turn: text, parts, or null."""
+    def value(self, turn: Turn) -> str | None:
+        """The content of a turn: text, also of parts, or null."""
         if self.shape.text not in turn:
             raise RowError(Code.BAD_ROW, f"the turn has no {self.shape.text!r}")
         return read_content(turn[self.shape.text], result=self.kind(turn) == "tool")
@@ -250,15 +270,29 @@ def find_roles(row: Mapping[str, Any], shape: RowShape) -> set[str] | None:
     return found if found and None not in found else None
 
 
-def read_content(value: Any, *, result: bool) -> str | list[dict[str, Any]] | None:
-    """Text, OpenAI-style parts or null. A tool's result that is any other JSON value is taken as its text."""
+def read_content(value: Any, *, result: bool) -> str | None:
+    """The text of a content: text, a list of text parts, or null. A tool's result that is any other JSON value is taken as its text.
+
+    Raises `RowError` for a part that is not text.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(p, dict) and isinstance(p.get("type"), str) for p in value):
-        return value
+        texts = [read_text_part(part) for part in value]
+        if None not in texts:
+            return "".join(text for text in texts if text is not None)
+        if not result or any(part["type"] in MEDIA for part in value):
+            kinds = ", ".join(dict.fromkeys(p["type"] for p, text in zip(value, texts, strict=True) if text is None))
+            raise RowError(Code.UNKNOWN_PART, f"the content has parts of type {kinds:.100}; simia reads text alone")
     if result:
         return dump_json(value)
     raise RowError(Code.BAD_ROW, f"the content is {type(value).__name__}, neither text nor a list of parts")
+
+
+def read_text_part(part: Mapping[str, Any]) -> str | None:
+    """The text of a part; None for a part that holds no text."""
+    text = part.get(TEXT_PARTS.get(part["type"], ""))
+    return text if isinstance(text, str) else None
 
 
 def pair_results(messages: list[Message]) -> None:

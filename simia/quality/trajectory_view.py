@@ -42,7 +42,9 @@ class TrajectoryView:
             if role == "system":
                 continue
             said.append(role)
-            said.append(text)
+            said.append(
+                text if type(content) is not list else json.dumps(content, sort_keys=True)
+            )  # other parts count too
             if role == "tool":
                 if "<|" in text:
                     style.append(low)

@@ -23,6 +23,7 @@ from simia.formats.hub import HubName, parse_hub_name
 from simia.pack import Pack
 from simia.trajectory import Trajectory
 from tests.command import run_simia
+from tests.fake_endpoint import FakeEndpoint
 from tests.hub_server import TOKEN, HubServer, start_hub
 
 SEEDS = Pack.load("customer_service").seeds[:12]
@@ -214,3 +215,32 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     for _ in range(3000):
         next(rows)
     assert pa.total_allocated_bytes() < held + (4 << 20)
+
+
+def test_a_run_names_the_commit_and_is_resumed_without_the_hub(
+    hub: HubServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+    commit = hub.add("acme/tickets", {"README.md": CARD.encode(), "train.jsonl": text})
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    request.addfinalizer(endpoint.stop)
+    settings = ("-c", "amplify/default", "--set", f"llm.base_url={endpoint.url}", "--runs", tmp_path / "runs")
+    done = run_simia("amplify", "--seeds", "hf:acme/tickets", "--n", "3", "--name", "a", *settings)
+    assert done.returncode == 0, done.stderr
+    assert "12 seeds of 12 read" in done.stderr
+    hub.add("acme/tickets", {"train.jsonl": text[:10]})
+    hub.up = False
+    done = run_simia("runs", "resume", "a", "--n", "5", "--runs", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    done = run_simia("export", "a", "--to", "trl", "--out", tmp_path / "out", "--runs", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"| seeds | `hf:acme/tickets@{commit}`, `tickets` |" in card
+    assert "license: cc-by-4.0" in card
+
+
+def test_a_pack_starts_from_a_data_set(hub: HubServer, tmp_path: Path) -> None:
+    hub.add("acme/tickets", {"train.parquet": parquet(ROWS)})
+    done = run_simia("pack", "new", tmp_path / "desk", "--from", "hf:acme/tickets")
+    assert done.returncode == 0, done.stderr
+    assert len(Pack.load(tmp_path / "desk").seeds) == len(ROWS)
