@@ -14,6 +14,7 @@ from simia import formats
 from simia.errors import Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.jobs import Run, find_run, refuse_partial
+from simia.jobs.run import is_run
 from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
 from simia.quality.judging.run_judgement import load_judgement
@@ -63,7 +64,7 @@ def select(
             and not (runs / name).exists()
         ):
             raise UserError(f"{name} does not exist: give a file, a pack's folder or a run in {runs}")
-    folders = [find_run(runs, name) for name in names if not is_file_or_pack(name)]
+    folders = [find_run(runs, name) for name in names if not is_file_or_pack(name, runs)]
     selection = Selection((), folders=folders)
     unread = selection.unread
     all_facts = []
@@ -72,7 +73,7 @@ def select(
             condition = refuse_partial(run, partial=partial, how="--partial")
             selection.notes += [] if condition.complete else [str(condition)]
             all_facts.append(read_facts(run))
-    selection.facts = merge_facts(all_facts, names)
+    selection.facts = merge_facts(all_facts, names, runs)
     rows = mix_packs(names, runs, mix, take, unread) if mix else iterate_trajectories(names, runs, unread)
     bad: set[tuple[str | None, str | None]] = set()
     if judged:
@@ -109,8 +110,13 @@ def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Itera
             yield t
 
 
-def is_file_or_pack(name: str) -> bool:
-    return Path(name).is_file() or (Path(name) / "pack.yaml").is_file() or formats.is_data_set(name)
+def is_file_or_pack(name: str, runs: Path) -> bool:
+    return Path(name).is_file() or (Path(name) / "pack.yaml").is_file() or is_data_source(name, runs)
+
+
+def is_data_source(name: str, runs: Path) -> bool:
+    """Return whether a name is a data set's. The id of a run means the run, also where a folder here has the same name."""
+    return formats.is_data_set(name) and not is_run(runs / name)
 
 
 def read_facts(run: Run) -> CardFacts:
@@ -134,15 +140,15 @@ def list_hub_seeds(run: Run) -> list[str]:
     return [name for name in packs if formats.is_hub_name(str(name))]
 
 
-def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:
+def merge_facts(facts: list[CardFacts], names: list[str], runs: Path) -> CardFacts:
     """Merge the facts of all sources, for one card."""
     if len(facts) == 1 and len(names) == 1:
         return facts[0]
     counts: Counter[str] = Counter()
     for each in facts:
         counts.update(each.counts)
-    others = [name if formats.is_hub_name(name) else Path(name).name for name in names if is_file_or_pack(name)]
-    licences = {licence for each in facts for licence in each.licences} | set(list_licences(names))
+    others = [name if formats.is_hub_name(name) else Path(name).name for name in names if is_file_or_pack(name, runs)]
+    licences = {licence for each in facts for licence in each.licences} | set(list_licences(names, runs))
     return CardFacts(
         name=" + ".join(Path(name).name for name in names),
         run=", ".join(each.run for each in facts if each.run) or None,
@@ -155,9 +161,9 @@ def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:
     )
 
 
-def list_licences(names: Iterable[str]) -> list[str]:
+def list_licences(names: Iterable[str], runs: Path) -> list[str]:
     """List the licences of the data sets among the sources, as far as their cards name them."""
-    found = [formats.open_data_set(name).licence for name in names if formats.is_data_set(name)]
+    found = [formats.open_data_set(name).licence for name in names if is_data_source(name, runs)]
     return [licence for licence in found if licence]
 
 
@@ -165,7 +171,7 @@ def iterate_trajectories(names: Iterable[str], runs: Path, unread: RefusalCounts
     """Read all sources in the order named. `unread` counts the rows that no dialect reads."""
     for name in names:
         path = Path(name)
-        if path.is_file() or formats.is_data_set(name):
+        if path.is_file() or is_data_source(name, runs):
             for row in formats.read(name):
                 if isinstance(row, Trajectory):
                     yield row
