@@ -25,7 +25,7 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 
 $(VENV)/.dev: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		"pytest<9.2" pytest-asyncio pytest-xdist hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow mcp openai
+		"pytest<9.2" pytest-asyncio pytest-xdist hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow huggingface_hub datasets mcp openai
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types

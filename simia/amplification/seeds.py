@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 
 from simia import formats, search_path
 from simia.amplification.settings import AmplifyConfig, SeedSettings
@@ -24,18 +25,21 @@ from simia.quality.grounding import Identifiers, infer_identifiers
 from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.panel import judge_seeds_by_llm
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
+from simia.refusals import RefusalCounts
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
+MOST_REASONS = 8  # of refused seeds, each with its first row
 META = "prefilter"  # the stored verdicts: a resume keeps the same seeds, also those that a failing judge gave no verdict on
 
 
 @dataclass(slots=True)
 class RefusedSeed:
-    """A seed that is not used. `name` is its task id, or FILE:LINE."""
+    """A seed that is not used. `name` is its task id, or FILE:LINE; `place` FILE:LINE of a seed that was read."""
 
     name: str
     issues: list[Issue]
+    place: str | None = None
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ def load_seed_packs(settings: SeedSettings, checks: Checks) -> Seeds:
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     refused: list[RefusedSeed] = []
     for name in settings.packs:
-        pack, bad_rows = read_pack(name, settings.dialect)
+        pack, bad_rows = read_pack(name, settings.dialect, settings.limit)
         refused += bad_rows
         groups[pack.name] += pack.seeds
     return arrange_seeds(groups, settings, checks, refused)
@@ -79,7 +83,7 @@ def arrange_seeds(
     for name, group in groups.items():
         storable, unstorable = filter_storable(group[: settings.limit])
         kept, unsound = filter_seeds(storable, checks)
-        seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in unstorable + unsound]
+        seeds.refused += [name_refused(seed, issues) for seed, issues in unstorable + unsound]
         seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
         if settings.max_messages:
             kept = [seed for seed in kept if len(seed.messages) <= settings.max_messages]
@@ -90,6 +94,22 @@ def arrange_seeds(
     if not seeds.order:
         raise UserError(explain_no_seeds(seeds, groups, settings))
     return seeds
+
+
+def name_refused(seed: Trajectory, issues: list[Issue]) -> RefusedSeed:
+    return RefusedSeed(seed.task_id or seed.id, issues, seed.provenance.source)
+
+
+def describe_seeds(seeds: Seeds) -> list[str]:
+    """Say how many seeds are used, and count the others by reason, each with its first row."""
+    refusals = RefusalCounts()
+    for each in seeds.refused:
+        refusals.add(each.place or each.name, each.issues[0])
+    used = f"{len(seeds.order):,} seeds of {seeds.read:,} read"
+    unused = seeds.read - len(seeds.order) - refusals.total
+    others = f"; {unused:,} left out by seeds.limit or seeds.max_messages" if unused else ""
+    reasons = f"; refused: {refusals}" if refusals else ""
+    return [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
 
 
 def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], settings: SeedSettings) -> str:
@@ -140,21 +160,28 @@ class SharedParts:
         return seed.model_copy(update={"tools": tools, "system": self._systems.setdefault(seed.system, seed.system)})
 
 
-def read_pack(name: str, dialect: str | None) -> tuple[Pack, list[RefusedSeed]]:
-    """Read a pack, or a file of trajectories as one."""
+def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple[Pack, list[RefusedSeed]]:
+    """Read a pack, or a file or data set of trajectories as one. `limit`: stop after so many trajectories of a file."""
     shared = SharedParts()
-    path = search_path.find_resource("seeds", name)
-    if path.is_dir() or path.suffix in (".yaml", ".yml"):
+    path = Path(name) if formats.is_hub_name(name) else search_path.find_resource("seeds", name)
+    if formats.is_data_set(path):
+        title = formats.open_data_set(path).title
+    elif path.is_dir() or path.suffix in (".yaml", ".yml"):
         pack = Pack.load(path)
         pack.seeds = [shared(seed) for seed in pack.seeds]
         return pack, []
-    pack, refused = Pack(name=path.stem), []
+    else:
+        title = path.stem
+    pack, refused = Pack(name=title), []
+    label = name if formats.is_hub_name(name) else path.name
     for number, row in enumerate(formats.read(path, dialect), start=1):
         if isinstance(row, Trajectory):
-            named = {"pack": row.pack or pack.name, "task_id": row.task_id or f"{path.stem}-{number}"}
+            named = {"pack": row.pack or pack.name, "task_id": row.task_id or f"{pack.name}-{number}"}
             pack.seeds.append(shared(row.model_copy(update=named)))
         else:
-            refused.append(RefusedSeed(f"{path.name}:{row.line}", [Issue(code=row.code, detail=row.detail)]))
+            refused.append(RefusedSeed(f"{label}:{row.line}", [Issue(code=row.code, detail=row.detail)]))
+        if limit is not None and len(pack.seeds) >= limit:
+            break
     return pack, refused
 
 

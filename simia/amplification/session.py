@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simia import terminal
+from simia import formats, terminal
 from simia.amplification import scenario
 from simia.amplification.job import AmplificationWork, ask_engine
-from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import Seeds, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
@@ -60,7 +60,7 @@ async def amplify(
     (`simia runs resume`) without asking for anything twice.
 
     Args:
-        seeds: Packs or files of trajectories by name or path, or trajectories. None: those that the config names.
+        seeds: Packs, files or data sets (`hf:OWNER/NAME`) of trajectories, or trajectories. None: those that the config names.
         llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"` (a small model on this machine), an `llm:`
             section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`) or as settings, or an `openai.AsyncOpenAI`, with
             the model's name in `settings` as `llm.model`. A client's key is kept nowhere.
@@ -110,7 +110,8 @@ async def amplify(
             given = None
     parsed = parse_config(AmplifyConfig, data, where=str(base))
     attach_client(parsed.llm, llm)
-    return await start_amplification(parsed, given=given, runs=Path(runs), name=name, on_progress=on_progress)
+    options: SessionOptions = {"say": terminal.say_error, "on_progress": on_progress}
+    return await start_amplification(parsed, given=given, runs=Path(runs), name=name, **options)
 
 
 async def start_amplification(
@@ -121,7 +122,13 @@ async def start_amplification(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Amplified:
-    """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's."""
+    """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's.
+
+    Data sets of the hub are pinned to their commit, which the run's config then names, so that a resume reads the same rows.
+    """
+    if given is None:
+        pinned = [formats.pin_hub_name(name) for name in config.seeds.packs]
+        config = config.model_copy(update={"seeds": config.seeds.model_copy(update={"packs": pinned})})
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     return await work_on_amplification(config, given, open_run, **options)
 
@@ -149,6 +156,8 @@ async def work_on_amplification(
 ) -> Amplified:
     """Load the seeds, start the model, open the run, and work on it until it stops."""
     seeds = load_seeds(config, given)
+    for line in describe_seeds(seeds):
+        say(line)
     async with contextlib.AsyncExitStack() as stack:
         backend = open_backend(config.llm, say=say)
         await backend.start()

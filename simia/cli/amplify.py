@@ -27,7 +27,11 @@ def amplify(
     ] = None,
     seeds: Annotated[
         list[str] | None,
-        typer.Option("--seeds", "-s", help="Pack (name or folder) or file of trajectories; may be repeated."),
+        typer.Option(
+            "--seeds",
+            "-s",
+            help="Pack (name or folder), file or data set (hf:OWNER/NAME) of trajectories; may be repeated.",
+        ),
     ] = None,
     n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept.")] = None,
     settings: SETTINGS = None,
@@ -85,6 +89,7 @@ def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
 
 def show_dry_run(config: AmplifyConfig) -> None:
     """Print the first prompt, and tokens and price projected from up to 50 items."""
+    from simia.amplification.seeds import describe_seeds
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
     from simia.quality.fast_tokens import estimate_text_tokens
@@ -97,9 +102,8 @@ def show_dry_run(config: AmplifyConfig) -> None:
     prompt_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
     reply_tokens = sum(estimate_text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
     static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
-    say_error(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
-    for refused in seeds.refused[:5]:
-        say_error(f"  {refused.name}: {refused.issues[0]}")
+    for line in describe_seeds(seeds):
+        say_error(line)
     say_error(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens per item; {config.n:,} items if all are accepted"
     )

@@ -52,13 +52,22 @@ def export(
         bool,
         typer.Option("--partial", help="Export also from runs that are unfinished, in progress or inconsistent."),
     ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", help="With --to hf: upload to this data set of the hub, OWNER/NAME. Needs HF_TOKEN."),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="With --push: a new data set is public, not private.")
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
     from simia.exporting.llamafactory_rows import ModelEntry
-    from simia.exporting.selection import list_unread_rows, parse_shares, select
+    from simia.exporting.selection import parse_shares, select
 
+    if push is not None or public:
+        refuse_push(push, to)
     names = sources or ["last"]
     chosen = ModelEntry.named(model) if model else None
     shares = parse_shares(mix) if mix else None
@@ -80,8 +89,10 @@ def export(
         facts=selection.facts,
         write_empty=False,
     )
-    for line in list_unread_rows(names):
-        say(f"not read: {line}")
+    if unread := selection.unread:
+        say(f"not read: {unread}")
+        for line in unread.describe_first():
+            say(f"  {line}")
     for reason, count in selection.left_out.items():
         say(f"{count} {reason}")
     for issue in report.examples:
@@ -94,8 +105,24 @@ def export(
             f"{report.without_system} have no system text: the model's chat template may insert its own; "
             "--system FILE sets the text of the deployment"
         )
+    if push is not None:
+        from simia.exporting.hub_folder import push_folder
+
+        say(f"uploaded to {push_folder(target, push, report.files, public=public)}")
     if to == "llamafactory":
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+
+
+def refuse_push(push: str | None, to: Format) -> None:
+    """Raise `UserError` for an upload that cannot work, before anything is written."""
+    from simia.exporting.hub_folder import check_repository, read_hub_token
+
+    if push is None:
+        raise UserError("--public is for --push OWNER/NAME")
+    if to != "hf":
+        raise UserError(f"--push uploads the folder of --to hf, not of --to {to}: add --to hf")
+    check_repository(push)
+    read_hub_token()
 
 
 def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:

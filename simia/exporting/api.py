@@ -35,10 +35,10 @@ def export(
     """Write trajectories as training data: rows, refused rows with their reasons, a data card, a trainer's configuration.
 
     Args:
-        source: Runs (id, unique beginning of it, folder, or `last`), files of trajectories or packs; several are joined,
+        source: Runs (id, unique beginning of it, folder, or `last`), files or data sets of trajectories or packs; several are joined,
             and equal conversations are kept once. Or trajectories.
         out: The folder to write. Files of an earlier export are replaced.
-        to: `llamafactory`, `trl`, `openai`, `hermes`, `parquet`, `agentinstruct` or `officebench`.
+        to: `llamafactory`, `trl`, `openai`, `hermes`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained.
         template: LLaMA-Factory's chat template of the model.

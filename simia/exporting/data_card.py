@@ -14,6 +14,16 @@ from simia.errors import Code
 from simia.exporting.export_records import ExportReport
 
 HUB_LICENCES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "bsd-3-clause"}
+DATA = {"parquet": "data.parquet", "hf": "data/train-*.parquet"}
+COLUMNS = {
+    "`version`, `id`": "version of the form, hash of the content",
+    "`pack`, `task_id`, `split`": "environment and task",
+    "`system`": "system text",
+    "`tools`": "JSON text: a list of tools with name, description and parameters (JSON Schema)",
+    "`messages`": "role, content, reasoning, calls (id, name, `arguments` as JSON text), call_id, name, error, more",
+    "`end`": "how the episode ended",
+    "`more`": "JSON text: provenance, reward and all else",
+}
 SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 1_000_000}
 
 
@@ -35,7 +45,7 @@ class CardFacts(BaseModel):
 
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
-    data = "data.parquet" if report.to == "parquet" else "data.jsonl"
+    data = DATA.get(report.to, "data.jsonl")
     reasoning = "kept" if report.reasoning else "left out"
     contents = {
         "format": f"{report.to}, segment `{report.segment}`, reasoning {reasoning}",
@@ -46,6 +56,8 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
     if report.without_system:
         missing = f"{report.without_system}: the chat template writes its own where it has one"
         contents["trajectories without a system text"] = missing
+    if report.languages:
+        contents["languages"] = ", ".join(f"`{code}` ({count})" for code, count in report.languages.items())
     if report.longest:
         how = "counted" if report.counted else "estimated, rather too many"
         contents["longest row, tokens"] = f"{report.longest} ({how})"
@@ -57,7 +69,7 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
         "licences of the seeds": join_names(facts.licences),
         **{f"prompt `{name}`": f"`{digest}`" for name, digest in sorted(facts.prompts.items())},
     }
-    head = yaml.safe_dump(build_front_matter(facts, report.rows, data), sort_keys=False, allow_unicode=True)
+    head = yaml.safe_dump(build_front_matter(facts, report, data), sort_keys=False, allow_unicode=True)
     sections = [
         f"---\n{head}---",
         f"# {facts.name}",
@@ -76,7 +88,7 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def build_front_matter(facts: CardFacts, rows: int, data: str) -> dict[str, object]:
+def build_front_matter(facts: CardFacts, report: ExportReport, data: str) -> dict[str, object]:
     names = {licence.strip() for licence in facts.licences}
     lowered = {name.lower() for name in names}
     known = len(lowered) == 1 and lowered <= HUB_LICENCES
@@ -85,13 +97,15 @@ def build_front_matter(facts: CardFacts, rows: int, data: str) -> dict[str, obje
         if known
         else {"license": "other", "license_name": ", ".join(sorted(names)) or "unknown"}
     )
+    files = [{"split": "train", "path": data}] if report.to == "hf" else data
     return {
         "pretty_name": facts.name,
         **licence,
+        **({"language": list(report.languages)} if report.languages else {}),
         "task_categories": ["text-generation"],
         "tags": ["agent", "tool-use", "function-calling", "synthetic", "simia"],
-        "size_categories": [next((size for size, bound in SIZES.items() if rows < bound), "1M<n<10M")],
-        "configs": [{"config_name": "default", "data_files": data}],
+        "size_categories": [next((size for size, bound in SIZES.items() if report.rows < bound), "1M<n<10M")],
+        "configs": [{"config_name": "default", "data_files": files}],
     }
 
 
@@ -102,6 +116,9 @@ def describe_usage(report: ExportReport) -> list[str]:
             masking = "Each row is a prompt and its completion, and only the completion is trained (TRL's default for such rows)."
         how = "For TRL's `SFTTrainer`: `load_dataset('json', data_files='data.jsonl')`."
         return ["## Training", f"{how} {masking}"]
+    if report.to == "hf":
+        how = "`load_dataset('FOLDER')`, or on the hub `load_dataset('OWNER/NAME')`; simia reads both, as `FOLDER` and `hf:OWNER/NAME`."
+        return ["## Reading", how, render_table(("column", "content"), COLUMNS.items())]
     if report.to == "parquet":
         how = "`load_dataset('parquet', data_files='data.parquet')`."
         return ["## Reading", f"{how} `tools`, each call's `arguments` and `more` are JSON text."]

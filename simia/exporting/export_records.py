@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from simia.errors import Issue
 
-Format = Literal["llamafactory", "trl", "openai", "hermes", "parquet", "agentinstruct", "officebench"]
+Format = Literal["llamafactory", "trl", "openai", "hermes", "parquet", "hf", "agentinstruct", "officebench"]
 Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 
@@ -38,6 +38,9 @@ class ExportReport(BaseModel):
     without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
     trained_turns: int = Field(default=0, description="Assistant turns that are trained.")
     longest: int = Field(default=0, description="Tokens of the longest row.")
+    languages: dict[str, int] = Field(
+        default_factory=dict, description="Language (ISO 639-1) → exported trajectories; counted for `hf` only."
+    )
     refused: dict[str, int] = Field(default_factory=dict, description="Reason → refused rows.")
     examples: list[Issue] = Field(default_factory=list, description="The first of each reason.")
     files: list[str] = Field(default_factory=list, description="Names of the files written.")

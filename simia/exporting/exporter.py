@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from simia.errors import Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
+from simia.exporting.hub_folder import ShardWriter, remove_other_shards
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
-from simia.exporting.parquet_table import TableWriter
+from simia.exporting.parquet_table import TableFile
 from simia.exporting.token_estimate import CountTokens
 from simia.jobs.run import is_run
+from simia.quality.language import find_trajectory_languages
 from simia.trajectory import Trajectory
 from simia.version import __version__
 
@@ -54,10 +57,11 @@ def export(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
     configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
-    data_name = "data.parquet" if to == "parquet" else "data.jsonl"
+    languages: Counter[str] = Counter()
     with draft_files(out) as draft:
-        with (draft / data_name).open("wb") as data, (draft / "refused.jsonl").open("wb") as refused:
-            table = TableWriter(data, build_metadata(facts)) if to == "parquet" else None
+        with contextlib.ExitStack() as stack:
+            refused = stack.enter_context((draft / "refused.jsonl").open("wb"))
+            writer = open_writer(stack, draft, to, facts)
             for t in trajectories:
                 report.trajectories += 1
                 before = report.rows
@@ -70,21 +74,50 @@ def export(
                     report.rows += 1
                     report.trained_turns += item.trained
                     report.longest = max(report.longest, item.tokens)
-                    if table:
-                        table.write(t)
+                    if isinstance(writer, LineWriter):
+                        writer.write(item.text)
                     else:
-                        data.write(item.text.encode() + b"\n")
+                        writer.write(t)
+                if to == "hf" and report.rows > before:
+                    languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before
                 report.without_system += report.rows > before and not t.system
-            if table:
-                table.close()
+            data_names = writer.close()
+            report.languages = dict(languages.most_common())
         texts = {**configuration, "README.md": render_card(facts, report)}
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")
         if report.rows or write_empty:
-            report.files = [data_name, "refused.jsonl", *texts]
+            report.files = [*data_names, "refused.jsonl", *texts]
             put_in_place(draft, out, report.files)
+            if to == "hf":
+                remove_other_shards(out, data_names)
     return report
+
+
+class LineWriter:
+    """Rows as JSON lines in one file."""
+
+    def __init__(self, stack: contextlib.ExitStack, path: Path) -> None:
+        self._file, self._name = stack.enter_context(path.open("wb")), path.name
+
+    def write(self, text: str) -> None:
+        self._file.write(text.encode() + b"\n")
+
+    def close(self) -> list[str]:
+        self._file.close()
+        return [self._name]
+
+
+def open_writer(
+    stack: contextlib.ExitStack, draft: Path, to: Format, facts: CardFacts
+) -> LineWriter | TableFile | ShardWriter:
+    """Open the data file or files of a format; `close` returns their names."""
+    if to == "hf":
+        return ShardWriter(draft, build_metadata(facts))
+    if to == "parquet":
+        return TableFile(stack.enter_context((draft / "data.parquet").open("wb")), build_metadata(facts))
+    return LineWriter(stack, draft / "data.jsonl")
 
 
 def refuse_output_folder(out: Path) -> None:
@@ -123,13 +156,14 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
         with (draft / name).open("rb") as file:
             os.fsync(file.fileno())
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (draft / name).replace(folder / name)
 
 
 def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     if to == "llamafactory":
         return trainer.rows(t)
-    if to == "parquet":  # whole, in columns
+    if to in ("parquet", "hf"):  # whole, in columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
     if to == "trl":
         return iterate_trl_rows(t, trainer.segment, trainer.reasoning)

@@ -49,6 +49,18 @@ class TableWriter:
             self._rows = []
 
 
+class TableFile:
+    """The single table of `--to parquet`."""
+
+    def __init__(self, file: BinaryIO, metadata: dict[str, str]) -> None:
+        self._table = TableWriter(file, metadata)
+        self.write = self._table.write
+
+    def close(self) -> list[str]:
+        self._table.close()
+        return ["data.parquet"]
+
+
 def to_table_row(t: Trajectory) -> dict[str, Any]:
     row = t.model_dump(mode="json", exclude_defaults=True)
     made: dict[str, Any] = {"version": t.version, "id": t.id, **{name: row.pop(name, None) for name in TABLE_TEXTS}}

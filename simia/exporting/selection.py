@@ -11,13 +11,15 @@ from pathlib import Path
 import yaml
 
 from simia import formats
-from simia.errors import UserError
+from simia.errors import Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.jobs import Run, find_run, refuse_partial
+from simia.jobs.run import is_run
 from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
 from simia.quality.judging.run_judgement import load_judgement
 from simia.quality.selection.mixing import Mixer
+from simia.refusals import RefusalCounts
 from simia.trajectory import Trajectory, digest
 
 JUDGED_BAD = "that a judge found a fault in were left out"
@@ -28,8 +30,8 @@ DUPLICATE = "are duplicates of others and were left out"
 class Selection:
     """The trajectories to export.
 
-    `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, complete when `rows`
-    have been read.
+    `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, and `unread`: rows
+    that no dialect reads; both are complete when `rows` have been read.
     """
 
     rows: Iterable[Trajectory]
@@ -37,6 +39,7 @@ class Selection:
     folders: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    unread: RefusalCounts = field(default_factory=RefusalCounts)
 
 
 def select(
@@ -52,20 +55,26 @@ def select(
     """Select trajectories of runs, files and packs. Raises `UserError`, also for a run that is not complete, unless `partial`."""
     if take is not None and not mix:
         raise UserError("take needs a mix: give the packs' shares with --mix retail=0.7, in Python mix={'retail': 0.7}")
+    names = [formats.pin_hub_name(name) for name in names]
     for name in names:
         path = Path(name)
-        if path.suffix in (".jsonl", ".json", ".parquet") and not path.exists() and not (runs / name).exists():
+        if (
+            path.suffix in (".jsonl", ".json", ".parquet", ".arrow")
+            and not path.exists()
+            and not (runs / name).exists()
+        ):
             raise UserError(f"{name} does not exist: give a file, a pack's folder or a run in {runs}")
-    folders = [find_run(runs, name) for name in names if not is_file_or_pack(name)]
+    folders = [find_run(runs, name) for name in names if not is_file_or_pack(name, runs)]
     selection = Selection((), folders=folders)
+    unread = selection.unread
     all_facts = []
     for folder in folders:
         with closing(Run.read_only(folder.parent, str(folder))) as run:
             condition = refuse_partial(run, partial=partial, how="--partial")
             selection.notes += [] if condition.complete else [str(condition)]
             all_facts.append(read_facts(run))
-    selection.facts = merge_facts(all_facts, names)
-    rows = mix_packs(names, runs, mix, take) if mix else iterate_trajectories(names, runs)
+    selection.facts = merge_facts(all_facts, names, runs)
+    rows = mix_packs(names, runs, mix, take, unread) if mix else iterate_trajectories(names, runs, unread)
     bad: set[tuple[str | None, str | None]] = set()
     if judged:
         selection.left_out[JUDGED_BAD] = 0
@@ -101,8 +110,13 @@ def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Itera
             yield t
 
 
-def is_file_or_pack(name: str) -> bool:
-    return Path(name).is_file() or (Path(name) / "pack.yaml").is_file()
+def is_file_or_pack(name: str, runs: Path) -> bool:
+    return Path(name).is_file() or (Path(name) / "pack.yaml").is_file() or is_data_source(name, runs)
+
+
+def is_data_source(name: str, runs: Path) -> bool:
+    """Return whether a name is a data set's. The id of a run means the run, also where a folder here has the same name."""
+    return formats.is_data_set(name) and not is_run(runs / name)
 
 
 def read_facts(run: Run) -> CardFacts:
@@ -112,7 +126,7 @@ def read_facts(run: Run) -> CardFacts:
         name=run.id,
         run=run.id,
         config_digest=digest(run.saved_config()),
-        seeds=sorted({str(seed["pack"]) for seed in used}),
+        seeds=sorted({str(seed["pack"]) for seed in used} | set(list_hub_seeds(run))),
         models=[str(facts.get("model"))],
         prompts=facts.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
@@ -120,14 +134,21 @@ def read_facts(run: Run) -> CardFacts:
     )
 
 
-def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:
+def list_hub_seeds(run: Run) -> list[str]:
+    """List the data sets of the hub among a run's seeds, each with its commit."""
+    packs = (run.saved_config().get("seeds") or {}).get("packs") or []
+    return [name for name in packs if formats.is_hub_name(str(name))]
+
+
+def merge_facts(facts: list[CardFacts], names: list[str], runs: Path) -> CardFacts:
     """Merge the facts of all sources, for one card."""
     if len(facts) == 1 and len(names) == 1:
         return facts[0]
     counts: Counter[str] = Counter()
     for each in facts:
         counts.update(each.counts)
-    others = [Path(name).name for name in names if Path(name).exists()]
+    others = [name if formats.is_hub_name(name) else Path(name).name for name in names if is_file_or_pack(name, runs)]
+    licences = {licence for each in facts for licence in each.licences} | set(list_licences(names, runs))
     return CardFacts(
         name=" + ".join(Path(name).name for name in names),
         run=", ".join(each.run for each in facts if each.run) or None,
@@ -135,17 +156,28 @@ def merge_facts(facts: list[CardFacts], names: list[str]) -> CardFacts:
         seeds=sorted({seed for each in facts for seed in each.seeds} | set(others)),
         models=sorted({model for each in facts for model in each.models}),
         prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},
-        licences=sorted({licence for each in facts for licence in each.licences}) or ["unknown"],
+        licences=sorted(licences) or ["unknown"],
         counts=dict(counts),
     )
 
 
-def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajectory]:
-    """Read all sources in the order named, without rows that cannot be read: see `list_unread_rows`."""
+def list_licences(names: Iterable[str], runs: Path) -> list[str]:
+    """List the licences of the data sets among the sources, as far as their cards name them."""
+    found = [formats.open_data_set(name).licence for name in names if is_data_source(name, runs)]
+    return [licence for licence in found if licence]
+
+
+def iterate_trajectories(names: Iterable[str], runs: Path, unread: RefusalCounts | None = None) -> Iterator[Trajectory]:
+    """Read all sources in the order named. `unread` counts the rows that no dialect reads."""
     for name in names:
         path = Path(name)
-        if path.is_file():
-            yield from (row for row in formats.read(path) if isinstance(row, Trajectory))
+        if path.is_file() or is_data_source(name, runs):
+            for row in formats.read(name):
+                if isinstance(row, Trajectory):
+                    yield row
+                elif unread is not None:
+                    place = f"{path.name if path.exists() else name}:{row.line}"
+                    unread.add(place, Issue(code=row.code, detail=row.detail))
         elif (path / "pack.yaml").is_file():
             yield from Pack.load(path).seeds
         else:
@@ -154,22 +186,13 @@ def iterate_trajectories(names: Iterable[str], runs: Path) -> Iterator[Trajector
                     yield Trajectory.from_row(body["trajectory"])
 
 
-def list_unread_rows(names: Iterable[str]) -> list[str]:
-    """List the rows of these files that no dialect reads, each with its line and reason."""
-    files = [Path(name) for name in names if Path(name).is_file()]
-    return [
-        f"{path.name}, line {row.line}: {row.code}: {row.detail}"
-        for path in files
-        for row in formats.read(path)
-        if not isinstance(row, Trajectory)
-    ]
-
-
 def get_domain(t: Trajectory) -> str:
     return t.pack or "unknown"
 
 
-def mix_packs(names: list[str], runs: Path, shares: Mapping[str, float], total: int | None) -> Iterator[Trajectory]:
+def mix_packs(
+    names: list[str], runs: Path, shares: Mapping[str, float], total: int | None, unread: RefusalCounts | None = None
+) -> Iterator[Trajectory]:
     """Mix packs, interleaved. Reads the sources twice: to count and to write."""
     available = Counter(get_domain(t) for t in drop_duplicates(iterate_trajectories(names, runs), Counter()))
     weight = sum(shares.values()) or 1.0
@@ -180,7 +203,7 @@ def mix_packs(names: list[str], runs: Path, shares: Mapping[str, float], total: 
     index: Counter[str] = Counter()
     order = mixer.order()
     turn = next(order, None)
-    for t in drop_duplicates(iterate_trajectories(names, runs), Counter()):
+    for t in drop_duplicates(iterate_trajectories(names, runs, unread), Counter()):
         name = get_domain(t)
         if mixer.choose(name, index[name]):
             chosen[name].append(t)

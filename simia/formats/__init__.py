@@ -14,8 +14,10 @@ from typing import Any
 from simia.errors import UserError, require_type
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
+from simia.formats.data_sets import add_licence, is_data_set, open_data_set
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
+from simia.formats.hub import is_hub_name, pin_hub_name
 from simia.formats.llamafactory_v1 import LlamaFactoryV1Dialect
 from simia.formats.officebench import OfficeBenchDialect
 from simia.formats.openai import OpenAIDialect
@@ -32,7 +34,11 @@ __all__ = [
     "RowError",
     "RowLimits",
     "get",
+    "is_data_set",
+    "is_hub_name",
     "load_trajectories",
+    "open_data_set",
+    "pin_hub_name",
     "read",
     "read_rows",
     "write",
@@ -56,11 +62,16 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl`, `.json` or `.parquet` file, in order. Without a dialect it is made out from the first rows.
+    """Every row of a `.jsonl`, `.json` or `.parquet` file or of a data set (`simia.formats.data_sets`), in order.
 
-    Raises `UserError` at once for a file that cannot be read, an unknown dialect, or rows that fit none.
+    Without a dialect it is made out from the first rows. Raises `UserError` at once for a file that cannot be read, an unknown
+    dialect, or rows that fit none.
     """
     chosen = None if dialect is None else get(dialect)
+    if is_data_set(path):
+        found = open_data_set(path)
+        rows = found.rows(limits or RowLimits())
+        return add_licence(convert_source(rows, found.source, found.source, list(ALL.values()), chosen), found.licence)
     path = Path(path)
     return convert_source(open_rows(path, limits or RowLimits()), str(path), path.name, list(ALL.values()), chosen)
 
@@ -98,7 +109,8 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     """Read every trajectory of a file.
 
     Args:
-        path: A `.jsonl`, `.json` or `.parquet` file.
+        path: A `.jsonl`, `.json` or `.parquet` file, a folder of a data set (Parquet shards, or of `datasets.save_to_disk`), or a data set
+            of the Hugging Face hub: `hf:OWNER/NAME`, with another split than train `hf:OWNER/NAME:SPLIT`.
         format: `simia`, `apigen`, `openai`, `hermes`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:

@@ -83,6 +83,8 @@ def detect_kind(source: str) -> tuple[str, str]:
         return head, rest
     if source.startswith(("https://", "http://")):
         return "openapi", source
+    if formats.is_data_set(source):
+        return "trajectories", source
     path = Path(source).expanduser()
     if path.is_dir():
         raise UserError(f"{path} is a folder: give a file of tools, of trajectories or of an OpenAPI description")

@@ -18,18 +18,19 @@ from simia.jobs import Ledger
 from simia.quality.refusals import says_declined
 from simia.quality.selection.near_duplicates import WORDS
 from simia.quality.text_units import divide_dense_bytes
+from simia.report.free_values import iterate_free_values, read_planned_values
 from simia.tool import MAX_SCHEMA_DEPTH, ToolSpec
 from simia.trajectory import Trajectory
 
 SAMPLE = 1000
 ORDERS = (1, 2, 3)
 SPEAKERS = ("user", "assistant")
-LONGEST_VALUE = 60  # characters of a value that may be over-represented
 LONGEST_ENUM = 100
 LEAST_VALUES, LEAST_GROWTH = 20, 0.2  # of an argument with an over-represented value
 Use = tuple[str, ...]  # (pack, tool), (pack, tool, argument) or (pack, tool, argument, value)
 SAMPLED = """
-SELECT body FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted) JOIN result USING (item)
+SELECT body, spec FROM (SELECT item, ROW_NUMBER() OVER (ORDER BY ord) AS place FROM accepted)
+JOIN result USING (item) JOIN item ON item.id = item
 WHERE place % ? = 1 OR ? = 1 ORDER BY place
 """
 
@@ -49,8 +50,8 @@ class Diversity:
     values: dict[tuple[str, str], Counter[Any]] = field(default_factory=lambda: defaultdict(Counter))
     _declared: set[tuple[str, str]] = field(default_factory=set)
 
-    def add(self, t: Trajectory) -> None:
-        """Count one trajectory."""
+    def add(self, t: Trajectory, planned: Mapping[str, Any] | None = None) -> None:
+        """Count one trajectory. `planned`: argument → value that its request gave."""
         self.declare_tools(t)
         self.trajectories += 1
         self.parallel += any(len(message.calls) > 1 for message in t.messages)
@@ -60,9 +61,8 @@ class Diversity:
         for call in calls:
             tool = t.pack or "", call.name
             self.used |= self.possible & {tool, *((*tool, *use) for use in iterate_call_uses(call.arguments or {}))}
-            for name, value in (call.arguments or {}).items():
-                if isinstance(value, str | int | float) and len(str(value)) <= LONGEST_VALUE:
-                    self.values[call.name, name][value] += 1
+        for name, argument, value in iterate_free_values(t, planned or {}):
+            self.values[name, argument][value] += 1
         for message in t.messages:
             if message.role in SPEAKERS:
                 text = divide_dense_bytes(message.text.encode("utf-8", "replace"))
@@ -101,8 +101,10 @@ def measure_run_diversity(ledger: Ledger, seeds: list[Trajectory]) -> tuple[Dive
         return None
     step = -(-count // SAMPLE)
     rows = ledger.db.ledger.execute(SAMPLED, (step, step)).fetchall()
-    sample = (Trajectory.from_row(ledger.body(stored)["trajectory"]) for (stored,) in rows)
-    return measure_diversity(sample, seeds), measure_diversity(seeds, seeds)
+    found = measure_diversity((), seeds)
+    for stored, spec in rows:
+        found.add(Trajectory.from_row(ledger.body(stored)["trajectory"]), read_planned_values(spec))
+    return found, measure_diversity(seeds, seeds)
 
 
 def measure_diversity(trajectories: Iterable[Trajectory], seeds: Iterable[Trajectory]) -> Diversity:

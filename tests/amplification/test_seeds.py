@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from simia.amplification.seeds import load_seed_packs
-from simia.amplification.settings import AmplifyConfig
+from simia import formats
+from simia.amplification.seeds import describe_seeds, load_seed_packs
+from simia.amplification.settings import AmplifyConfig, SeedSettings
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.quality.check import Checks
 
 
 def load(path: Path) -> list[str]:
@@ -46,3 +49,27 @@ def test_a_file_without_a_usable_row_names_the_first_line(tmp_path: Path) -> Non
     path.write_text('not json\n{"messages": [{"role": "user", "content": "Hi"}]}\n')
     with pytest.raises(UserError, match=r"^mine: none of 2 seeds can be used: mine\.jsonl:1: bad_json: not JSON: "):
         load(path)
+
+
+def test_refused_seeds_are_counted_by_reason_with_the_first_of_each(tmp_path: Path) -> None:
+    rows = [*formats.write(Pack.load("customer_service").seeds[:6], "openai")]
+    bad_role = {**rows[0], "messages": [{"role": "judge", "content": "?"}]}
+    no_answer = {**rows[1], "messages": rows[1]["messages"][:-1]}
+    file = tmp_path / "mine.jsonl"
+    lines = [json.dumps(row) for row in [rows[0], bad_role, *rows[2:], bad_role, no_answer]]
+    file.write_text("\n".join([*lines, "{broken", ""]), encoding="utf-8")
+    seeds = load_seed_packs(SeedSettings(packs=[str(file)]), Checks())
+    first, *others = describe_seeds(seeds)
+    assert first == "5 seeds of 9 read; refused: 2 unknown_role, 1 bad_json, 1 bad_ending"
+    assert others[0].startswith("  unknown_role, first: mine.jsonl:2: ")
+    assert others[1].startswith("  bad_json, first: mine.jsonl:9: not JSON: ")
+    assert others[2].startswith("  bad_ending, first: mine.jsonl:8: ")
+    few = load_seed_packs(SeedSettings(packs=[str(file)], limit=2), Checks())
+    assert describe_seeds(few)[0] == "2 seeds of 3 read; refused: 1 unknown_role", (
+        "no row after the second seed is read"
+    )
+    short = load_seed_packs(SeedSettings(packs=["customer_service"], max_messages=8), Checks())
+    left = short.read - len(short.order)
+    assert describe_seeds(short) == [
+        f"{len(short.order)} seeds of {short.read} read; {left} left out by seeds.limit or seeds.max_messages"
+    ]

@@ -193,11 +193,11 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
     assert result.exit_code == 0, result.output
     assert f"from {SHOP + OFFICE} of {SHOP + OFFICE} trajectories" in result.output.replace("\n", " ")
     assert f"{OFFICE} are duplicates of others" in result.output
-    assert f"not read: shop.jsonl, line {SHOP + 1}" in result.output
+    assert f"not read: 1 bad_row\n  bad_row, first: shop.jsonl:{SHOP + 1}: " in result.output
 
 
 TARGETS = {
-    "llamafactory": 4, "trl": 4, "openai": 4, "hermes": 4, "parquet": 4, "agentinstruct": 0, "officebench": 0,
+    "llamafactory": 4, "trl": 4, "openai": 4, "hermes": 4, "parquet": 4, "hf": 4, "agentinstruct": 0, "officebench": 0,
 }  # fmt: skip
 
 
