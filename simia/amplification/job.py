@@ -14,7 +14,7 @@ from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
 from simia.jobs.progress import Progress
 from simia.llm.engine import Engine
-from simia.llm.types import Reply, Request, make_reply_key
+from simia.llm.types import Reply, Request
 from simia.quality.acceptance import Acceptance, Outcome
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 
@@ -34,13 +34,15 @@ class AmplificationWork:
         model: str,
         structured: bool,
         may_wait: bool = True,
+        prompts: dict[str, str] | None = None,
     ) -> None:
-        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch."""
+        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch. `prompts`: the prompt
+        files of recorded requests that are asked in place of today's."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
         self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
-        self._may_wait = may_wait
+        self._may_wait, self._prompts = may_wait, prompts
         self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
@@ -63,7 +65,10 @@ class AmplificationWork:
         return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        return await self.simulator.produce(item, self._ask, model=self._model)
+        result = await self.simulator.produce(item, self._ask, model=self._model)
+        if self._prompts is not None and result.trajectory is not None:
+            result.trajectory.provenance.prompts = self._prompts
+        return result
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
         store_result(self._ledger, self.simulator, item, result)
@@ -96,7 +101,7 @@ class AmplificationWork:
 
 def ask_engine(engine: Engine) -> Ask:
     async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
+        key = engine.make_key(request, draw)
         return await engine.ask(request, item=item.id, draw=draw, key=key), key
 
     return ask

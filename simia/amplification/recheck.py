@@ -18,6 +18,7 @@ from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.jobs.run_session import read_run_config, reopen_run
 from simia.llm.backends import open_backend
+from simia.llm.replay import ReplaySettings
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
 
@@ -38,17 +39,21 @@ def recheck_items(
     nothing has changed.
     """
     ledger = run.ledger
+    recorded = isinstance(config.llm, ReplaySettings) and config.llm.match == "draw"
+    keys = ledger.find_keys_by_draw() if recorded else {}
+    prompts = (ledger.meta("facts") or {}).get("prompts") if recorded else None
     before, accepted_before = ledger.counts(), ledger.accepted_count()
 
     async def recall(_: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        key = make_reply_key(alias, model, request, draw)
+        key = keys.get(draw, "") if recorded else make_reply_key(alias, model, request, draw)
         reply = ledger.recall(key)
         if reply is None:
             raise Unanswered
-        ledger.keep_texts(request)
+        if not recorded:
+            ledger.keep_texts(request)
         return reply, key
 
-    work = AmplificationWork(run, config, seeds, recall, model=model, structured=structured)
+    work = AmplificationWork(run, config, seeds, recall, model=model, structured=structured, prompts=prompts)
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()

@@ -25,7 +25,7 @@ from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, conti
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
-from simia.llm.types import DeferredBackend, ModelBackend
+from simia.llm.types import DeferredBackend, ModelBackend, RecordedBackend
 from simia.prompts import read_prompt
 from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
@@ -162,7 +162,14 @@ async def work_on_amplification(
         share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
         ask, can_wait = ask_engine(engine), not isinstance(backend, DeferredBackend)
         work = AmplificationWork(
-            run, config, seeds, ask, model=backend.model, structured=backend.structured, may_wait=can_wait
+            run,
+            config,
+            seeds,
+            ask,
+            model=backend.model,
+            structured=backend.structured,
+            may_wait=can_wait,
+            prompts=find_recorded_prompts(backend),
         )
         job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
@@ -191,8 +198,13 @@ def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) ->
         "alias": backend.alias,
         "structured": backend.structured,
         "seeds": seeds.digest,
-        "prompts": dict(sorted(prompts.items())),
+        "prompts": find_recorded_prompts(backend) or dict(sorted(prompts.items())),
     }
+
+
+def find_recorded_prompts(backend: ModelBackend) -> dict[str, str] | None:
+    """Return the prompt files of recorded requests, if those are asked in place of today's."""
+    return backend.prompts if isinstance(backend, RecordedBackend) and backend.matches_draws else None
 
 
 def store_seeds(run: Run, seeds: Seeds) -> None:
