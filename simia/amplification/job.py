@@ -5,6 +5,7 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
+from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
@@ -35,14 +36,15 @@ class AmplificationWork:
         structured: bool,
         may_wait: bool = True,
         prompts: dict[str, str] | None = None,
+        judge: AcceptanceJudge | None = None,
     ) -> None:
         """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch. `prompts`: the prompt
-        files of recorded requests that are asked in place of today's."""
+        files of recorded requests that are asked in place of today's. `judge`: judges what passed the checks."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
         self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
-        self._may_wait, self._prompts = may_wait, prompts
+        self._may_wait, self._prompts, self._judge = may_wait, prompts, judge
         self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
@@ -68,6 +70,8 @@ class AmplificationWork:
         result = await self.simulator.produce(item, self._ask, model=self._model)
         if self._prompts is not None and result.trajectory is not None:
             result.trajectory.provenance.prompts = self._prompts
+        if self._judge is not None:
+            await self._judge.judge(item, result)
         return result
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:

@@ -51,6 +51,8 @@ class SimulationResult:
     head: str | None = None
     rows: list[dict[str, Any]] | None = None
     signature: bytes | None = None
+    verdict: dict[str, Any] | None = None
+    """The verdict of the judging model, if one was asked."""
 
     @property
     def tools(self) -> list[str]:
@@ -63,7 +65,12 @@ class SimulationResult:
 
     def body(self) -> bytes:
         """Return the stored form as JSON. It names the trajectory's head (system text and tools), which is stored once (`Ledger.head`)."""
-        rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
+        rest: dict[str, Any] = {
+            "issues": [issue.model_dump(mode="json") for issue in self.issues],
+            "repairs": self.repairs,
+        }
+        if self.verdict is not None:
+            rest["verdict"] = self.verdict
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
         t = self.trajectory
