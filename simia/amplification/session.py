@@ -13,14 +13,14 @@ from simia import terminal
 from simia.amplification import scenario
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.job import AmplificationWork, ask_engine
-from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import Seeds, SeedsPending, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
 from simia.errors import UserError, require_type
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator
+from simia.jobs.coordinator import Coordinator, Stop
 from simia.jobs.progress import Progress
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
@@ -160,7 +160,12 @@ async def work_on_amplification(
             stack.push_async_callback(judge_model.close)
         facts = collect_facts(config, seeds, backend, judge_model)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
-        seeds = await judge_seeds(run, config, seeds, backend)
+        try:
+            seeds = await judge_seeds(run, config, seeds, backend)
+        except SeedsPending as pending:
+            stop = Stop("batch", str(pending))
+            run.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
+            return Amplified(run.folder, stop, Progress(run.id, config.n))
         store_seeds(run, seeds)
         engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
         engines = [engine]
@@ -210,7 +215,7 @@ def collect_facts(
     """Return what identifies a run beyond its config: the models, and the contents of the seeds and prompts."""
     chosen = {choose_suite(config, seed) for seed in seeds.order}
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
-    prompts = {name: read_prompt(name)[1] for name in [*files, *(suite.rules for suite in chosen)]}
+    prompts = {name: read_prompt(name)[1] for name in [*files, *(file for suite in chosen for file in suite.files)]}
     if config.prompt.scenarios:
         prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:

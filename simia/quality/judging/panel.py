@@ -88,9 +88,9 @@ class Panelist:
 async def judge_seeds_by_llm(seeds: Sequence[Trajectory], settings: PrefilterSettings, engine: Engine) -> list[Verdict]:
     """Judge each seed on completeness, logic and format (paper §2.2), in order, after the rules of `quality.seed_filter`.
 
-    Raises `BudgetReached`; replies received before that are in the journal.
+    Raises `BudgetReached`, and `LLMFault` of code PENDING where a batch is to answer; replies received before that are in the journal.
     """
-    panelist = Panelist(settings, engine)
+    panelist = Panelist(settings, engine, keeps=frozenset(Code) - {Code.PENDING})
     return await gather_all(panelist.verdict(seed, item=f"prefilter-{seed.id}", draw="prefilter") for seed in seeds)
 
 
