@@ -5,6 +5,9 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
@@ -36,15 +39,17 @@ class AmplificationWork:
         structured: bool,
         may_wait: bool = True,
         prompts: dict[str, str] | None = None,
+        find_plan: Callable[[str], dict[str, Any] | None] | None = None,
         judge: AcceptanceJudge | None = None,
     ) -> None:
         """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch. `prompts`: the prompt
-        files of recorded requests that are asked in place of today's. `judge`: judges what passed the checks."""
+        files of recorded requests that are asked in place of today's. `find_plan`: the plan of a recorded sample. `judge`: judges what passed the checks."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
         self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
         self._may_wait, self._prompts, self._judge = may_wait, prompts, judge
+        self._find_plan = find_plan
         self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
@@ -55,7 +60,12 @@ class AmplificationWork:
         return not self._may_wait or self._plans.is_known(ord_)  # else until enough is decided to say what is rare
 
     def plan(self, ord_: int) -> Item:
-        return self.simulator.item(ord_, self._plans.counts(ord_))
+        item = self.simulator.item(ord_, self._plans.counts(ord_))
+        if self._prompts is not None:  # the recorded request was made with another plan than today's, or with none
+            recorded = self._find_plan(f"{item.id}.0") if self._find_plan else None
+            item.spec = {name: value for name, value in item.spec.items() if name not in ("plan", "scenario")}
+            item.spec |= {} if recorded is None else {"plan": recorded}
+        return item
 
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None

@@ -184,7 +184,8 @@ async def work_on_amplification(
             model=backend.model,
             structured=backend.structured,
             may_wait=can_wait,
-            prompts=facts["prompts"] if find_recorded_prompts(backend) else None,
+            prompts=facts["prompts"] if (recorded := find_recording(backend)) else None,
+            find_plan=recorded.find_plan if recorded else None,
             judge=AcceptanceJudge(config.judge, engines[-1]) if judge_model is not None else None,
         )
         job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
@@ -220,9 +221,10 @@ def collect_facts(
         prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
-    prompts = find_recorded_prompts(backend) or prompts
+    if recorded := find_recording(backend):
+        prompts = recorded.prompts
     if judge is not None:
-        prompts = prompts | (find_recorded_prompts(judge) or Rubric(config.judge).files)
+        prompts = prompts | (of_judge.prompts if (of_judge := find_recording(judge)) else Rubric(config.judge).files)
     return {
         **name_model(backend),
         **({"judge": name_model(judge)} if judge else {}),
@@ -235,9 +237,9 @@ def name_model(backend: ModelBackend) -> dict[str, Any]:
     return {"model": backend.model, "alias": backend.alias, "structured": backend.structured}
 
 
-def find_recorded_prompts(backend: ModelBackend) -> dict[str, str] | None:
-    """Return the prompt files of recorded requests, if those are asked in place of today's."""
-    return backend.prompts if isinstance(backend, RecordedBackend) and backend.matches_draws else None
+def find_recording(backend: ModelBackend) -> RecordedBackend | None:
+    """Return the back end as a recording, if recorded requests are asked in place of today's."""
+    return backend if isinstance(backend, RecordedBackend) and backend.matches_draws else None
 
 
 def store_seeds(run: Run, seeds: Seeds) -> None:

@@ -65,6 +65,8 @@ class RecordedReply(BaseModel):
     """The context in which a model answered this prompt and others of the same batch."""
     prompts: dict[str, str] = Field(default_factory=dict)
     """The prompt files that the request was made with: name to hash."""
+    plan: dict[str, Any] | None = None
+    """What the item was planned to hold, if it had a plan."""
 
     @field_validator("reply", mode="before")
     @classmethod
@@ -116,6 +118,10 @@ class ReplayBackend:
     def find_recorded(self, request: Request, draw: str) -> Request:
         """Return the request to ask: with `match: draw` the one that is recorded for this sample, else `request` itself."""
         return self._by_draw.get(draw, request)
+
+    def find_plan(self, draw: str) -> dict[str, Any] | None:
+        """Return the recorded plan of this sample's item."""
+        return next((row.plan for row in self._rows if row.draw == draw), None)
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
         prompt = _hash_prompt(request)

@@ -116,6 +116,9 @@ class RecordedBackend(Protocol):
     def find_recorded(self, request: Request, draw: str) -> Request:
         """Return the request to ask instead of `request`, or `request` itself."""
 
+    def find_plan(self, draw: str) -> dict[str, Any] | None:
+        """Return the plan that the recorded request was made with, if it had one."""
+
 
 @runtime_checkable
 class DeferredBackend(Protocol):
