@@ -13,6 +13,7 @@ from simia.amplification.session import start_amplification
 from simia.amplification.settings import AmplifyConfig
 from simia.config import load_config
 from simia.errors import UserError
+from simia.jobs.run import iterate_accepted
 from simia.llm.replay import read_recording
 from tests.fake_endpoint import FakeEndpoint
 
@@ -64,9 +65,7 @@ async def test_a_run_is_recorded_with_its_prompts(
 
 
 def read(folder: Path) -> list[Any]:
-    from simia.jobs.run import iterate_accepted
-
-    return list(iterate_accepted(folder))
+    return list(iterate_accepted(folder, partial=False))
 
 
 async def test_a_batch_has_twenty_prompts_at_most(endpoint: FakeEndpoint, tmp_path: Path) -> None:
