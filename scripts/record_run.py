@@ -13,12 +13,13 @@ import argparse
 import contextlib
 import shutil
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 from simia import search_path
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.llm.replay import RecordedReply, append_recording, read_recording
+from simia.llm.replay import UNNAMED, RecordedReply, append_recording, read_recording
 from simia.llm.types import Reply, Request
 from simia.trajectory import Usage
 
@@ -27,9 +28,15 @@ MOST = 20  # prompts in one context
 
 
 def record_run(
-    folder: Path, name: str, batch: str, *, estimated: bool = False, recordings: Path = RECORDINGS
+    folder: Path,
+    name: str,
+    batch: str,
+    *,
+    only: str = "*",
+    estimated: bool = False,
+    recordings: Path = RECORDINGS,
 ) -> tuple[Path, int]:
-    """Append the replies of a run to a recording: its path, and how many rows were added.
+    """Append the replies of a run to a recording: its path, and how many rows were added. `only`: a pattern of samples' names.
 
     Raises `UserError` if a prompt file has changed since the run was made, and for a batch of more than 20 prompts.
     """
@@ -37,6 +44,7 @@ def record_run(
     known = list(read_recording(path)) if path.is_file() else []
     with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
         facts = run.ledger.meta("facts")
+        prompts = {file: hashed for file, hashed in facts["prompts"].items() if file != UNNAMED}
         plans = {item.id: item.spec.get("plan") for item in run.ledger.items()}
         recorded = {(row.draw, row.key) for row in known}
         rows = [
@@ -45,18 +53,18 @@ def record_run(
                 request=Request(**stored["request"]),
                 draw=stored["draw"],
                 reply=mark_estimate(Reply.model_validate(stored["reply"]), estimated=estimated),
-                model=facts["model"],
+                model=(facts.get("judge", facts) if ".judge." in stored["draw"] else facts)["model"],
                 batch=batch,
-                prompts=facts["prompts"],
+                prompts=prompts,
                 plan=plans.get(stored["draw"].partition(".")[0]),
             )
             for stored in run.ledger.replies()
-            if (stored["draw"], stored["key"]) not in recorded
+            if (stored["draw"], stored["key"]) not in recorded and fnmatch(stored["draw"], only)
         ]
     sizes = Counter(row.batch for row in [*known, *rows])
     if sizes[batch] > MOST:
         raise UserError(f"batch {batch} would have {sizes[batch]} prompts, at most {MOST}: ask in several contexts")
-    copy_prompts(facts["prompts"], recordings / "prompts" / name)
+    copy_prompts(prompts, recordings / "prompts" / name)
     return path, append_recording(rows, path)
 
 
@@ -85,9 +93,10 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("name", help="name of the recording")
     parser.add_argument("--batch", required=True, help="name of the context that answered")
+    parser.add_argument("--only", default="*", help="samples to record, as '*.judge.*'; default: all")
     parser.add_argument("--estimated", action="store_true", help="no endpoint counted the tokens")
     words = parser.parse_args()
-    path, count = record_run(words.run, words.name, words.batch, estimated=words.estimated)
+    path, count = record_run(words.run, words.name, words.batch, only=words.only, estimated=words.estimated)
     print(f"{count} rows added to {path}")
 
 

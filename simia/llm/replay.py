@@ -29,6 +29,7 @@ from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import digest
 
+UNNAMED = "recorded requests"  # stands for the prompt files of rows that name none
 SHOWN = 80  # characters of a differing line
 
 
@@ -188,7 +189,7 @@ def collect_prompts(rows: Iterable[RecordedReply]) -> dict[str, str]:
         if not row.prompts:
             unnamed.append(_hash_prompt(row.request))
     prompts = {name: ", ".join(sorted(hashes)) for name, hashes in sorted(files.items())}
-    return prompts | ({"recorded requests": digest(sorted(set(unnamed)))} if unnamed else {})
+    return prompts | ({UNNAMED: digest(sorted(set(unnamed)))} if unnamed else {})
 
 
 def append_recording(rows: Iterable[RecordedReply], path: Path) -> int:

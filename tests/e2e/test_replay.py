@@ -92,3 +92,32 @@ async def test_a_changed_prompt_loses_no_reply_that_is_matched_by_draw(tmp_path:
     _, figures, _ = recheck_run(tmp_path, "r", lambda _: None)
     assert figures["accepted"] == (2, 2)
     assert list(made.trajectories()) == first
+
+
+JUDGED_BAD = {
+    "i000008": "consistency",  # a count of one, and two products
+    "i000012": "grounding",  # an injury that the user never told of
+    "i000013": "consistency",  # an event in place of a phone number
+    "i000017": "honesty",  # "no news", and there is a mail
+    "i000022": "consistency",  # above the user's limit
+    "i000023": "results",  # a file whose name does not match
+    "i000024": "consistency",  # another day than the result's
+}
+
+
+async def test_a_recorded_judge_rejects_what_structure_lets_pass(tmp_path: Path) -> None:
+    """A strong model's verdicts on the 20 trajectories of the small model that pass the structural checks."""
+    judge = {"kind": "replay", "match": "draw", "path": str(RECORDINGS / "judge-quickstart.jsonl"), "alias": "batch"}
+    settings = ["llm.kind=replay", "llm.match=draw", f"llm.path={RECORDINGS / 'quickstart.jsonl'}"]
+    settings += ["judge.enabled=true", f"judge.llm={json.dumps(judge)}", "stop.attempts=25"]
+    config = load_config(AmplifyConfig, "amplify/quickstart", settings, n=25)
+    made = await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
+    assert (made.stop.kind, made.progress.accepted) == ("attempts", 13)
+    run = Run.read_only(tmp_path, "r")
+    rejected = {item.id: item.detail or "" for item in run.ledger.items() if item.reason == "judged_bad"}
+    run.close()
+    assert rejected.keys() == JUDGED_BAD.keys()
+    for item, detail in rejected.items():
+        assert detail.startswith(f"judged_bad at {JUDGED_BAD[item]}: "), detail
+    _, figures, _ = recheck_run(tmp_path, "r", lambda _: None)
+    assert figures["accepted"] == (13, 13)
