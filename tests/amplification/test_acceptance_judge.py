@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from simia.amplification.acceptance_judge import SUFFIX, find_goals
 from simia.amplification.recheck import rebuild_run, recheck_run
 from simia.amplification.session import Amplified, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
+from simia.cli.amplify import show_dry_run
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Item, Run
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import Judge
+from simia.report.collect_statistics import collect_statistics
+from simia.report.report_rows import list_summary_rows
+from simia.report.terminal_report import JUDGED, explain_checking
 from tests.fake_endpoint import FakeEndpoint
 from tests.quality.judging.cases import seed
 from tests.replies import judged
@@ -175,3 +180,30 @@ def test_a_judge_reads_the_goals_of_the_plan() -> None:
     assert json.dumps(goals[0]) in with_goals[1]["content"].splitlines()
     assert "goal" not in without[1]["content"]
     assert SUFFIX == ".judge"
+
+
+async def test_the_price_is_in_the_dry_run_and_in_the_report(
+    endpoint: FakeEndpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = config(endpoint, "n=5", "judge.votes=3", 'llm.price={"input": 2.0, "cached": 1.0, "output": 4.0}')
+    show_dry_run(conf)
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("judge: "))
+    found = re.match(
+        r"judge: 15 requests of about ([\d,]+) prompt and 300 reply tokens for 5 accepted, price \$([\d.]+);", line
+    )
+    assert found is not None, line
+    tokens = int(found[1].replace(",", ""))
+    assert 1_000 < tokens < 10_000
+    assert float(found[2]) == pytest.approx(15 * (tokens * 2 + 300 * 4) / 1e6, abs=0.01)
+
+    await start(conf, tmp_path)
+    run = Run.read_only(tmp_path, "r")
+    statistics = collect_statistics(run)
+    total = run.ledger.spent()[0].cost
+    run.close()
+    rows = dict(list_summary_rows(statistics))
+    judged_bad = sum(reason.count for reason in statistics.reasons if reason.code in ("judged_bad", "no_verdict"))
+    assert rows["judge"].startswith(f"{statistics.judging.replies:,} replies, {judged_bad} items rejected by it; $")
+    assert 0 < statistics.judging.cost < (total or 0)
+    assert statistics.judging.replies >= 15
+    assert explain_checking(statistics) == JUDGED
