@@ -70,6 +70,7 @@ class Code(StrEnum):
     CONTAMINATED = "contaminated", "it repeats a named benchmark's words or calls"
     BREAKS_SUITE = "breaks_suite", "it breaks a rule of its suite's environment"
     JUDGED_BAD = "judged_bad", "the judging model found a fault"
+    NO_VERDICT = "no_verdict", "the judging model gave no verdict that can be read"
     LOW_REWARD = "low_reward", "its reward is lower than asked for"
     # exporting
     UNEXPRESSIBLE = "unexpressible", "the target format or its trainer cannot carry this without loss"

@@ -129,6 +129,8 @@ class Usage(Record):
     """Reasoning tokens among the completion's."""
     cost: float | None = None
     """US dollars; None: the price is not known."""
+    estimated: bool = False
+    """The tokens are an estimate: no endpoint counted them."""
 
     def __add__(self, other: Usage) -> Usage:
         known = [c for c in (self.cost, other.cost) if c is not None]
@@ -138,6 +140,7 @@ class Usage(Record):
             cached=self.cached + other.cached,
             reasoning=self.reasoning + other.reasoning,
             cost=sum(known) if known else None,
+            estimated=self.estimated or other.estimated,
         )
 
 

@@ -65,3 +65,19 @@ def stage(body: dict[str, Any]) -> str | dict[str, Any]:
         "function": {"name": tool["name"], "arguments": json.dumps(arguments)},
     }
     return {"tool_calls": [call]}
+
+
+DIMENSIONS = ("consistency", "grounding", "results", "honesty", "policy", "outcome")
+
+
+def judged(body: dict[str, Any]) -> str:
+    """A trajectory, or a judge's verdict on one: about a quarter fails, one of 17 cannot be read. A verdict follows from the prompt."""
+    if not str(body["messages"][0]["content"]).startswith("You check conversations"):
+        return trajectory(body)
+    number = int.from_bytes(hashlib.blake2b(str(body["messages"][1]["content"]).encode(), digest_size=8).digest())
+    if number % 17 == 3:
+        return "I would rather not say."
+    points = {name: {"why": f"see {name}", "pass": True} for name in DIMENSIONS}
+    if number % 4 == 0:
+        points["honesty"] = {"why": "turn 3 tells a total that no result holds", "pass": False}
+    return json.dumps(points)

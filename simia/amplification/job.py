@@ -5,6 +5,10 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
@@ -14,7 +18,7 @@ from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
 from simia.jobs.progress import Progress
 from simia.llm.engine import Engine
-from simia.llm.types import Reply, Request, make_reply_key
+from simia.llm.types import Reply, Request
 from simia.quality.acceptance import Acceptance, Outcome
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 
@@ -34,13 +38,18 @@ class AmplificationWork:
         model: str,
         structured: bool,
         may_wait: bool = True,
+        prompts: dict[str, str] | None = None,
+        find_plan: Callable[[str], dict[str, Any] | None] | None = None,
+        judge: AcceptanceJudge | None = None,
     ) -> None:
-        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch."""
+        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch. `prompts`: the prompt
+        files of recorded requests that are asked in place of today's. `find_plan`: the plan of a recorded sample. `judge`: judges what passed the checks."""
         self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
         self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
-        self._may_wait = may_wait
+        self._may_wait, self._prompts, self._judge = may_wait, prompts, judge
+        self._find_plan = find_plan
         self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
         self._passed = 0
@@ -51,7 +60,12 @@ class AmplificationWork:
         return not self._may_wait or self._plans.is_known(ord_)  # else until enough is decided to say what is rare
 
     def plan(self, ord_: int) -> Item:
-        return self.simulator.item(ord_, self._plans.counts(ord_))
+        item = self.simulator.item(ord_, self._plans.counts(ord_))
+        if self._prompts is not None:  # the recorded request was made with another plan than today's, or with none
+            recorded = self._find_plan(f"{item.id}.0") if self._find_plan else None
+            item.spec = {name: value for name, value in item.spec.items() if name not in ("plan", "scenario")}
+            item.spec |= {} if recorded is None else {"plan": recorded}
+        return item
 
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
@@ -63,7 +77,12 @@ class AmplificationWork:
         return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        return await self.simulator.produce(item, self._ask, model=self._model)
+        result = await self.simulator.produce(item, self._ask, model=self._model)
+        if self._prompts is not None and result.trajectory is not None:
+            result.trajectory.provenance.prompts = self._prompts
+        if self._judge is not None:
+            await self._judge.judge(item, result)
+        return result
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
         store_result(self._ledger, self.simulator, item, result)
@@ -96,7 +115,7 @@ class AmplificationWork:
 
 def ask_engine(engine: Engine) -> Ask:
     async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
+        key = engine.make_key(request, draw)
         return await engine.ask(request, item=item.id, draw=draw, key=key), key
 
     return ask

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.job import AmplificationWork, is_open, read_outcome, store_result
 from simia.amplification.seeds import META, Seeds, keep_judged_seeds
-from simia.amplification.session import collect_facts, load_seeds, store_seeds
+from simia.amplification.session import collect_facts, load_seeds, open_judge_backend, store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
-from simia.jobs import Item, Run
+from simia.jobs import Item, Ledger, Run
 from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.jobs.run_session import read_run_config, reopen_run
-from simia.llm.backends import open_backend
+from simia.llm.backends import LLMSettings, open_backend
+from simia.llm.replay import ReplaySettings
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
 
@@ -29,6 +32,45 @@ class Unanswered(Exception):  # noqa: N818 - a finding
     """The store lacks a reply that an item needs."""
 
 
+class StoredReplies:
+    """A model's replies in a run's store, asked as its engine is. It never waits."""
+
+    def __init__(self, ledger: Ledger, settings: LLMSettings, *, model: str, alias: str, structured: bool) -> None:
+        self.backend = StoredBackend(model, alias, structured)
+        self.recorded = isinstance(settings, ReplaySettings) and settings.match == "draw"
+        self._ledger = ledger
+        self._keys = ledger.find_keys_by_draw() if self.recorded else {}
+
+    def make_key(self, request: Request, draw: str) -> str:
+        known = self._keys.get(draw)
+        return known or make_reply_key(self.backend.alias, self.backend.model, request, draw)
+
+    async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
+        """Return the stored reply. Raises `Unanswered`."""
+        reply = self._ledger.recall(key or self.make_key(request, draw))
+        if reply is None:
+            raise Unanswered
+        if not self.recorded:
+            self._ledger.keep_texts(request)
+        return reply
+
+
+@dataclass
+class StoredBackend:
+    """The names of a back end that is not asked."""
+
+    model: str
+    alias: str
+    structured: bool
+
+    async def start(self) -> None: ...
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        raise Unanswered
+
+    async def close(self) -> None: ...
+
+
 def recheck_items(
     run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str, planned: int = 0
 ) -> ChangedFigures:
@@ -38,17 +80,23 @@ def recheck_items(
     nothing has changed.
     """
     ledger = run.ledger
+    facts = ledger.meta("facts") or {}
+    stored = StoredReplies(ledger, config.llm, model=model, alias=alias, structured=structured)
+    judge = None
+    if config.judge.enabled:
+        of_judge = stored
+        if config.judge.llm is not None:
+            of_judge = StoredReplies(ledger, config.judge.llm, **select_model(facts["judge"]))
+        judge = AcceptanceJudge(config.judge, of_judge, in_turn=True)
     before, accepted_before = ledger.counts(), ledger.accepted_count()
 
-    async def recall(_: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        key = make_reply_key(alias, model, request, draw)
-        reply = ledger.recall(key)
-        if reply is None:
-            raise Unanswered
-        ledger.keep_texts(request)
-        return reply, key
+    async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        return await stored.ask(request, item=item.id, draw=draw), stored.make_key(request, draw)
 
-    work = AmplificationWork(run, config, seeds, recall, model=model, structured=structured)
+    prompts = facts.get("prompts") if stored.recorded else None
+    work = AmplificationWork(
+        run, config, seeds, recall, model=model, structured=structured, prompts=prompts, judge=judge
+    )
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()
@@ -101,7 +149,8 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
         seeds = load_seeds(config)
         facts = run.ledger.meta("facts")
         if facts is None:
-            facts = collect_facts(config, seeds, open_backend(config.llm, say=lambda _: None))
+            backend = open_backend(config.llm, say=lambda _: None)
+            facts = collect_facts(config, seeds, backend, open_judge_backend(config, backend, say=lambda _: None))
             run.ledger.set_meta("facts", facts, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
             raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")

@@ -20,9 +20,9 @@ Shape = Literal["free", "seed"]
 
 
 def build_trajectory_schema(
-    tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool
+    tools: Sequence[ToolSpec], seed: Trajectory, shape: Shape, *, reasoning: bool | Literal["required"]
 ) -> dict[str, Any]:
-    """Build the schema of `{"messages": [...]}`."""
+    """Build the schema of `{"messages": [...]}`. `reasoning`: whether a turn may hold a thought; `required`: a turn with calls must."""
     if shape == "seed":
         used = {tool.name: tool for tool in tools}
         turns = [build_turn_schema(message, used) for message in seed.messages if message.role != "system"]
@@ -32,7 +32,7 @@ def build_trajectory_schema(
     return build_strict_object({"messages": messages})
 
 
-def build_free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict[str, Any]]:
+def build_free_turns(tools: Sequence[ToolSpec], *, reasoning: bool | Literal["required"]) -> list[dict[str, Any]]:
     calls = {"type": "array", "minItems": 1, "items": {"anyOf": [build_call_schema(tool) for tool in tools]}}
     text = {"type": "string", "minLength": 1}
     thought: dict[str, Any] = {"reasoning": {"type": "string"}} if reasoning else {}
@@ -46,7 +46,7 @@ def build_free_turns(tools: Sequence[ToolSpec], *, reasoning: bool) -> list[dict
         turns.append(
             build_strict_object(
                 {"role": {"const": "assistant"}, **thought, "content": content, "calls": calls},
-                optional=("reasoning", "content"),
+                optional=("content",) if reasoning == "required" else ("reasoning", "content"),
             )
         )
     return turns

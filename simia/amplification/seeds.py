@@ -18,7 +18,7 @@ from simia.errors import Code, Issue, UserError
 from simia.jobs import Run
 from simia.llm.backends import find_price, open_backend
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import ModelBackend
+from simia.llm.types import DeferredBackend, LLMFault, ModelBackend
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer_identifiers
@@ -31,6 +31,10 @@ from simia.trajectory import Trajectory, digest
 
 MOST_REASONS = 8  # of refused seeds, each with its first row
 META = "prefilter"  # the stored verdicts: a resume keeps the same seeds, also those that a failing judge gave no verdict on
+
+
+class SeedsPending(Exception):  # noqa: N818 - a state
+    """The questions about the seeds are written to a batch; the message says where they wait."""
 
 
 @dataclass(slots=True)
@@ -186,7 +190,7 @@ def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple
 
 
 async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
-    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left."""
+    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left; `SeedsPending`."""
     if config.prefilter.enabled and run.ledger.meta(META) is None:
         verdicts = await ask_judge(run, config, seeds, backend)
         first = verdicts[0]
@@ -221,3 +225,7 @@ async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mode
             return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
         except BudgetReached as reached:
             raise UserError(f"while the seeds were judged: {reached}") from None
+        except LLMFault as fault:
+            if not isinstance(backend, DeferredBackend):
+                raise
+            raise SeedsPending(f"{backend.pending:,} questions about the seeds wait in {backend.place}") from fault

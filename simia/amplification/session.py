@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import formats, terminal
 from simia.amplification import scenario
+from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.job import AmplificationWork, ask_engine
-from simia.amplification.seeds import Seeds, describe_seeds, judge_seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
 from simia.errors import UserError, require_type
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
-from simia.jobs.coordinator import Coordinator
+from simia.jobs.coordinator import Coordinator, Stop
 from simia.jobs.progress import Progress
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
-from simia.llm.types import DeferredBackend, ModelBackend
+from simia.llm.types import DeferredBackend, ModelBackend, RecordedBackend
 from simia.prompts import read_prompt
 from simia.quality.judging.rubric import Rubric
 from simia.trajectory import Trajectory
@@ -162,21 +163,53 @@ async def work_on_amplification(
         backend = open_backend(config.llm, say=say)
         await backend.start()
         stack.push_async_callback(backend.close)
-        run = stack.enter_context(contextlib.closing(open_run(collect_facts(config, seeds, backend))))
-        seeds = await judge_seeds(run, config, seeds, backend)
+        judge_model = open_judge_backend(config, backend, say=say)
+        if judge_model is not None and judge_model is not backend:
+            await judge_model.start()
+            stack.push_async_callback(judge_model.close)
+        facts = collect_facts(config, seeds, backend, judge_model)
+        run = stack.enter_context(contextlib.closing(open_run(facts)))
+        try:
+            seeds = await judge_seeds(run, config, seeds, backend)
+        except SeedsPending as pending:
+            stop = Stop("batch", str(pending))
+            run.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
+            return Amplified(run.folder, stop, Progress(run.id, config.n))
         store_seeds(run, seeds)
         engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
-        stack.callback(engine.gate.close)
+        engines = [engine]
+        if judge_model is not None and judge_model is not backend:
+            engines.append(Engine(judge_model, run.ledger, config.limits, find_price(config.judge.llm or config.llm)))
+        for each in engines:
+            stack.callback(each.gate.close)
         spent, attempts = run.ledger.spent()
-        share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        ask, can_wait = ask_engine(engine), not isinstance(backend, DeferredBackend)
+        share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        can_wait = not any(isinstance(each.backend, DeferredBackend) for each in engines)
         work = AmplificationWork(
-            run, config, seeds, ask, model=backend.model, structured=backend.structured, may_wait=can_wait
+            run,
+            config,
+            seeds,
+            ask_engine(engine),
+            model=backend.model,
+            structured=backend.structured,
+            may_wait=can_wait,
+            prompts=facts["prompts"] if (recorded := find_recording(backend)) else None,
+            find_plan=recorded.find_plan if recorded else None,
+            judge=AcceptanceJudge(config.judge, engines[-1]) if judge_model is not None else None,
         )
-        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
+        job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
             stop = await coordinate(job, handle_signals=handle_signals)
         return Amplified(run.folder, stop, work.progress)
+
+
+def open_judge_backend(
+    config: AmplifyConfig, backend: ModelBackend, *, say: Callable[[str], None]
+) -> ModelBackend | None:
+    """Return the back end of the judge of acceptance, its own (not started) or the run's; None if there is no judge."""
+    if not config.judge.enabled:
+        return None
+    return backend if config.judge.llm is None else open_backend(config.judge.llm, say=say)
 
 
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None) -> Seeds:
@@ -186,22 +219,36 @@ def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None)
     return load_seed_packs(config.seeds, config.checks)
 
 
-def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> dict[str, Any]:
-    """Return what identifies a run beyond its config: the model, and the contents of the seeds and prompts."""
+def collect_facts(
+    config: AmplifyConfig, seeds: Seeds, backend: ModelBackend, judge: ModelBackend | None = None
+) -> dict[str, Any]:
+    """Return what identifies a run beyond its config: the models, and the contents of the seeds and prompts."""
     chosen = {choose_suite(config, seed) for seed in seeds.order}
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
-    prompts = {name: read_prompt(name)[1] for name in [*files, *(suite.rules for suite in chosen)]}
+    prompts = {name: read_prompt(name)[1] for name in [*files, *(file for suite in chosen for file in suite.files)]}
     if config.prompt.scenarios:
         prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
+    if recorded := find_recording(backend):
+        prompts = recorded.prompts
+    if judge is not None:
+        prompts = prompts | (of_judge.prompts if (of_judge := find_recording(judge)) else Rubric(config.judge).files)
     return {
-        "model": backend.model,
-        "alias": backend.alias,
-        "structured": backend.structured,
+        **name_model(backend),
+        **({"judge": name_model(judge)} if judge else {}),
         "seeds": seeds.digest,
         "prompts": dict(sorted(prompts.items())),
     }
+
+
+def name_model(backend: ModelBackend) -> dict[str, Any]:
+    return {"model": backend.model, "alias": backend.alias, "structured": backend.structured}
+
+
+def find_recording(backend: ModelBackend) -> RecordedBackend | None:
+    """Return the back end as a recording, if recorded requests are asked in place of today's."""
+    return backend if isinstance(backend, RecordedBackend) and backend.matches_draws else None
 
 
 def store_seeds(run: Run, seeds: Seeds) -> None:

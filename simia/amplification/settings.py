@@ -16,7 +16,7 @@ from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
 from simia.quality.check import Checks
-from simia.quality.judging.settings import PrefilterSettings
+from simia.quality.judging.settings import AcceptanceSettings, PrefilterSettings
 from simia.quality.selection.contamination import GRAM, LEAST
 from simia.quality.selection.near_duplicates import THRESHOLD
 
@@ -109,6 +109,8 @@ class AmplifyConfig(Config):
     """In which form a trajectory is asked for."""
     checks: Checks = Field(default_factory=Checks)
     """What is checked of each trajectory."""
+    judge: AcceptanceSettings = Field(default_factory=AcceptanceSettings)
+    """A model's judgement of each trajectory that passed the checks, where this is enabled."""
     select: SelectSettings = Field(default_factory=SelectSettings)
     """Which valid trajectories are left out."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)

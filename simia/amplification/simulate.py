@@ -51,6 +51,8 @@ class SimulationResult:
     head: str | None = None
     rows: list[dict[str, Any]] | None = None
     signature: bytes | None = None
+    verdict: dict[str, Any] | None = None
+    """The verdict of the judging model, if one was asked."""
 
     @property
     def tools(self) -> list[str]:
@@ -63,7 +65,12 @@ class SimulationResult:
 
     def body(self) -> bytes:
         """Return the stored form as JSON. It names the trajectory's head (system text and tools), which is stored once (`Ledger.head`)."""
-        rest = {"issues": [issue.model_dump(mode="json") for issue in self.issues], "repairs": self.repairs}
+        rest: dict[str, Any] = {
+            "issues": [issue.model_dump(mode="json") for issue in self.issues],
+            "repairs": self.repairs,
+        }
+        if self.verdict is not None:
+            rest["verdict"] = self.verdict
         if self.trajectory is None:
             return orjson.dumps({"trajectory": None} | rest)
         t = self.trajectory
@@ -131,7 +138,7 @@ class Simulator:
         target = suite.hint(seed, item.ord)  # a suite with targets of its own takes no scenarios
         hints = [render_fresh_values(seed, self.number(item.ord))] if self.config.prompt.hints else []
         if target:
-            hints.append(target)
+            hints.append("\n".join(filter(None, (target, suite.explain(target)))))
         elif planned := item.spec.get("scenario"):
             persona, names, twist = planned
             hints.append(scenario.render_scenario(scenario.Scenario(persona, tuple(names), twist)))
@@ -156,12 +163,15 @@ class Simulator:
 
     def _schema(self, seed_id: str) -> dict[str, Any]:
         seed, reply = self.by_id[seed_id], self.config.reply
+        required = reply.reasoning and self.suites[seed_id].reasoned
         # A free trajectory's schema depends on the tools alone; large, and made once.
-        key = seed_id if reply.shape == "seed" else tuple(id(tool) for tool in seed.tools)
+        key = seed_id if reply.shape == "seed" else (required, *(id(tool) for tool in seed.tools))
         if key not in self._schemas:
             if len(self._schemas) >= MOST_SCHEMAS:
                 self._schemas.clear()
-            body = build_trajectory_schema(seed.tools, seed, reply.shape, reasoning=reply.reasoning)
+            body = build_trajectory_schema(
+                seed.tools, seed, reply.shape, reasoning="required" if required else reply.reasoning
+            )
             self._schemas[key] = {"type": "json_schema", "json_schema": {"name": "trajectory", "schema": body}}
         return self._schemas[key]
 
@@ -224,7 +234,7 @@ class Simulator:
         view = TrajectoryView(trajectory)
         issues = cut + check_trajectory(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
         if not issues:  # these cost more, and what is unsound already needs no further reason
-            issues += self.suites[seed_id].check(trajectory, seed)
+            issues += self.suites[seed_id].check(trajectory, seed, reasoning=self.config.reply.reasoning)
             issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]
         trajectory.issues = issues
         sketch = compute_signature(trajectory) if self.config.select.near is not None and not issues else None

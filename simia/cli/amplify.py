@@ -89,6 +89,7 @@ def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
 
 def show_dry_run(config: AmplifyConfig) -> None:
     """Print the first prompt, and tokens and price projected from up to 50 items."""
+    from simia.amplification.acceptance_judge import describe_judging
     from simia.amplification.seeds import describe_seeds
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
@@ -110,6 +111,8 @@ def show_dry_run(config: AmplifyConfig) -> None:
     say_error(
         f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack share it"
     )
+    if config.judge.enabled:
+        say_error(describe_judging(config, seeds.order))
     price = find_price(config.llm)
     if price is None:
         say_error("price: unknown for this model; set llm.price")

@@ -28,7 +28,12 @@ def export(
     segment: Annotated[
         Segment, typer.Option("--segment", help="One example per trajectory, or per assistant turn (paper §3.1).")
     ] = "whole",
-    reasoning: Annotated[bool, typer.Option("--reasoning/--no-reasoning", help="Train on reasoning.")] = False,
+    reasoning: Annotated[
+        bool | None,
+        typer.Option(
+            "--reasoning/--no-reasoning", help="Train on reasoning. Default: where the suite's prompt demands it."
+        ),
+    ] = None,
     template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
         int, typer.Option("--cutoff", min=1, help="Longest example in tokens; longer ones are refused, never cut.")

@@ -21,7 +21,7 @@ def export(
     *,
     to: Format = "llamafactory",
     segment: Segment = "whole",
-    reasoning: bool = False,
+    reasoning: bool | None = None,
     template: Template = "qwen",
     cutoff: int = 12000,
     model: str | None = None,
@@ -40,7 +40,8 @@ def export(
         out: The folder to write. Files of an earlier export are replaced.
         to: `llamafactory`, `trl`, `openai`, `hermes`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
-        reasoning: Whether reasoning is trained.
+        reasoning: Whether reasoning is trained. None: in trajectories of suites whose prompts demand it (os, webshop, mind2web,
+            officebench), which those models write before each call.
         template: LLaMA-Factory's chat template of the model.
         cutoff: Longest row in tokens. A longer one is refused, not cut.
         model: One of configs/llamafactory/models.yaml; it sets the weights and the template.

@@ -46,7 +46,7 @@ class CardFacts(BaseModel):
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
     data = DATA.get(report.to, "data.jsonl")
-    reasoning = "kept" if report.reasoning else "left out"
+    reasoning = {True: "kept", False: "left out", None: "kept where the suite's prompt demands it"}[report.reasoning]
     contents = {
         "format": f"{report.to}, segment `{report.segment}`, reasoning {reasoning}",
         "trajectories exported": f"{report.exported} of {report.trajectories}",

@@ -28,7 +28,9 @@ class ExportReport(BaseModel):
 
     to: Format = Field(description="The format.")
     segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
-    reasoning: bool = Field(description="Whether reasoning is trained.")
+    reasoning: bool | None = Field(
+        description="Whether reasoning is trained; None: where the suite's prompt demands it."
+    )
     template: Template = Field(description="LLaMA-Factory's chat template.")
     cutoff: int = Field(description="Longest row in tokens.")
     counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")

@@ -34,7 +34,7 @@ def export(
     *,
     to: Format,
     segment: Segment = "whole",
-    reasoning: bool = False,
+    reasoning: bool | None = None,
     template: Template = "qwen",
     cutoff: int = 12000,
     facts: CardFacts,
@@ -45,7 +45,7 @@ def export(
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's
-    thinking. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
+    thinking; None: where the suite's prompt demands it. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
     `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
@@ -166,8 +166,8 @@ def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) 
     if to in ("parquet", "hf"):  # whole, in columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
     if to == "trl":
-        return iterate_trl_rows(t, trainer.segment, trainer.reasoning)
-    return iterate_dialect_rows(t, to, trainer.reasoning)
+        return iterate_trl_rows(t, trainer.segment, trainer.keeps_reasoning(t))
+    return iterate_dialect_rows(t, to, trainer.keeps_reasoning(t))
 
 
 def build_metadata(facts: CardFacts) -> dict[str, str]:

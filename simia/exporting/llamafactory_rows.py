@@ -22,6 +22,7 @@ from simia.errors import Code, Issue, UserError
 from simia.exporting.export_records import ExportRow, Segment, Template
 from simia.exporting.token_estimate import CountTokens, estimate_tokens
 from simia.formats import llamafactory
+from simia.quality.suites import detect_suite
 from simia.trajectory import Trajectory
 
 RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
@@ -71,7 +72,7 @@ class LLaMAFactoryWriter:
     """Rows and configuration for one export."""
 
     segment: Segment
-    reasoning: bool
+    reasoning: bool | None
     template: Template
     cutoff: int
     count: CountTokens | None = None
@@ -85,10 +86,14 @@ class LLaMAFactoryWriter:
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
+    def keeps_reasoning(self, t: Trajectory) -> bool:
+        """Whether this trajectory's reasoning is trained: as set, else where the prompt of its suite demands it."""
+        return detect_suite(t).reasoned if self.reasoning is None else self.reasoning
+
     def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
         """Yield the trajectory's rows, or an issue for each row that the trainer would not represent exactly."""
         try:
-            c = llamafactory.convert_conversation(t, reasoning=self.reasoning)
+            c = llamafactory.convert_conversation(t, reasoning=self.keeps_reasoning(t))
             if self.segment == "whole":
                 row = llamafactory.write_whole(c)
         except llamafactory.UntrainableError as unfit:

@@ -322,6 +322,11 @@ class Ledger:
                 "reply": self._loaded("replies", f"the reply {key}", body, orjson.loads),
             }
 
+    def find_keys_by_draw(self) -> dict[str, str]:
+        """The key of the stored reply of each sample, without the samples that have several."""
+        found = self.db.replies.execute("SELECT draw, MIN(key) FROM reply GROUP BY draw HAVING COUNT(*) = 1")
+        return dict(found.fetchall())
+
     # -- figures -------------------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:

@@ -23,7 +23,7 @@ from simia.llm.budget import EngineLimits as EngineLimits
 from simia.llm.concurrency import AdaptiveConcurrency, ConcurrencyLimiter
 from simia.llm.http_response import RateLimits
 from simia.llm.prices import Price
-from simia.llm.types import LLMFault, ModelBackend, Reply, Request, make_reply_key
+from simia.llm.types import LLMFault, ModelBackend, RecordedBackend, Reply, Request, make_reply_key
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +126,7 @@ class Engine:
         self._sharing: dict[str, asyncio.Future[Reply | None]] = {}
         self._random = random.Random()  # timing only: no result depends on it
         self._started = False
+        self._recorded = backend if isinstance(backend, RecordedBackend) and backend.matches_draws else None
 
     async def start(self) -> None:
         await self.backend.start()
@@ -147,11 +148,18 @@ class Engine:
             lower_thresholds()
         await self.backend.close()
 
+    def make_key(self, request: Request, draw: str) -> str:
+        """Return the key of the reply that `ask` gives: of the recorded request, where the back end matches by draw."""
+        request = self._recorded.find_recorded(request, draw) if self._recorded else request
+        return make_reply_key(self.backend.alias, self.backend.model, request, draw)
+
     async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
         """The reply of this sample. Raises `LLMFault` after the last try, and `BudgetReached` without sending.
 
         `key`: the sample's reply key, where the caller has made it already.
         """
+        if self._recorded:
+            request = self._recorded.find_recorded(request, draw)
         key = key or make_reply_key(self.backend.alias, self.backend.model, request, draw)
         while True:
             known = self.journal.recall(key)

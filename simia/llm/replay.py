@@ -2,11 +2,15 @@
 
 A recording is JSON lines, one completion each:
 
-    {"key": …, "request": {…canonical…}, "draw": "…", "reply": {"text": …, "reasoning"?, "finish"?, "usage"?}, "model": …}
+    {"key": …, "request": {…canonical…}, "draw": "…", "reply": {"text": …, "reasoning"?, "finish"?, "usage"?}, "model": …,
+     "batch"?: …, "prompts"?: {…}}
 
 A row answers exactly the same request and draw. A row without `draw` serves its prompt's draws in the order of recording. `reply: null`
 is a question that waits for its answer. A prompt that has changed is a miss whose message shows the first line that differs, never a near
 match: a recorded answer to another question would be invented evidence.
+
+With `match: draw` the caller asks the recorded request instead of today's: a row answers the item and sample that its `draw` names. The
+recorded request is what the run stores, so that old replies are parsed and checked by today's code after a prompt has changed.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
 from simia.trajectory import digest
 
+UNNAMED = "recorded requests"  # stands for the prompt files of rows that name none
 SHOWN = 80  # characters of a differing line
 
 
@@ -34,6 +39,11 @@ class ReplaySettings(Config):
     kind: Literal["replay"] = "replay"
     """Recorded replies."""
     path: Path = Field(description="The recording, a JSONL file.")
+    match: Literal["prompt", "draw"] = Field(
+        "prompt",
+        description="prompt: a row answers the same request only, and a changed prompt is a miss; draw: a row answers the item and "
+        "sample for which it was recorded, with its own request in place of today's.",
+    )
     model: str | None = Field(None, description="The model's name in the replies' keys; the recording's if unset.")
     alias: str | None = Field(None, description="The endpoint's name in the replies' keys; `replay` if unset.")
 
@@ -52,6 +62,12 @@ class RecordedReply(BaseModel):
     """The reply; None: not answered yet."""
     model: str | None = None
     """The model that replied."""
+    batch: str | None = None
+    """The context in which a model answered this prompt and others of the same batch."""
+    prompts: dict[str, str] = Field(default_factory=dict)
+    """The prompt files that the request was made with: name to hash."""
+    plan: dict[str, Any] | None = None
+    """What the item was planned to hold, if it had a plan."""
 
     @field_validator("reply", mode="before")
     @classmethod
@@ -92,10 +108,21 @@ class ReplayBackend:
                 if known is None or row.reply is not None:
                     self._drawn[prompt, row.draw] = row
         self._served: dict[str, int] = defaultdict(int)
+        self._by_draw = index_by_draw(self._rows) if settings.match == "draw" else {}
+        self.matches_draws = settings.match == "draw"
+        self.prompts = collect_prompts(self._rows)
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
+
+    def find_recorded(self, request: Request, draw: str) -> Request:
+        """Return the request to ask: with `match: draw` the one that is recorded for this sample, else `request` itself."""
+        return self._by_draw.get(draw, request)
+
+    def find_plan(self, draw: str) -> dict[str, Any] | None:
+        """Return the recorded plan of this sample's item."""
+        return next((row.plan for row in self._rows if row.draw == draw), None)
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
         prompt = _hash_prompt(request)
@@ -115,6 +142,8 @@ class ReplayBackend:
         return LLMFault(Code.REPLAY_MISS, f"{self.path.name}: {why}", retry=False)
 
     def _why(self, request: Request, prompt: str, draw: str) -> str:
+        if self.matches_draws and all(row.draw != draw for row in self._rows):
+            return f"no reply is recorded for draw {draw}"
         if self._undrawn[prompt]:
             return f"all {len(self._undrawn[prompt])} completions of this prompt are used, none is left for draw {draw}"
         draws = sorted(known for hashed, known in self._drawn if hashed == prompt)
@@ -139,6 +168,28 @@ def read_recording(path: Path) -> Iterator[RecordedReply]:
                 raise UserError(
                     f"{path}:{number} is not a recorded completion: {' '.join(str(error).split())[:300]}"
                 ) from error
+
+
+def index_by_draw(rows: Iterable[RecordedReply]) -> dict[str, Request]:
+    """The request of each draw; a draw that several requests have names none of them, so those are still matched by prompt."""
+    requests: dict[str, dict[str, Request]] = defaultdict(dict)
+    for row in rows:
+        if row.draw is not None and row.request is not None:
+            requests[row.draw].setdefault(_hash_prompt(row.request), row.request)
+    return {draw: next(iter(found.values())) for draw, found in requests.items() if len(found) == 1}
+
+
+def collect_prompts(rows: Iterable[RecordedReply]) -> dict[str, str]:
+    """The prompt files of a recording with their hashes. Rows that name none are identified by a hash of their requests."""
+    files: dict[str, set[str]] = defaultdict(set)
+    unnamed = []
+    for row in rows:
+        for name, hashed in row.prompts.items():
+            files[name].add(hashed)
+        if not row.prompts:
+            unnamed.append(_hash_prompt(row.request))
+    prompts = {name: ", ".join(sorted(hashes)) for name, hashes in sorted(files.items())}
+    return prompts | ({UNNAMED: digest(sorted(set(unnamed)))} if unnamed else {})
 
 
 def append_recording(rows: Iterable[RecordedReply], path: Path) -> int:

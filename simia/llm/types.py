@@ -105,6 +105,22 @@ class ModelBackend(Protocol):
 
 
 @runtime_checkable
+class RecordedBackend(Protocol):
+    """A back end that may answer a sample with the request that was recorded for it, in place of today's."""
+
+    matches_draws: bool
+    """Whether it does."""
+    prompts: dict[str, str]
+    """The prompt files of the recorded requests, by name: their hashes."""
+
+    def find_recorded(self, request: Request, draw: str) -> Request:
+        """Return the request to ask instead of `request`, or `request` itself."""
+
+    def find_plan(self, draw: str) -> dict[str, Any] | None:
+        """Return the plan that the recorded request was made with, if it had one."""
+
+
+@runtime_checkable
 class DeferredBackend(Protocol):
     """A back end whose replies come in another session: it writes requests to files and raises `Code.PENDING`."""
 

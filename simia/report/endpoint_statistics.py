@@ -29,6 +29,11 @@ LATENCY = """
 SELECT CASE WHEN took < 1 THEN CAST(took * 1000 AS INTEGER) ELSE CAST(took * 10 AS INTEGER) * 100 END, COUNT(*)
 FROM (SELECT got_at - asked_at AS took FROM attempt WHERE status = 'got' AND got_at >= asked_at) GROUP BY 1
 """
+# Replies of the judge of acceptance: its attempts stand under the item's id with this ending.
+OF_JUDGE = f"""
+SELECT COUNT(*), {build_token_sum("prompt")}, {build_token_sum("completion")}, {build_token_sum("cached")}, {COST}, COUNT(cost)
+FROM attempt WHERE status = 'got' AND item LIKE '%.judge'
+"""
 FAULTS = "SELECT code, COUNT(*) FROM attempt WHERE status = 'failed' GROUP BY code ORDER BY 2 DESC, 1"
 
 
@@ -54,6 +59,11 @@ def sum_spending(
         for group in (outcomes[verdict], seeds[str(seed)], packs[pack or ""]):
             group.add(totals)
     return outcomes, seeds, {pack: spent.cached / spent.prompt for pack, spent in packs.items() if spent.prompt}
+
+
+def sum_judging(connection: sqlite3.Connection) -> ReplyTotals:
+    """Return the totals of the judge of acceptance."""
+    return ReplyTotals(*(value or 0 for value in connection.execute(OF_JUDGE).fetchone()))
 
 
 def measure_prefixes(ledger: Ledger, cached: dict[str, float]) -> list[PromptPrefix]:

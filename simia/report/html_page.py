@@ -22,7 +22,7 @@ from simia.jobs import Run
 from simia.report import report_rows
 from simia.report.html_sample import format_arguments, format_result, sample_items
 from simia.report.run_statistics import RunStatistics, explain_reason
-from simia.report.terminal_report import STRUCTURAL
+from simia.report.terminal_report import explain_checking
 
 
 def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int = 40) -> None:
@@ -62,7 +62,7 @@ def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int =
         prefixes=report_rows.list_prefix_rows(statistics),
         endpoint=report_rows.list_endpoint_rows(statistics),
         config=dump_settings(run),
-        structural=STRUCTURAL,
+        structural=explain_checking(statistics),
         style=Markup(read_page_file("page.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

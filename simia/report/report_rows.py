@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from simia.errors import Code
 from simia.report.diversity import ORDERS, SPEAKERS, find_grown_values
 from simia.report.run_statistics import Histogram, ReplyTotals, RunStatistics
 
@@ -35,6 +36,10 @@ def list_summary_rows(run: RunStatistics) -> Rows:
     cached = f" ({usage.cached / usage.prompt:.0%} from the prefix cache)" if usage.prompt else ""
     rows.append(("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out"))
     rows.append(("cost", format_run_cost(run)))
+    if run.judging.replies:
+        refused = sum(reason.count for reason in run.reasons if reason.code in (Code.JUDGED_BAD, Code.NO_VERDICT))
+        of_cost = f"{format_spending(run.judging)} of the cost"
+        rows.append(("judge", f"{run.judging.replies:,} replies, {refused:,} items rejected by it; {of_cost}"))
     if run.results.repairs:
         repaired = format_part(figures["repaired"], run.accepted)
         rows.append(("repairs", f"{format_counts(run.results.repairs)}; in {repaired} accepted"))

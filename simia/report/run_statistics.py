@@ -217,6 +217,7 @@ class RunStatistics(Outcomes):
     tools: list[ToolUsage]
     diversity: tuple[Diversity, Diversity] | None  # of a sample of accepted trajectories, and of the seeds
     spent: dict[str, ReplyTotals] = field(default_factory=dict)  # by outcome of the item
+    judging: ReplyTotals = field(default_factory=ReplyTotals)  # of the judge of acceptance
     prefixes: list[PromptPrefix] = field(default_factory=list)
     packs: dict[str, Outcomes] = field(default_factory=dict)
     per_seed: list[SeedOutcomes] = field(default_factory=list)

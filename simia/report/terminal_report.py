@@ -16,6 +16,7 @@ MOST_TOOLS = 40
 MOST_SEEDS = 8
 MOST_FREQUENT = 3
 MOST_WIDTH = 100
+JUDGED = "structure was checked, and a model judged each accepted trajectory: read a sample, since models err too"
 STRUCTURAL = "only structure was checked: run `simia judge` or read a sample"
 
 
@@ -37,7 +38,12 @@ def print_report(run: RunStatistics, console: Console) -> None:
     for title, section in sections.items():
         if section is not None:
             console.print(Text(f"\n{title}", style="bold"), section, width=width)
-    console.print(make_plain_text(f"\n{STRUCTURAL}", "yellow"), width=width)
+    console.print(make_plain_text(f"\n{explain_checking(run)}", "yellow"), width=width)
+
+
+def explain_checking(run: RunStatistics) -> str:
+    """Say in one line what was checked of the accepted trajectories, and what was not."""
+    return JUDGED if run.judging.replies else STRUCTURAL
 
 
 def make_grid(

@@ -46,7 +46,7 @@ class NamedRunSettings(Config):
     runs: Path = Field(Path("runs"), description="Folder of the runs.")
     out: Path | None = Field(None, description="Folder of the export; unset: data/RUN-MODEL.")
     segment: Segment = Field("whole", description="As in `simia export`.")
-    reasoning: bool = Field(False, description="As in `simia export`.")
+    reasoning: bool | None = Field(None, description="As in `simia export`.")
     partial: bool = Field(False, description="Take what there is of a run that is not complete.")
 
     @field_validator("data", mode="before")
@@ -139,7 +139,9 @@ def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: 
         str(settings.runs),
     ]
     export += ["--segment", settings.segment]
-    export += [f"--{flag}" for flag in ("reasoning", "partial") if getattr(settings, flag)]
+    export += ["--partial"] if settings.partial else []
+    if settings.reasoning is not None:
+        export += ["--reasoning" if settings.reasoning else "--no-reasoning"]
     train = [sys.executable, "-P", "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
     for text in texts:
         train += ["--set", text]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import simia
+from simia import formats
 from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
 from simia.exporting.llamafactory_rows import set_recipe_values
@@ -86,6 +87,21 @@ def test_reasoning_stays_out_unless_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "thinking" / "data.jsonl").read_text().count("<think>") == sum(
         bool(m.reasoning) for t in seeds() for m in t.messages
     )
+
+
+@pytest.mark.parametrize("to", ["llamafactory", "trl"])
+def test_thoughts_that_a_suites_prompt_demands_are_trained(tmp_path: Path, to: str) -> None:
+    data = Path(__file__).parents[1] / "formats/data/officebench.json"
+    office = [formats.get("officebench").read(row) for row in json.loads(data.read_text())]
+    report = run([*office, *seeds()], tmp_path / "a", to=to)
+    assert "<think>" in (text := (tmp_path / "a" / "data.jsonl").read_text()) or "reasoning_content" in text
+    thoughts = [m.reasoning for t in office for m in t.messages if m.reasoning]
+    assert all(thought in text for thought in thoughts)
+    assert not any(m.reasoning in text for t in seeds() for m in t.messages if m.reasoning), "no other is"
+    assert "where the suite's prompt demands it" in (tmp_path / "a" / "README.md").read_text()
+    assert report.rows == len(office) + len(seeds())
+    run(office, tmp_path / "b", to=to, reasoning=False)
+    assert not any(thought in (tmp_path / "b" / "data.jsonl").read_text() for thought in thoughts)
 
 
 def test_a_refusal_is_counted_listed_and_explained(tmp_path: Path) -> None:

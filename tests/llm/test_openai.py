@@ -57,7 +57,14 @@ async def test_reads_a_completion(fake_endpoint: FakeEndpoint, opened: Open) -> 
     fake_endpoint.plan(usage=usage, finish="length", message={"reasoning_content": "hmm"})
     reply: Reply = await (await opened()).complete(HELLO, draw="0")
     assert (reply.text, reply.reasoning, reply.finish, reply.truncated) == ("echo: hello", "hmm", "length", True)
-    assert reply.usage.model_dump() == {"prompt": 100, "completion": 20, "cached": 64, "reasoning": 7, "cost": None}
+    assert reply.usage.model_dump() == {
+        "prompt": 100,
+        "completion": 20,
+        "cached": 64,
+        "reasoning": 7,
+        "cost": None,
+        "estimated": False,
+    }
     assert reply.body["choices"][0]["message"]["reasoning_content"] == "hmm"
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from simia.errors import Code, UserError
 from simia.llm.backends import find_price, open_backend
+from simia.llm.engine import Engine
 from simia.llm.prices import FREE
 from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording, read_recording
-from simia.llm.types import LLMFault, Reply, Request
+from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.trajectory import Usage
 
 SYSTEM = "You simulate a shop.\nRule one.\nRule two."
@@ -142,3 +143,39 @@ def test_opened_from_settings_and_free(tmp_path: Path) -> None:
     assert (opened.alias, opened.model) == ("api.openai.com", "m")
     assert find_price(settings) == FREE
     assert len(list(read_recording(path))) == 1
+
+
+async def test_a_draw_names_the_request_that_was_recorded_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    rows = [
+        RecordedReply(request=ask("old"), draw="i0.0", reply=Reply(text="t"), batch="b1", prompts={"a.j2": "1"}),
+        RecordedReply(request=ask("x"), draw="shared", reply=Reply(text="to x"), prompts={"a.j2": "2", "b.j2": "3"}),
+        RecordedReply(request=ask("y"), draw="shared", reply=Reply(text="to y")),
+    ]
+    append_recording(rows, path)
+    assert list(read_recording(path)) == rows
+    assert (await miss(backend(path), ask("new"), "i0.0")).startswith("r.jsonl: no such prompt")
+
+    replay = backend(path, match="draw")
+    async with Engine(replay) as engine:
+        reply = await engine.ask(ask("new"), item="i0", draw="i0.0")
+        assert reply.text == "t"
+        assert engine.make_key(ask("new"), "i0.0") == make_reply_key("replay", "recorded", ask("old"), "i0.0")
+        assert engine.journal.recall(engine.make_key(ask("new"), "i0.0")) == reply
+        # A draw that several requests have names none of them.
+        assert (await engine.ask(ask("y"), item="s", draw="shared")).text == "to y"
+        assert "no such prompt" in await miss(replay, ask("z"), "shared")
+        assert await miss(replay, ask("old"), "i1.0") == "r.jsonl: no reply is recorded for draw i1.0"
+    assert replay.prompts.keys() == {"a.j2", "b.j2", "recorded requests"}
+    assert replay.prompts["a.j2"] == "1, 2"
+
+
+def test_token_counts_of_a_recording_may_be_estimates(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    usage = Usage(prompt=900, completion=300, estimated=True)
+    append_recording([RecordedReply(request=ask("a"), draw="0", reply=Reply(text="t", usage=usage))], path)
+    (row,) = read_recording(path)
+    assert row.reply is not None
+    assert row.reply.usage == usage
+    assert (usage + Usage(prompt=1)).estimated, "a sum with an estimate is an estimate"
+    assert "estimated" not in Usage(prompt=1).model_dump(exclude_defaults=True)

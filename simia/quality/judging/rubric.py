@@ -9,6 +9,7 @@ it and imitate the prompt.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from simia.errors import UserError
@@ -41,11 +42,12 @@ class Rubric:
         self._request, request_hash = load_template(judge.request)
         self.files = {judge.system: system_hash, judge.request: request_hash, judge.rubric: rubric_hash}
 
-    def request(self, trajectory: Trajectory, *, structured: bool) -> Request:
-        """Build the request for a verdict. `structured`: the endpoint can constrain the reply to a schema."""
+    def request(self, trajectory: Trajectory, *, structured: bool, goals: Sequence[Any] = ()) -> Request:
+        """Build the request for a verdict. `structured`: the endpoint can constrain the reply to a schema. `goals`: what the
+        conversation was planned to settle, as JSON values."""
         sampling = self.judge.sampling
         return Request(
-            messages=self.messages(trajectory),
+            messages=self.messages(trajectory, goals),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -54,7 +56,7 @@ class Rubric:
             extra_body=sampling.extra,
         )
 
-    def messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
+    def messages(self, trajectory: Trajectory, goals: Sequence[Any] = ()) -> list[dict[str, Any]]:
         end = trajectory.end
         cut = "" if end.kind == "terminated" else (end.code.meaning if end.code else end.kind)
         facts: dict[str, Any] = {
@@ -66,6 +68,7 @@ class Rubric:
             "marker": digest(trajectory.system)[:16],
             "turns": render_turns(trajectory.messages),
             "end": cut,
+            "goals": [quote(goal) for goal in goals],
         }
         system, request = self._system.render(facts), self._request.render(facts)
         return [{"role": "system", "content": system}, {"role": "user", "content": request}]

@@ -66,6 +66,13 @@ class PrefilterSettings(Judge):
     """Prompt file: completeness, logic and format."""
 
 
+class AcceptanceSettings(Judge):
+    """A model's judgement as a part of acceptance: of each trajectory that has passed the structural checks."""
+
+    enabled: bool = False
+    """Whether a model judges trajectories before they are accepted. A trajectory that fails a dimension is rejected."""
+
+
 class QualitySettings(Config):
     """Who judges the accepted trajectories of a run, and how many of them."""
 

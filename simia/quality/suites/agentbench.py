@@ -100,6 +100,13 @@ def check_web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
 
 
 OS, WEBSHOP, MIND2WEB = (
-    Suite(name, "agentinstruct", check, make_target_hint(f"suites/{name}_targets.txt"))
+    Suite(
+        name,
+        "agentinstruct",
+        check,
+        make_target_hint(f"suites/{name}_targets.txt"),
+        reasoned=True,
+        more_files=(f"suites/{name}_targets.txt",),
+    )
     for name, check in zip(STYLES, (check_shell, check_shop, check_web_page), strict=True)
 )

@@ -25,18 +25,26 @@ def give_no_hint(seed: Trajectory, number: int) -> str:
     return ""
 
 
+def explain_nothing(target: str) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """One environment family of the paper, or the generic one.
 
     `dialect`: the dialect that its data is written in for training. `find_violations`: (trajectory, its seed or None) →
     violations of the suite's own rules. `hint`: (seed, the item's number) → a line with the item's subject, or "".
+    `explain`: what a prompt says about a target besides the target itself. `reasoned`: a thought stands before every call, and is trained. `more_files`: prompt files that the hints are read from.
     """
 
     name: str
     dialect: str = "apigen"
     find_violations: Check = find_nothing
     hint: Hint = give_no_hint
+    explain: Callable[[str], str] = explain_nothing
+    reasoned: bool = False
+    more_files: tuple[str, ...] = ()
 
     @property
     def rules(self) -> str:
@@ -44,17 +52,24 @@ class Suite:
         return f"suites/{self.name}.md"
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """All prompt files of the suite."""
+        return (self.rules, *self.more_files)
+
+    @property
     def rules_text(self) -> str:
         return search_path.find_resource("prompts", self.rules).read_text(encoding="utf-8").strip()
 
-    def check(self, t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
-        """Check the suite's rules; `simia.quality.check` checks the general ones."""
+    def check(self, t: Trajectory, seed: Trajectory | None, *, reasoning: bool = True) -> Iterator[Issue]:
+        """Check the suite's rules; `simia.quality.check` checks the general ones. `reasoning`: thoughts were asked for."""
         if self.dialect != "apigen":  # a text form: it writes one call a turn, and not every trajectory
             yield from check_single_calls(t)
             try:
                 formats.get(self.dialect).write(t)
             except UntrainableError as unfit:
                 yield make_issue(unfit.issue.where, unfit.issue.detail)
+        if self.reasoned and reasoning and seed is not None and any(m.reasoning for m in seed.messages):
+            yield from check_thoughts(t)
         yield from self.find_violations(t, seed)
 
 
@@ -70,6 +85,13 @@ def make_target_hint(name: str) -> Hint:
         return f"Target: {lines[number % len(lines)]}."
 
     return hint
+
+
+def check_thoughts(t: Trajectory) -> Iterator[Issue]:
+    """Check that a thought stands before every call."""
+    for i, message in enumerate(t.messages):
+        if message.calls and not (message.reasoning or "").strip():
+            yield make_issue(f"messages[{i}]", "a call without the short thought (`reasoning`) that stands before each")
 
 
 def check_single_calls(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:

@@ -7,10 +7,13 @@ The check requires `MIN_APPS`, the smallest number that a hint names.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
+from functools import cache
 
-from simia.errors import Issue
+from simia.errors import Issue, UserError
 from simia.formats.officebench import APPS, SWITCH, TOOLS
+from simia.prompts import read_prompt
 from simia.quality.suites.base import Suite, iterate_steps, make_issue
 from simia.trajectory import Message, Trajectory
 
@@ -18,6 +21,7 @@ MIN_APPS, MAX_APPS = 2, 3
 SYSTEM = "system"
 ACTIONS = {app: [spec.name.partition(".")[2] for spec in TOOLS if spec.name.startswith(f"{app}.")] for app in APPS}
 # Without the shell and the language model, which help with any task.
+REPLIES = "suites/officebench_replies.md"
 SUBJECTS = tuple(app for app in APPS if app not in ("shell", "llm"))
 
 
@@ -37,6 +41,22 @@ def choose_apps(seed: Trajectory, number: int) -> str:
     rng.shuffle(chosen)
     listed = f"{', '.join(chosen[:-1])} and {chosen[-1]}"
     return f"Target: a task that needs {asked} apps together: {listed}; what one gives is used in the next."
+
+
+def render_replies(target: str) -> str:
+    """Render what the actions of a target's apps print when they succeed and when they fail."""
+    texts, named = read_replies(), re.findall(r"\w+", target.partition(" together: ")[2].partition(";")[0])
+    return "\n".join(["What these apps print:", *(f"{app}\n{texts[app]}" for app in APPS if app in named)])
+
+
+@cache
+def read_replies() -> dict[str, str]:
+    """Read the texts of each app, from the prompt file that a user may replace."""
+    _, *sections = re.split(r"^## +(\w+) *$", "\n" + read_prompt(REPLIES)[0], flags=re.M)
+    texts = {app: text.strip() for app, text in zip(sections[::2], sections[1::2], strict=True)}
+    if missing := [app for app in APPS if app not in texts]:
+        raise UserError(f"prompt {REPLIES} has no section for the app {missing[0]!r}: add `## {missing[0]}`")
+    return texts
 
 
 def check_officebench(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
@@ -64,4 +84,12 @@ def names_actions(app: str | None, result: Message | None) -> bool:
     return result is not None and any(action in result.text for action in ACTIONS.get(app or "", ()))
 
 
-OFFICEBENCH = Suite("officebench", "officebench", check_officebench, choose_apps)
+OFFICEBENCH = Suite(
+    "officebench",
+    "officebench",
+    check_officebench,
+    choose_apps,
+    explain=render_replies,
+    reasoned=True,
+    more_files=(REPLIES,),
+)

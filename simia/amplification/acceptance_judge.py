@@ -1,0 +1,81 @@
+"""Let a model judge each trajectory that has passed the structural checks, as a part of its acceptance (`judge.enabled`).
+
+The judge's replies are in the run's store before they are used, under the item's id: a resume and `simia runs recheck` derive the same
+verdicts at no cost. A judge that cannot be reached leaves the item open or failed, as an endpoint that cannot be reached does, and a
+resume goes on from the stored trajectory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import SimulationResult
+from simia.errors import Code, Issue
+from simia.jobs import Item
+from simia.llm.backends import find_price
+from simia.llm.types import LLMFault
+from simia.quality.fast_tokens import estimate_text_tokens
+from simia.quality.judging.panel import Asker, Panelist
+from simia.quality.judging.rubric import Rubric
+from simia.quality.judging.settings import AcceptanceSettings
+from simia.trajectory import Trajectory, Usage
+
+SAMPLE = 50  # seeds whose prompts are rendered for an estimate
+VERDICT_TOKENS = 50  # a judge's reason and verdict on one dimension
+SUFFIX = ".judge"  # of the item's id, in the ledger's attempts and in the names of samples
+KEPT = {Code.CONTENT_FILTER, Code.BAD_REQUEST}  # faults that asking again would meet again: no verdict
+
+
+class AcceptanceJudge:
+    """Judges results through an engine, or from stored replies."""
+
+    def __init__(self, settings: AcceptanceSettings, asker: Asker, *, in_turn: bool = False) -> None:
+        """`in_turn`: ask for one vote after the other, for an asker that never waits."""
+        self.panelist = Panelist(settings, asker, keeps=KEPT)
+        self._in_turn = in_turn
+
+    async def judge(self, item: Item, result: SimulationResult) -> None:
+        """Write the verdict into a result that passed the checks. Raises `BudgetReached`, and `LLMFault` where the judge cannot be asked."""
+        trajectory = result.trajectory
+        if trajectory is None or result.issues:
+            return
+        name, goals = f"{item.id}{SUFFIX}", find_goals(item)
+        try:
+            verdict = await self.panelist.verdict(trajectory, item=name, draw=name, goals=goals, in_turn=self._in_turn)
+        except LLMFault as fault:
+            raise LLMFault(
+                fault.code,
+                f"the judge: {fault.detail or fault.code.meaning}",
+                retry=fault.retry,
+                retry_after=fault.retry_after,
+                status=fault.status,
+            ) from None
+        result.verdict = verdict.model_dump(mode="json", exclude={"votes"}, exclude_defaults=True)
+        result.issues = verdict.issues
+        if verdict.passed is None:
+            result.issues = [Issue(code=Code.NO_VERDICT, detail=f"{verdict.error}: {verdict.detail}"[:500])]
+        trajectory.issues = result.issues
+        trajectory.provenance.stages = [*trajectory.provenance.stages[:-1], "judge", *trajectory.provenance.stages[-1:]]
+        if result.issues:
+            result.signature = None
+
+
+def describe_judging(config: AmplifyConfig, seeds: Sequence[Trajectory]) -> str:
+    """Estimate the judge's requests for the accepted trajectories, in one line. A trajectory is taken to be as long as a seed."""
+    rubric, llm = Rubric(config.judge), config.judge.llm or config.llm
+    prompts = [rubric.messages(seed) for seed in seeds[:: max(1, len(seeds) // SAMPLE)][:SAMPLE]]
+    tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p) // max(1, len(prompts))
+    reply, requests = VERDICT_TOKENS * len(rubric.dimensions), config.n * config.judge.votes
+    price = find_price(llm)
+    cost = "unknown" if price is None else f"${price.of(Usage(prompt=tokens, completion=reply)) * requests:,.2f}"
+    size = f"{requests:,} requests of about {tokens:,} prompt and {reply:,} reply tokens"
+    return f"judge: {size} for {config.n:,} accepted, price {cost}; those that it rejects are not counted"
+
+
+def find_goals(item: Item) -> list[Any]:
+    """Return the goals of an item's plan, if it has one."""
+    plan = item.spec.get("plan")
+    goals = plan.get("goals") if isinstance(plan, dict) else None
+    return goals if isinstance(goals, list) else []
