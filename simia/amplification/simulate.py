@@ -20,6 +20,7 @@ from simia.amplification.reply_schema import build_trajectory_schema
 from simia.amplification.scenario import CallGraph, ToolCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
+from simia.amplification.value_shapes import learn_shapes
 from simia.errors import Code, Issue
 from simia.formats.reply import continuation
 from simia.formats.reply.reply_parser import parse_reply
@@ -105,6 +106,7 @@ class Simulator:
             BenchmarkIndex.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
         ]
         grouped = seeds.groups.items() if config.prompt.scenarios else ()
+        self.shapes = learn_shapes(seeds.order)
         self.graphs = {name: CallGraph(group) for name, group in grouped}
         # The shortest seeds are the further shots: they cost least and show the form most clearly.
         self.fixed = {
@@ -129,7 +131,7 @@ class Simulator:
         seed_id = item.spec["seed"]
         seed, suite = self.by_id[seed_id], self.suites[seed_id]
         target = suite.hint(seed, item.ord)  # a suite with targets of its own takes no scenarios
-        hints = [render_fresh_values(seed, self.number(item.ord))] if self.config.prompt.hints else []
+        hints = [render_fresh_values(seed, self.number(item.ord), self.shapes)] if self.config.prompt.hints else []
         if target:
             hints.append(target)
         elif planned := item.spec.get("scenario"):
