@@ -288,7 +288,10 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
         if isinstance(extra, dict) and extra.get("operational"):
             continue
         value = getattr(config, name)
-        kept[name] = select_identity(value) if isinstance(value, BaseModel) else plain[name]
+        if isinstance(value, list) and value and all(isinstance(each, BaseModel) for each in value):
+            kept[name] = [select_identity(each) for each in value]
+        else:
+            kept[name] = select_identity(value) if isinstance(value, BaseModel) else plain[name]
     return kept
 
 

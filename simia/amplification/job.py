@@ -5,6 +5,9 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from simia.amplification.model_mix import Writer, get_writer
 from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
@@ -31,15 +34,15 @@ class AmplificationWork:
         seeds: Seeds,
         ask: Ask,
         *,
-        model: str,
-        structured: bool,
+        writers: Sequence[Writer],
         may_wait: bool = True,
     ) -> None:
-        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch."""
-        self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
+        """`ask`: sends a request to the item's model. `writers`: the models. `may_wait`: whether open items are decided in this session; not
+        for a batch."""
+        self.simulator = Simulator(config, seeds, writers=writers, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
-        self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
+        self._ledger, self._config, self._ask = run.ledger, config, ask
         self._may_wait = may_wait
         self._plans = PlanCounts(used=config.prompt.scenarios)
         self._most = config.stop.attempts or 10 * config.n + 50
@@ -63,7 +66,7 @@ class AmplificationWork:
         return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        return await self.simulator.produce(item, self._ask, model=self._model)
+        return await self.simulator.produce(item, self._ask)
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
         store_result(self._ledger, self.simulator, item, result)
@@ -94,8 +97,11 @@ class AmplificationWork:
         return Stop("attempts", f"{tried}; raise stop.attempts to go on")
 
 
-def ask_engine(engine: Engine) -> Ask:
+def ask_engines(engines: Sequence[Engine]) -> Ask:
+    """Return what sends a request to the engine of the item's model."""
+
     async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        engine = engines[get_writer(item)]
         key = make_reply_key(engine.backend.alias, engine.backend.model, request, draw)
         return await engine.ask(request, item=item.id, draw=draw, key=key), key
 

@@ -4,20 +4,20 @@ a file was damaged (`rebuild`). The ledger changes in one transaction: a process
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simia.amplification.job import AmplificationWork, is_open, read_outcome, store_result
+from simia.amplification.model_mix import Writer, get_writer, list_writers, read_writers
 from simia.amplification.seeds import META, Seeds, keep_judged_seeds
-from simia.amplification.session import collect_facts, load_seeds, store_seeds
+from simia.amplification.session import collect_facts, load_seeds, open_models, store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
 from simia.jobs import Item, Run
 from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.jobs.run_session import read_run_config, reopen_run
-from simia.llm.backends import open_backend
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
 
@@ -30,7 +30,7 @@ class Unanswered(Exception):  # noqa: N818 - a finding
 
 
 def recheck_items(
-    run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str, planned: int = 0
+    run: Run, config: AmplifyConfig, seeds: Seeds, writers: Sequence[Writer], *, planned: int = 0
 ) -> ChangedFigures:
     """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}.
 
@@ -40,15 +40,16 @@ def recheck_items(
     ledger = run.ledger
     before, accepted_before = ledger.counts(), ledger.accepted_count()
 
-    async def recall(_: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        key = make_reply_key(alias, model, request, draw)
+    async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        writer = writers[get_writer(item)]
+        key = make_reply_key(writer.alias, writer.model, request, draw)
         reply = ledger.recall(key)
         if reply is None:
             raise Unanswered
         ledger.keep_texts(request)
         return reply, key
 
-    work = AmplificationWork(run, config, seeds, recall, model=model, structured=structured)
+    work = AmplificationWork(run, config, seeds, recall, writers=writers)
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()
@@ -87,7 +88,7 @@ def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str,
     """Recheck a run: returns its id, the figures, and how many trajectories it is to have."""
     with reopen_run(AmplifyConfig, runs, name, say=say) as (run, config):
         seeds = keep_judged_seeds(run, load_seeds(config))
-        return run.id, recheck_items(run, config, seeds, **select_model(run.ledger.meta("facts"))), config.n
+        return run.id, recheck_items(run, config, seeds, read_writers(run.ledger.meta("facts"))), config.n
 
 
 def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
@@ -101,20 +102,16 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
         seeds = load_seeds(config)
         facts = run.ledger.meta("facts")
         if facts is None:
-            facts = collect_facts(config, seeds, open_backend(config.llm, say=lambda _: None))
+            facts = collect_facts(config, seeds, list_writers(open_models(config, say=lambda _: None), config.mix))
             run.ledger.set_meta("facts", facts, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
             raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")
         seeds = keep_judged_seeds(run, seeds)
         store_seeds(run, seeds)
-        figures = recheck_items(run, config, seeds, planned=salvaged.planned, **select_model(facts))
+        figures = recheck_items(run, config, seeds, read_writers(facts), planned=salvaged.planned)
         kind = "complete" if figures["accepted"][1] >= config.n else "rebuilt"
         run.ledger.set_meta("stopped", {"kind": kind, "detail": ""})
         return salvaged, figures
-
-
-def select_model(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: facts[name] for name in ("model", "alias", "structured")}
 
 
 def run_at_once(work: Coroutine[Any, Any, T]) -> T:

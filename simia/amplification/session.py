@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import terminal
 from simia.amplification import scenario
-from simia.amplification.job import AmplificationWork, ask_engine
+from simia.amplification.job import AmplificationWork, ask_engines
+from simia.amplification.model_mix import Writer, describe_writers, list_writers
 from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
@@ -150,24 +151,39 @@ async def work_on_amplification(
     """Load the seeds, start the model, open the run, and work on it until it stops."""
     seeds = load_seeds(config, given)
     async with contextlib.AsyncExitStack() as stack:
-        backend = open_backend(config.llm, say=say)
-        await backend.start()
-        stack.push_async_callback(backend.close)
-        run = stack.enter_context(contextlib.closing(open_run(collect_facts(config, seeds, backend))))
-        seeds = await judge_seeds(run, config, seeds, backend)
+        backends = open_models(config, say=say)
+        for backend in backends:
+            await backend.start()
+            stack.push_async_callback(backend.close)
+        writers = list_writers(backends, config.mix)
+        run = stack.enter_context(contextlib.closing(open_run(collect_facts(config, seeds, writers))))
+        seeds = await judge_seeds(run, config, seeds, backends[0])
         store_seeds(run, seeds)
-        engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
-        stack.callback(engine.gate.close)
+        engines = make_engines(run, config, backends)
+        for engine in engines:
+            stack.callback(engine.gate.close)
         spent, attempts = run.ledger.spent()
-        share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        ask, can_wait = ask_engine(engine), not isinstance(backend, DeferredBackend)
-        work = AmplificationWork(
-            run, config, seeds, ask, model=backend.model, structured=backend.structured, may_wait=can_wait
-        )
-        job = Coordinator(run, work, [engine], work.progress, config.stop, on_progress=on_progress)
+        share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        can_wait = not any(isinstance(backend, DeferredBackend) for backend in backends)
+        work = AmplificationWork(run, config, seeds, ask_engines(engines), writers=writers, may_wait=can_wait)
+        job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
             stop = await coordinate(job, handle_signals=handle_signals)
         return Amplified(run.folder, stop, work.progress)
+
+
+def open_models(config: AmplifyConfig, *, say: Callable[[str], None]) -> list[ModelBackend]:
+    """Return the back ends of the models that write trajectories, not started."""
+    return [open_backend(llm, say=say) for llm in (config.llm, *(each.llm for each in config.mix))]
+
+
+def make_engines(run: Run, config: AmplifyConfig, backends: Sequence[ModelBackend]) -> list[Engine]:
+    """Return an engine for each model, with its price and its limits."""
+    first, *others = backends
+    engines = [Engine(first, run.ledger, config.limits, find_price(config.llm))]
+    for backend, each in zip(others, config.mix, strict=True):
+        engines.append(Engine(backend, run.ledger, each.share_limits(config.limits), find_price(each.llm)))
+    return engines
 
 
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None) -> Seeds:
@@ -177,8 +193,8 @@ def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None)
     return load_seed_packs(config.seeds, config.checks)
 
 
-def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> dict[str, Any]:
-    """Return what identifies a run beyond its config: the model, and the contents of the seeds and prompts."""
+def collect_facts(config: AmplifyConfig, seeds: Seeds, writers: Sequence[Writer]) -> dict[str, Any]:
+    """Return what identifies a run beyond its config: the models, and the contents of the seeds and prompts."""
     chosen = {choose_suite(config, seed) for seed in seeds.order}
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: read_prompt(name)[1] for name in [*files, *(suite.rules for suite in chosen)]}
@@ -187,9 +203,7 @@ def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) ->
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
     return {
-        "model": backend.model,
-        "alias": backend.alias,
-        "structured": backend.structured,
+        **describe_writers(writers),
         "seeds": seeds.digest,
         "prompts": dict(sorted(prompts.items())),
     }
@@ -209,4 +223,5 @@ def store_seeds(run: Run, seeds: Seeds) -> None:
 def open_preview(config: AmplifyConfig) -> tuple[Simulator, Seeds]:
     """Return everything but the model, for `--dry-run`."""
     seeds = load_seeds(config)
-    return Simulator(config, seeds, structured=open_backend(config.llm, say=lambda _: None).structured), seeds
+    writers = list_writers(open_models(config, say=lambda _: None), config.mix)
+    return Simulator(config, seeds, writers=writers), seeds

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from simia.amplification.model_mix import MixedModel, complete_mix
 from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
@@ -97,6 +98,8 @@ class AmplifyConfig(Config):
     """Which seed trajectories are amplified."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
     """The model that writes the trajectories."""
+    mix: list[MixedModel] = Field(default_factory=list)
+    """Further models that write a part of the trajectories: `[{llm: {model: gpt-5}, weight: 1}]`. Each item has one model."""
     suite: str = "auto"
     """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
     prefilter: PrefilterSettings = Field(default_factory=PrefilterSettings)
@@ -123,6 +126,8 @@ class AmplifyConfig(Config):
         if not isinstance(data, dict):
             return data
         kept = {name: value for name, value in data.items() if name not in RETIRED}
+        if isinstance(kept.get("mix"), list):
+            kept["mix"] = complete_mix(kept)
         for name in RETIRED.keys() & data.keys():
             if data[name] != RETIRED[name]:
                 warnings.warn(f"{name} was removed in simia 0.2.0 and is ignored; remove it", FutureWarning, 2)
