@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
+import orjson
+
 from simia.amplification.fresh_people import Person, Place, choose_person, choose_place
 from simia.amplification.seed_values import DATE, USER_ID, Kind, Slot, find_values
 from simia.amplification.value_shapes import ValueShapes, renew_digits
@@ -53,7 +55,8 @@ class Sampler:
 def render_fresh_values(seed: Trajectory, number: int, shapes: ValueShapes | None = None) -> str:
     """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's random number."""
     values = choose_fresh_values(seed, number, shapes=shapes)
-    return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
+    # As JSON: a small model takes the full stop of a sentence for a part of the last value.
+    return f"Values: {orjson.dumps(values).decode()}" if values else ""
 
 
 def choose_fresh_values(

@@ -61,7 +61,7 @@ def load_seed_packs(settings: SeedSettings, checks: Checks) -> Seeds:
         pack, bad_rows = read_pack(name, settings.dialect)
         refused += bad_rows
         groups[pack.name] += pack.seeds
-    return arrange_seeds(groups, settings, checks, refused)
+    return arrange_seeds(groups, settings, checks, refused, settings.tasks)
 
 
 def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
@@ -69,15 +69,21 @@ def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Chec
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for i, seed in enumerate(map(SharedParts(), given), start=1):
         groups[seed.pack or "seeds"].append(seed.model_copy(update={"task_id": seed.task_id or f"seed-{i}"}))
-    return arrange_seeds(groups, settings, checks, [])
+    return arrange_seeds(groups, settings, checks, [], {})
 
 
 def arrange_seeds(
-    groups: Mapping[str, list[Trajectory]], settings: SeedSettings, checks: Checks, refused: list[RefusedSeed]
+    groups: Mapping[str, list[Trajectory]],
+    settings: SeedSettings,
+    checks: Checks,
+    refused: list[RefusedSeed],
+    tasks: Mapping[str, Sequence[str]],
 ) -> Seeds:
+    """Filter and order the seeds. `tasks`: pack → task ids of the seeds to use."""
     seeds = Seeds(refused=refused, read=len(refused) + sum(map(len, groups.values())))
     for name, group in groups.items():
-        storable, unstorable = filter_storable(group[: settings.limit])
+        chosen = choose_seeds(group, tasks.get(name, ()))[: settings.limit]
+        storable, unstorable = filter_storable(chosen)
         kept, unsound = filter_seeds(storable, checks)
         seeds.refused += [RefusedSeed(seed.task_id or seed.id, issues) for seed, issues in unstorable + unsound]
         seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
@@ -90,6 +96,13 @@ def arrange_seeds(
     if not seeds.order:
         raise UserError(explain_no_seeds(seeds, groups, settings))
     return seeds
+
+
+def choose_seeds(seeds: list[Trajectory], tasks: Sequence[str]) -> list[Trajectory]:
+    """Return the seeds of these tasks in the order of the tasks; all of them if there is none."""
+    place = {task: i for i, task in enumerate(tasks)}
+    chosen = [seed for seed in seeds if seed.task_id in place]
+    return sorted(chosen, key=lambda seed: place[seed.task_id or ""]) or seeds
 
 
 def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], settings: SeedSettings) -> str:

@@ -33,6 +33,9 @@ class SeedSettings(Config):
     """Only seeds of at most so many messages: what a small model can imitate."""
     limit: int | None = Field(default=None, ge=1)
     """Only the first so many seeds of each pack or file."""
+    tasks: dict[str, list[str]] = Field(default_factory=dict)
+    """Only these seeds of a pack, by task id and in this order: `{office: [of-116, of-103]}`. Packs without an entry, and those that have none
+    of the ids, give all their seeds."""
 
 
 class SamplingSettings(Config):
