@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import terminal
 from simia.amplification import scenario
+from simia.amplification.fresh_people import describe_source
 from simia.amplification.job import AmplificationWork, ask_engines
 from simia.amplification.model_mix import Writer, describe_writers, list_writers
 from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
@@ -34,6 +35,7 @@ from simia.trajectory import Trajectory
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+NAMES = "names"  # the library of the names in fresh values, and its version
 OnProgress = Callable[[Progress], None]
 
 
@@ -159,6 +161,8 @@ async def work_on_amplification(
         run = stack.enter_context(contextlib.closing(open_run(collect_facts(config, seeds, writers))))
         seeds = await judge_seeds(run, config, seeds, backends[0])
         store_seeds(run, seeds)
+        if config.prompt.hints and run.ledger.meta(NAMES) is None:
+            run.ledger.set_meta(NAMES, describe_source())
         engines = make_engines(run, config, backends)
         for engine in engines:
             stack.callback(engine.gate.close)

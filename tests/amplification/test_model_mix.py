@@ -131,6 +131,7 @@ async def test_one_model_stays_as_it_was(endpoint: FakeEndpoint, tmp_path: Path)
     await start(config(endpoint, "n=5"), tmp_path)
     run = Run.read_only(tmp_path, "r")
     assert "mix" not in run.ledger.meta("facts")
+    assert run.ledger.meta("names").startswith("Faker ")
     assert all("writer" not in item.spec for item, *_ in run.ledger.outcomes())
     assert collect_statistics(run).models == []
     run.close()

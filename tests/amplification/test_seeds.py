@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simia.amplification.seeds import load_seed_packs
+from simia.amplification.seeds import load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
+from simia.config import load_config
 from simia.errors import UserError
 from simia.pack import Pack
 
@@ -46,3 +47,26 @@ def test_a_file_without_a_usable_row_names_the_first_line(tmp_path: Path) -> Non
     path.write_text('not json\n{"messages": [{"role": "user", "content": "Hi"}]}\n')
     with pytest.raises(UserError, match=r"^mine: none of 2 seeds can be used: mine\.jsonl:1: bad_json: not JSON: "):
         load(path)
+
+
+def test_seeds_are_chosen_by_task_in_the_given_order() -> None:
+    settings = {"packs": ["customer_service", "office"], "tasks": {"office": ["of-116", "of-103"]}}
+    config = AmplifyConfig.model_validate({"seeds": settings})
+    seeds = load_seed_packs(config.seeds, config.checks)
+    assert [seed.task_id for seed in seeds.groups["office"]] == ["of-116", "of-103"]
+    assert len(seeds.groups["customer_service"]) == 38, "a pack without an entry gives all"
+    assert seeds.read == 80
+    config.seeds.tasks = {"office": ["unknown"]}
+    assert len(load_seed_packs(config.seeds, config.checks).groups["office"]) == 42
+    config.seeds.tasks = {"office": ["of-116", "of-103"]}
+    kept = take_seeds(Pack.load("office").seeds, config.seeds, config.checks)
+    assert len(kept.order) == 42, "seeds in memory are the caller's choice"
+
+
+def test_the_quickstart_has_seeds_with_two_calls_in_both_packs() -> None:
+    config = load_config(AmplifyConfig, "amplify/quickstart")
+    seeds = load_seed_packs(config.seeds, config.checks)
+    named = {task for tasks in config.seeds.tasks.values() for task in tasks}
+    assert {seed.task_id for seed in seeds.order} == named
+    for group in seeds.groups.values():
+        assert any(len(list(seed.calls())) == 2 for seed in group)
