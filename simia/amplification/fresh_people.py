@@ -2,7 +2,7 @@
 
 Faker's generators follow a running stream and change with its versions. Here its tables are read once, sorted, and indexed
 by a number: people of consecutive numbers differ until every pair of a given and a family name was used. Faker was chosen over
-mimesis, which has no Thai and no Vietnamese. It is imported when the first value is chosen (0.1 s).
+mimesis, which has no Thai and no Vietnamese. It is imported when the first name is needed (0.1 s).
 """
 
 from __future__ import annotations

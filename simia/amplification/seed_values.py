@@ -87,7 +87,8 @@ def read_values(seed: Trajectory) -> SeedValues:
             if is_new and str(value).replace(",", "") in said and (kind := find_kind(name, value)):
                 slots.append(Slot(name, value, kind))
     assign_people(slots)
-    languages = sorted(find_trajectory_languages(seed))
+    spoken = any(slot.kind not in ("date", "code", "number") for slot in slots)
+    languages = sorted(find_trajectory_languages(seed)) if spoken else []
     schemas = {tool.name: read_schemas(tool.parameters, {slot.name for slot in slots}) for tool in seed.tools}
     called = frozenset(call.name for _, _, call in seed.calls())
     # A seed of mixed languages has the names of the one that is not English.
