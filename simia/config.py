@@ -25,6 +25,8 @@ C = TypeVar("C", bound="Config")
 OPERATIONAL: dict[str, JsonValue] = {"operational": True}
 T = TypeVar("T")
 Operational = Annotated[T, Field(json_schema_extra=OPERATIONAL)]
+SAME_MODEL = {"openai", "batch"}  # kinds that reach one model in two ways
+OF_MODEL = ("model", "structured", "token_parameter", "reasoning_model", "extra_body", "price")
 DATE = "tag:yaml.org,2002:timestamp"
 TEXT_ERRORS = ("string_type", "literal_error", "path_type")  # of pydantic: the field takes text
 LARGEST_YAML = 1 << 20  # characters of a file
@@ -246,14 +248,21 @@ def find_parent(path: Path, parent: str) -> Path:
 
 
 def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge deeply. A section whose `kind` changes is replaced: its other fields belong to the old kind."""
+    """Merge deeply. A section whose `kind` changes is replaced: its other fields belong to the old kind, less those of the same model."""
     if "kind" in over and over["kind"] != base.get("kind"):
-        return over
+        return {**keep_model(base, over["kind"]), **over}
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         merged[key] = merge_sections(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
+
+
+def keep_model(section: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return what a model's section keeps when its kind changes: the model and what is said of it, between an endpoint and a batch for it."""
+    if {section.get("kind"), kind} != SAME_MODEL:
+        return {}
+    return {name: section[name] for name in OF_MODEL if name in section}
 
 
 def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
@@ -266,7 +275,9 @@ def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
             inner = data[key] = {}
         data = inner
     if path[-1] == "kind" and data.get("kind") not in (None, value):
+        kept = keep_model(data, value)
         data.clear()
+        data.update(kept)
     data[path[-1]] = value
 
 
@@ -288,7 +299,10 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
         if isinstance(extra, dict) and extra.get("operational"):
             continue
         value = getattr(config, name)
-        kept[name] = select_identity(value) if isinstance(value, BaseModel) else plain[name]
+        if isinstance(value, list) and value and all(isinstance(each, BaseModel) for each in value):
+            kept[name] = [select_identity(each) for each in value]
+        else:
+            kept[name] = select_identity(value) if isinstance(value, BaseModel) else plain[name]
     return kept
 
 

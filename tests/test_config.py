@@ -170,6 +170,31 @@ def test_an_endpoint_in_sight_takes_the_local_models_place(monkeypatch: pytest.M
     assert resolve_amplify_config(None, None, None, ["llm.kind=embedded"]).llm.kind == "embedded"
 
 
+def test_a_model_that_is_named_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without a key: a dry run must price the model and the seeds of the run that is meant."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    named = resolve_amplify_config(None, None, None, ["llm.model=gpt-5-mini"])
+    assert (named.llm.kind, named.llm.model, named.seeds.max_messages) == ("openai", "gpt-5-mini", None)
+    batch = resolve_amplify_config(None, None, None, ["llm.kind=batch", "llm.folder=b"])
+    assert (batch.llm.kind, batch.llm.model, batch.reply.shape) == ("batch", "gpt-5-mini", "free")
+    for local in ("smollm2-135m", "mine.gguf"):
+        assert resolve_amplify_config(None, None, None, [f"llm.model={local}"]).llm.kind == "embedded"
+
+
+def test_a_batch_asks_the_model_of_the_config(tmp_path: Path) -> None:
+    own = ["llm.model=o4-mini", "llm.price={input: 1, cached: 1, output: 1}", "llm.extra_body={a: 1}", "llm.timeout=9"]
+    batch = load_config(AmplifyConfig, "amplify/tau2-90k", [*own, "llm.kind=batch", "llm.folder=b"]).llm
+    assert (batch.kind, batch.model) == ("batch", "o4-mini")
+    assert batch.extra_body == {"a": 1}
+    assert batch.batch_price() is not None
+    back = load_config(AmplifyConfig, "amplify/tau2-90k", ["llm.kind=batch", "llm.folder=b", "llm.kind=openai"]).llm
+    assert (back.kind, back.model) == ("openai", "o4-mini")
+    (tmp_path / "mine.yaml").write_text("extends: amplify/tau2-90k\nllm: {kind: batch, folder: b}\n")
+    assert load_config(AmplifyConfig, tmp_path / "mine.yaml").llm.model == "o4-mini"
+    local = load_config(AmplifyConfig, "amplify/tau2-90k", ["llm.kind=embedded"]).llm
+    assert local.model == "qwen2.5-coder-0.5b", "another kind has models of its own"
+
+
 def test_a_packs_own_file_without_its_tools_is_no_seed() -> None:
     pack = data_root() / "seeds" / "customer_service"
     with pytest.raises(UserError, match=r"lists no tools; give the pack's folder: --seeds .*customer_service$"):

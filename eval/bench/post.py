@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 from replies import replies
 
+from simia.amplification.model_mix import Writer
 from simia.amplification.seeds import load_seed_packs
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
@@ -47,7 +48,9 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     config = AmplifyConfig.model_validate({"seeds": {"packs": [PACK]}, "select": {"near": None}})
-    simulator = Simulator(config, load_seed_packs(config.seeds, config.checks), structured=False)
+    simulator = Simulator(
+        config, load_seed_packs(config.seeds, config.checks), writers=[Writer("fake", "fake", structured=False)]
+    )
     items = [simulator.item(i) for i in range(args.n)]
     out: dict[str, Any] = {}
     short = []
@@ -58,7 +61,7 @@ def main() -> int:
         def judge(texts: list[Reply] = texts, passed: list[bool] = passed) -> None:
             passed.clear()
             for item, reply in zip(items, texts, strict=True):
-                result = simulator.judge(item, reply, model="m", keys=["k"], files={})
+                result = simulator.judge(item, reply, keys=["k"], files={})
                 result.body()
                 passed.append(not result.issues)
 
@@ -73,9 +76,7 @@ def main() -> int:
         if form == "json":
             rows = [
                 r.trajectory.to_row()
-                for r in (
-                    simulator.judge(i, t, model="m", keys=["k"], files={}) for i, t in zip(items, texts, strict=True)
-                )
+                for r in (simulator.judge(i, t, keys=["k"], files={}) for i, t in zip(items, texts, strict=True))
                 if r.trajectory
             ]
             raw = [reply.text for reply in texts if reply.text.endswith("}]}")]

@@ -7,23 +7,15 @@ resume goes on from the stored trajectory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import SimulationResult
 from simia.errors import Code, Issue
 from simia.jobs import Item
-from simia.llm.backends import find_price
 from simia.llm.types import LLMFault
-from simia.quality.fast_tokens import estimate_text_tokens
 from simia.quality.judging.panel import Asker, Panelist
-from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import AcceptanceSettings
-from simia.trajectory import Trajectory, Usage
 
-SAMPLE = 50  # seeds whose prompts are rendered for an estimate
-VERDICT_TOKENS = 50  # a judge's reason and verdict on one dimension
 SUFFIX = ".judge"  # of the item's id, in the ledger's attempts and in the names of samples
 KEPT = {Code.CONTENT_FILTER, Code.BAD_REQUEST}  # faults that asking again would meet again: no verdict
 
@@ -60,18 +52,6 @@ class AcceptanceJudge:
         trajectory.provenance.stages = [*trajectory.provenance.stages[:-1], "judge", *trajectory.provenance.stages[-1:]]
         if result.issues:
             result.signature = None
-
-
-def describe_judging(config: AmplifyConfig, seeds: Sequence[Trajectory]) -> str:
-    """Estimate the judge's requests for the accepted trajectories, in one line. A trajectory is taken to be as long as a seed."""
-    rubric, llm = Rubric(config.judge), config.judge.llm or config.llm
-    prompts = [rubric.messages(seed) for seed in seeds[:: max(1, len(seeds) // SAMPLE)][:SAMPLE]]
-    tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p) // max(1, len(prompts))
-    reply, requests = VERDICT_TOKENS * len(rubric.dimensions), config.n * config.judge.votes
-    price = find_price(llm)
-    cost = "unknown" if price is None else f"${price.of(Usage(prompt=tokens, completion=reply)) * requests:,.2f}"
-    size = f"{requests:,} requests of about {tokens:,} prompt and {reply:,} reply tokens"
-    return f"judge: {size} for {config.n:,} accepted, price {cost}; those that it rejects are not counted"
 
 
 def find_goals(item: Item) -> list[Any]:

@@ -1,82 +1,233 @@
 """Fresh values for an item's prompt, so that samples of one seed differ.
 
-A model that sees one exemplar many times copies its values (a half-billion one nearly always does). Each item therefore
-gets, for every code, address, number, date or person's name that the exemplar's user says and a call uses, a new one of
-the same shape. (An additional person's name made that model address the user by it, and contradicts policies that say who
-the user is.) All of it derives from the item's own seed number, never from a running stream, so an item is the same on every resume.
+A model that sees one exemplar many times copies its values (a half-billion one nearly always does). Each item therefore gets new ones of
+the same shape for what the exemplar's user says and a call uses: identifiers, addresses, numbers, dates, people, places. They belong to
+one invented person of the seed's language: name, e-mail address and user id agree, and so do city, postcode and phone. All of it derives
+from the item's own number, never from a running stream, so an item is the same on every resume.
 """
 
 from __future__ import annotations
 
 import random
 import re
-import unicodedata
+import zlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 
-from simia.prompts import read_lines
-from simia.tool import SchemaError, ToolSpec, compile_schema
+import orjson
+
+from simia.amplification.fresh_people import Person, Place, choose_person, choose_place
+from simia.amplification.seed_values import DATE, USER_ID, Kind, Slot, find_values
+from simia.amplification.value_shapes import ValueShapes, renew_digits
 from simia.trajectory import Trajectory
 
-PEOPLE = "amplify/people.txt"
-EMAIL = re.compile(r"^[^@\s]+@([^@\s]+)$")
-CODE = re.compile(r"^(?=.*\d)[\w#./-]*\d[\w#./-]*$")
-NAME = re.compile(r"^[A-ZÀ-Þ][\w'’-]+ [A-ZÀ-Þ][\w'’-]+$")
-DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+# Reserved for examples (RFC 2606), so that no address is anybody's.
+DOMAINS = (
+    "example.com", "example.org", "example.net", "mail.example", "post.example", "inbox.example", "webmail.example", "home.example",
+    "mail.example.com", "mail.example.org", "mail.example.net", "team.example", "office.example", "family.example", "letters.example",
+)  # fmt: skip
+MOST_DAYS = 27
+MOST_TRIES = 4
+LARGEST = 10**12
+RANGE = (0.6, 1.6)  # of the seed's number
+NO_SHAPES = ValueShapes()
+ANOTHER = 500_009  # from a number to that of another person, or of another try
 
 
-def render_fresh_values(seed: Trajectory, number: int) -> str:
+@dataclass(slots=True)
+class Sampler:
+    """What the values of one item have in common."""
+
+    number: int
+    language: str
+    shapes: ValueShapes
+    rng: random.Random
+    place: Place | None
+    days: int
+
+    def person(self, slot: Slot) -> Person:
+        person = choose_person(self.language, self.number + ANOTHER * slot.person)
+        return person.latin if isinstance(slot.value, str) and slot.value.isascii() else person
+
+
+def render_fresh_values(seed: Trajectory, number: int, shapes: ValueShapes | None = None) -> str:
     """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's random number."""
+    values = choose_fresh_values(seed, number, shapes=shapes)
+    # As JSON: a small model takes the full stop of a sentence for a part of the last value.
+    return f"Values: {orjson.dumps(values).decode()}" if values else ""
+
+
+def choose_fresh_values(
+    seed: Trajectory,
+    number: int,
+    tools: Collection[str] | None = None,
+    language: str = "",
+    shapes: ValueShapes | None = None,
+) -> dict[str, Any]:
+    """Choose new values for those of the seed's user, by the number of an item alone.
+
+    Args:
+        seed: The exemplar.
+        number: The item's random number. Items with numbers in a row get different people and identifiers.
+        tools: Names of tools: only values that one of them takes as an argument. None: the tools that the seed calls.
+        language: ISO 639-1 code of the language of names and places; "": that of the seed.
+        shapes: What is known of identifiers from all the seeds (`learn_shapes`); None: this seed's values alone.
+
+    Returns:
+        Argument name → new value, which the tools' schemas allow.
+    """
+    found = find_values(seed)
+    if not found.slots:
+        return {}
+    wanted = found.called if tools is None else tools
+    spoken = language or found.language
     rng = random.Random(number)
-    values = choose_fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
-    return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
-
-
-def choose_fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
-    """Return argument name → new value, for values that come from the user of the seed."""
-    said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
-    tools = {tool.name: tool for tool in seed.tools}
+    place = choose_place(spoken, number)
+    if place is not None and any(slot.value == place.city for slot in found.slots):
+        place = choose_place(spoken, number + ANOTHER)
+    sampler = Sampler(number, spoken, shapes or NO_SHAPES, rng, place, rng.randint(1, MOST_DAYS))
     fresh: dict[str, Any] = {}
-    for _, _, call in seed.calls():
-        for name, value in (call.arguments or {}).items():
-            if name not in fresh and not isinstance(value, dict | list | bool) and str(value).replace(",", "") in said:
-                new = rng.choice(read_lines(PEOPLE)) if is_person(name, value) else vary_value(value, rng, person)
-                if new is not None and is_valid_value(tools.get(call.name), name, new):
-                    fresh[name] = new
+    for slot in found.slots:
+        schemas = [args[slot.name] for tool, args in found.schemas.items() if tool in wanted and slot.name in args]
+        if not schemas or slot.name in fresh:
+            continue
+        for _ in range(MOST_TRIES):
+            new = VARIANTS[slot.kind](slot, sampler)
+            is_new = new is not None and (new != slot.value or slot.kind == "region")
+            if is_new and all(each and each.valid(new) for each in schemas):
+                fresh[slot.name] = new
+                break
+            sampler.number += ANOTHER  # only where a value happens to be the seed's own, or is out of bounds
+        sampler.number = number
     return fresh
 
 
-def is_person(name: str, value: Any) -> bool:
-    return "name" in name and isinstance(value, str) and NAME.match(value) is not None
+def vary_email(slot: Slot, sampler: Sampler) -> str:
+    """Write an address of the person in the style of the seed's, or in another usual one."""
+    first, last = sampler.person(slot).handles
+    local = str(slot.value).partition("@")[0]
+    marks = re.findall(r"[._-]", local)
+    mark = marks[0] if marks else ""
+    digits = sum(char.isdigit() for char in local)
+    turn = sampler.number + slot.nth
+    if not marks and slot.nth == 0 and len(local) < 9:
+        local = (f"{first[0]}{last}", f"{first}{last[0]}")[turn % 2]
+        digits = digits or 2
+    else:
+        local = (f"{first}{mark}{last}", f"{first}{mark}{last}", f"{last}{mark}{first}", f"{first[0]}{mark}{last}")[
+            turn % 4
+        ]
+        digits = digits or 2 * (turn % 4 == 3 or len(local) < 6)
+    tail = str(sampler.rng.randrange(10 ** (digits - 1), 10**digits)) if digits else ""
+    return f"{local}{tail}@{DOMAINS[(turn + turn // len(DOMAINS)) % len(DOMAINS)]}"
 
 
-def vary_value(value: Any, rng: random.Random, person: str) -> Any:
-    """Return a new value of the same shape, or None for free text."""
-    if isinstance(value, int | float):
-        return type(value)(change_digits(str(value), rng))  # zeros stay, so that round numbers stay round
-    if EMAIL.match(value):
-        plain = unicodedata.normalize("NFKD", person).encode("ascii", "ignore").decode().lower()
-        return ".".join(re.findall("[a-z]+", plain)) + "@example.com"
-    if DATE.match(value):
-        return shift_date(value, rng.randint(1, 27))
-    return change_digits(value.replace("0", "1"), rng) if CODE.match(value) else None
+def vary_user_id(slot: Slot, sampler: Sampler) -> str:
+    """Write a user id of the person: mei_wilson_1792 becomes their names, with other digits."""
+    first, last = sampler.person(slot).handles
+    found = USER_ID.fullmatch(str(slot.value))
+    assert found is not None  # `find_kind` has seen to it
+    one, mark, other, tail, digits = found.groups()
+    names = [name.capitalize() if old[:1].isupper() else name for name, old in ((first, one), (last, other))]
+    return f"{names[0]}{mark}{names[1]}{tail}{renew_digits(digits, sampler.number, sampler.rng)}"
 
 
-def change_digits(text: str, rng: random.Random) -> str:
-    return "".join(rng.choice("123456789") if char in "123456789" else char for char in text)
+def vary_phone(slot: Slot, sampler: Sampler) -> str:
+    """Return a number of the place with the seed's country code and marks; one of the seed's shape where their lengths differ much."""
+    text = str(slot.value)
+    if sampler.place is None:
+        return renew_digits(text, sampler.number, sampler.rng)
+    country = re.match(r"\+\d{1,3}[ -]", text)
+    head, rest = (country[0], text[country.end() :]) if country else ("", text)
+    number = fill(sampler.place.phone, sampler.rng)
+    (area, *_), (own_area, *_) = re.findall(r"\d+", rest), re.findall(r"\d+", number)
+    digits, own_digits = re.sub(r"\D", "", rest), re.sub(r"\D", "", number)
+    if len(area) == len(own_area) and len(digits) == len(own_digits):
+        pour = iter(own_digits)
+        return head + "".join(next(pour) if char.isdigit() else char for char in rest)
+    if abs(len(digits) - len(own_digits)) > 2:
+        return renew_digits(text, sampler.number, sampler.rng)
+    marks = re.findall(r"\D", rest)
+    return head + re.sub(r"[ -]", marks[-1] if marks else "", number)
 
 
-def shift_date(value: str, days: int) -> str | None:
-    try:
-        day = date.fromisoformat(value[:10]) + timedelta(days=days)
-    except ValueError:
+def vary_postcode(slot: Slot, sampler: Sampler) -> str:
+    """Return a postcode of the place where it has the seed's shape; else another of that shape."""
+    text = str(slot.value)
+    if sampler.place is not None and mark_characters(sampler.place.postcode) == mark_characters(text):
+        return fill(sampler.place.postcode, sampler.rng)
+    capitals = re.sub("[A-Z]", lambda _: sampler.rng.choice("ABCDEFGHJKLMNPRSTVWXY"), text)
+    return renew_digits(capitals, sampler.number, sampler.rng)
+
+
+def mark_characters(text: str) -> str:
+    """Return the shape of a postcode: 0 for a digit or #, A for a letter."""
+    return re.sub("[A-Za-z]", "A", re.sub(r"[\d#]", "0", text))
+
+
+def fill(pattern: str, rng: random.Random) -> str:
+    return re.sub("#", lambda _: str(rng.randrange(10)), pattern)
+
+
+def vary_date(slot: Slot, sampler: Sampler) -> str | None:
+    return shift_dates(str(slot.value), sampler.days)
+
+
+def vary_code(slot: Slot, sampler: Sampler) -> str | None:
+    """Return another identifier of the shape that all seeds have. Dates within it, such as in a file's name, stay dates."""
+    text = str(slot.value)
+    if not any(char.isdigit() for char in text) and not sampler.shapes.is_code(slot.name, text):
         return None
-    return day.isoformat() + value[10:]
+    if DATE.search(text):
+        return shift_dates(text, sampler.days)
+    return sampler.shapes.vary(slot.name, text, sampler.number + zlib.crc32(slot.name.encode()), sampler.rng)
 
 
-def is_valid_value(tool: ToolSpec | None, name: str, value: Any) -> bool:
-    schema = (tool.parameters.get("properties") or {}).get(name) if tool else None
+def vary_number(slot: Slot, sampler: Sampler) -> Any:
+    """Return a number of a similar size, as round as the seed's."""
+    value, rng = slot.value, sampler.rng
+    if abs(value) > LARGEST:
+        return None
+    if isinstance(value, int) and 0 <= value < 10:
+        return rng.choice([other for other in range(1, max(4, value) + 1) if other != value])
+    if "year" in slot.name.lower() and 1900 < value < 2100:
+        return value + rng.choice((-3, -2, -1, 1, 2))
+    text = str(value)
+    decimals = len(text.partition(".")[2]) if isinstance(value, float) else 0
+    # The unit of its last significant digit: of 19.99 it is 0.01. A number of one digit, such as 100, has half of it.
+    step = 10.0**-decimals if decimals else 10.0 ** (len(text) - len(text.rstrip("0")))
+    if step > 1 and len(text.strip("-0")) == 1:
+        step /= 2
+    new = round(rng.uniform(*RANGE) * value / step) * step
+    return type(value)(round(new, decimals))
+
+
+def shift_dates(text: str, days: int) -> str | None:
+    """Move each date (2025-09-30) in a text by some days, and each month (2025-09) by one to three."""
+
+    def shift(found: re.Match[str]) -> str:
+        day = date.fromisoformat(found[0] if len(found[0]) == 10 else f"{found[0]}-15")
+        return (day + timedelta(days=days if len(found[0]) == 10 else 30 * (1 + days % 3))).isoformat()[: len(found[0])]
+
     try:
-        return isinstance(schema, dict) and compile_schema(schema).valid(value)
-    except SchemaError:
-        return False
+        return DATE.sub(shift, text)
+    except (ValueError, OverflowError):
+        return None
+
+
+VARIANTS: dict[Kind, Callable[[Slot, Sampler], Any]] = {
+    "name": lambda slot, sampler: sampler.person(slot).full,
+    "first": lambda slot, sampler: sampler.person(slot).first,
+    "last": lambda slot, sampler: sampler.person(slot).last,
+    "email": vary_email,
+    "user": vary_user_id,
+    "phone": vary_phone,
+    "postcode": vary_postcode,
+    "city": lambda slot, sampler: sampler.place and sampler.place.city,
+    "region": lambda slot, sampler: sampler.place and sampler.place.region,
+    "date": vary_date,
+    "code": vary_code,
+    "number": vary_number,
+}

@@ -5,10 +5,11 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from simia.amplification.acceptance_judge import AcceptanceJudge
+from simia.amplification.model_mix import Writer, get_writer
 from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
@@ -35,19 +36,19 @@ class AmplificationWork:
         seeds: Seeds,
         ask: Ask,
         *,
-        model: str,
-        structured: bool,
+        writers: Sequence[Writer],
         may_wait: bool = True,
         prompts: dict[str, str] | None = None,
         find_plan: Callable[[str], dict[str, Any] | None] | None = None,
         judge: AcceptanceJudge | None = None,
     ) -> None:
-        """`ask`: sends a request. `may_wait`: whether open items are decided in this session; not for a batch. `prompts`: the prompt
-        files of recorded requests that are asked in place of today's. `find_plan`: the plan of a recorded sample. `judge`: judges what passed the checks."""
-        self.simulator = Simulator(config, seeds, structured=structured, run_id=run.id)
+        """`ask`: sends a request to the item's model. `writers`: the models. `may_wait`: whether open items are decided in this session; not
+        for a batch. `prompts`: the prompt files of recorded requests that are asked in place of today's. `find_plan`: the plan of a
+        recorded sample. `judge`: judges what passed the checks."""
+        self.simulator = Simulator(config, seeds, writers=writers, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
-        self._ledger, self._config, self._ask, self._model = run.ledger, config, ask, model
+        self._ledger, self._config, self._ask = run.ledger, config, ask
         self._may_wait, self._prompts, self._judge = may_wait, prompts, judge
         self._find_plan = find_plan
         self._plans = PlanCounts(used=config.prompt.scenarios)
@@ -77,7 +78,7 @@ class AmplificationWork:
         return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        result = await self.simulator.produce(item, self._ask, model=self._model)
+        result = await self.simulator.produce(item, self._ask)
         if self._prompts is not None and result.trajectory is not None:
             result.trajectory.provenance.prompts = self._prompts
         if self._judge is not None:
@@ -113,8 +114,11 @@ class AmplificationWork:
         return Stop("attempts", f"{tried}; raise stop.attempts to go on")
 
 
-def ask_engine(engine: Engine) -> Ask:
+def ask_engines(engines: Sequence[Engine]) -> Ask:
+    """Return what sends a request to the engine of the item's model."""
+
     async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        engine = engines[get_writer(item)]
         key = engine.make_key(request, draw)
         return await engine.ask(request, item=item.id, draw=draw, key=key), key
 

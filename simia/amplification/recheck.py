@@ -4,22 +4,30 @@ a file was damaged (`rebuild`). The ledger changes in one transaction: a process
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.job import AmplificationWork, is_open, read_outcome, store_result
+from simia.amplification.model_mix import Writer, get_writer, list_writers, read_writers
 from simia.amplification.seeds import META, Seeds, keep_judged_seeds
-from simia.amplification.session import collect_facts, load_seeds, open_judge_backend, store_seeds
+from simia.amplification.session import (
+    collect_facts,
+    find_recording,
+    load_seeds,
+    open_judge_backend,
+    open_models,
+    store_seeds,
+)
 from simia.amplification.settings import AmplifyConfig
 from simia.errors import UserError
 from simia.jobs import Item, Ledger, Run
 from simia.jobs.coordinator import InOrder
 from simia.jobs.rebuild import Salvaged, salvage
 from simia.jobs.run_session import read_run_config, reopen_run
-from simia.llm.backends import LLMSettings, open_backend
+from simia.llm.backends import LLMSettings
 from simia.llm.replay import ReplaySettings
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
@@ -72,7 +80,7 @@ class StoredBackend:
 
 
 def recheck_items(
-    run: Run, config: AmplifyConfig, seeds: Seeds, *, model: str, structured: bool, alias: str, planned: int = 0
+    run: Run, config: AmplifyConfig, seeds: Seeds, writers: Sequence[Writer], *, planned: int = 0
 ) -> ChangedFigures:
     """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}.
 
@@ -81,22 +89,25 @@ def recheck_items(
     """
     ledger = run.ledger
     facts = ledger.meta("facts") or {}
-    stored = StoredReplies(ledger, config.llm, model=model, alias=alias, structured=structured)
+    settings = [config.llm, *(each.llm for each in config.mix)]
+    stored = [
+        StoredReplies(ledger, llm, model=each.model, alias=each.alias, structured=each.structured)
+        for llm, each in zip(settings, writers, strict=True)
+    ]
     judge = None
     if config.judge.enabled:
-        of_judge = stored
+        of_judge = stored[0]
         if config.judge.llm is not None:
-            of_judge = StoredReplies(ledger, config.judge.llm, **select_model(facts["judge"]))
+            of_judge = StoredReplies(ledger, config.judge.llm, **facts["judge"])
         judge = AcceptanceJudge(config.judge, of_judge, in_turn=True)
     before, accepted_before = ledger.counts(), ledger.accepted_count()
 
     async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
-        return await stored.ask(request, item=item.id, draw=draw), stored.make_key(request, draw)
+        replies = stored[get_writer(item)]
+        return await replies.ask(request, item=item.id, draw=draw), replies.make_key(request, draw)
 
-    prompts = facts.get("prompts") if stored.recorded else None
-    work = AmplificationWork(
-        run, config, seeds, recall, model=model, structured=structured, prompts=prompts, judge=judge
-    )
+    prompts = facts.get("prompts") if stored[0].recorded else None
+    work = AmplificationWork(run, config, seeds, recall, writers=writers, prompts=prompts, judge=judge)
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()
@@ -135,7 +146,7 @@ def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str,
     """Recheck a run: returns its id, the figures, and how many trajectories it is to have."""
     with reopen_run(AmplifyConfig, runs, name, say=say) as (run, config):
         seeds = keep_judged_seeds(run, load_seeds(config))
-        return run.id, recheck_items(run, config, seeds, **select_model(run.ledger.meta("facts"))), config.n
+        return run.id, recheck_items(run, config, seeds, read_writers(run.ledger.meta("facts"))), config.n
 
 
 def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
@@ -149,21 +160,23 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
         seeds = load_seeds(config)
         facts = run.ledger.meta("facts")
         if facts is None:
-            backend = open_backend(config.llm, say=lambda _: None)
-            facts = collect_facts(config, seeds, backend, open_judge_backend(config, backend, say=lambda _: None))
+            backends = open_models(config, say=lambda _: None)
+            facts = collect_facts(
+                config,
+                seeds,
+                list_writers(backends, config.mix),
+                recorded=find_recording(backends[0]),
+                judge=open_judge_backend(config, backends[0], say=lambda _: None),
+            )
             run.ledger.set_meta("facts", facts, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
             raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")
         seeds = keep_judged_seeds(run, seeds)
         store_seeds(run, seeds)
-        figures = recheck_items(run, config, seeds, planned=salvaged.planned, **select_model(facts))
+        figures = recheck_items(run, config, seeds, read_writers(facts), planned=salvaged.planned)
         kind = "complete" if figures["accepted"][1] >= config.n else "rebuilt"
         run.ledger.set_meta("stopped", {"kind": kind, "detail": ""})
         return salvaged, figures
-
-
-def select_model(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: facts[name] for name in ("model", "alias", "structured")}
 
 
 def run_at_once(work: Coroutine[Any, Any, T]) -> T:

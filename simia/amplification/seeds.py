@@ -69,7 +69,7 @@ def load_seed_packs(settings: SeedSettings, checks: Checks) -> Seeds:
         pack, bad_rows = read_pack(name, settings.dialect, settings.limit)
         refused += bad_rows
         groups[pack.name] += pack.seeds
-    return arrange_seeds(groups, settings, checks, refused)
+    return arrange_seeds(groups, settings, checks, refused, settings.tasks)
 
 
 def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Checks) -> Seeds:
@@ -77,15 +77,21 @@ def take_seeds(given: Sequence[Trajectory], settings: SeedSettings, checks: Chec
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for i, seed in enumerate(map(SharedParts(), given), start=1):
         groups[seed.pack or "seeds"].append(seed.model_copy(update={"task_id": seed.task_id or f"seed-{i}"}))
-    return arrange_seeds(groups, settings, checks, [])
+    return arrange_seeds(groups, settings, checks, [], {})
 
 
 def arrange_seeds(
-    groups: Mapping[str, list[Trajectory]], settings: SeedSettings, checks: Checks, refused: list[RefusedSeed]
+    groups: Mapping[str, list[Trajectory]],
+    settings: SeedSettings,
+    checks: Checks,
+    refused: list[RefusedSeed],
+    tasks: Mapping[str, Sequence[str]],
 ) -> Seeds:
+    """Filter and order the seeds. `tasks`: pack → task ids of the seeds to use."""
     seeds = Seeds(refused=refused, read=len(refused) + sum(map(len, groups.values())))
     for name, group in groups.items():
-        storable, unstorable = filter_storable(group[: settings.limit])
+        chosen = choose_seeds(group, tasks.get(name, ()))[: settings.limit]
+        storable, unstorable = filter_storable(chosen)
         kept, unsound = filter_seeds(storable, checks)
         seeds.refused += [name_refused(seed, issues) for seed, issues in unstorable + unsound]
         seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
@@ -111,9 +117,16 @@ def describe_seeds(seeds: Seeds) -> list[str]:
         refusals.add(each.place or each.name, each.issues[0])
     used = f"{len(seeds.order):,} seeds of {seeds.read:,} read"
     unused = seeds.read - len(seeds.order) - refusals.total
-    others = f"; {unused:,} left out by seeds.limit or seeds.max_messages" if unused else ""
+    others = f"; {unused:,} left out by the settings of seeds" if unused else ""
     reasons = f"; refused: {refusals}" if refusals else ""
     return [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
+
+
+def choose_seeds(seeds: list[Trajectory], tasks: Sequence[str]) -> list[Trajectory]:
+    """Return the seeds of these tasks in the order of the tasks; all of them if there is none."""
+    place = {task: i for i, task in enumerate(tasks)}
+    chosen = [seed for seed in seeds if seed.task_id in place]
+    return sorted(chosen, key=lambda seed: place[seed.task_id or ""]) or seeds
 
 
 def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], settings: SeedSettings) -> str:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from simia import formats, terminal
 from simia.amplification import scenario
 from simia.amplification.acceptance_judge import AcceptanceJudge
-from simia.amplification.job import AmplificationWork, ask_engine
+from simia.amplification.fresh_people import describe_source
+from simia.amplification.job import AmplificationWork, ask_engines
+from simia.amplification.model_mix import Writer, describe_writers, list_writers
 from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
@@ -34,6 +36,7 @@ from simia.trajectory import Trajectory
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+NAMES = "names"  # the library of the names in fresh values, and its version
 OnProgress = Callable[[Progress], None]
 
 
@@ -160,42 +163,45 @@ async def work_on_amplification(
     for line in describe_seeds(seeds):
         say(line)
     async with contextlib.AsyncExitStack() as stack:
-        backend = open_backend(config.llm, say=say)
-        await backend.start()
-        stack.push_async_callback(backend.close)
-        judge_model = open_judge_backend(config, backend, say=say)
-        if judge_model is not None and judge_model is not backend:
-            await judge_model.start()
-            stack.push_async_callback(judge_model.close)
-        facts = collect_facts(config, seeds, backend, judge_model)
+        backends = open_models(config, say=say)
+        judge_model = open_judge_backend(config, backends[0], say=say)
+        own_judge = judge_model if judge_model is not backends[0] else None
+        for backend in [*backends, own_judge] if own_judge is not None else backends:
+            await backend.start()
+            stack.push_async_callback(backend.close)
+        writers = list_writers(backends, config.mix)
+        recorded = find_recording(backends[0])
+        facts = collect_facts(config, seeds, writers, recorded=recorded, judge=judge_model)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
         try:
-            seeds = await judge_seeds(run, config, seeds, backend)
+            seeds = await judge_seeds(run, config, seeds, backends[0])
         except SeedsPending as pending:
             stop = Stop("batch", str(pending))
             run.ledger.set_meta("stopped", {"kind": stop.kind, "detail": stop.detail})
             return Amplified(run.folder, stop, Progress(run.id, config.n))
         store_seeds(run, seeds)
-        engine = Engine(backend, run.ledger, config.limits, find_price(config.llm))
-        engines = [engine]
-        if judge_model is not None and judge_model is not backend:
-            engines.append(Engine(judge_model, run.ledger, config.limits, find_price(config.judge.llm or config.llm)))
-        for each in engines:
-            stack.callback(each.gate.close)
+        if config.prompt.hints and run.ledger.meta(NAMES) is None:
+            run.ledger.set_meta(NAMES, describe_source())
+        engines = make_engines(run, config, backends)
+        judge = None
+        if own_judge is not None:
+            engines.append(Engine(own_judge, run.ledger, config.limits, find_price(config.judge.llm or config.llm)))
+        if judge_model is not None:
+            judge = AcceptanceJudge(config.judge, engines[0] if own_judge is None else engines[-1])
+        for engine in engines:
+            stack.callback(engine.gate.close)
         spent, attempts = run.ledger.spent()
         share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        can_wait = not any(isinstance(each.backend, DeferredBackend) for each in engines)
         work = AmplificationWork(
             run,
             config,
             seeds,
-            ask_engine(engine),
-            model=backend.model,
-            structured=backend.structured,
-            may_wait=can_wait,
-            prompts=facts["prompts"] if (recorded := find_recording(backend)) else None,
+            ask_engines(engines),
+            writers=writers,
+            may_wait=not any(isinstance(each.backend, DeferredBackend) for each in engines),
+            prompts=facts["prompts"] if recorded else None,
             find_plan=recorded.find_plan if recorded else None,
-            judge=AcceptanceJudge(config.judge, engines[-1]) if judge_model is not None else None,
+            judge=judge,
         )
         job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
@@ -212,6 +218,20 @@ def open_judge_backend(
     return backend if config.judge.llm is None else open_backend(config.judge.llm, say=say)
 
 
+def open_models(config: AmplifyConfig, *, say: Callable[[str], None]) -> list[ModelBackend]:
+    """Return the back ends of the models that write trajectories, not started."""
+    return [open_backend(llm, say=say) for llm in (config.llm, *(each.llm for each in config.mix))]
+
+
+def make_engines(run: Run, config: AmplifyConfig, backends: Sequence[ModelBackend]) -> list[Engine]:
+    """Return an engine for each model, with its price and its limits."""
+    first, *others = backends
+    engines = [Engine(first, run.ledger, config.limits, find_price(config.llm))]
+    for backend, each in zip(others, config.mix, strict=True):
+        engines.append(Engine(backend, run.ledger, each.share_limits(config.limits), find_price(each.llm)))
+    return engines
+
+
 def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None) -> Seeds:
     """Load the seeds that the config names; `given`: seeds held in memory, instead of these."""
     if given is not None:
@@ -220,7 +240,12 @@ def load_seeds(config: AmplifyConfig, given: Sequence[Trajectory] | None = None)
 
 
 def collect_facts(
-    config: AmplifyConfig, seeds: Seeds, backend: ModelBackend, judge: ModelBackend | None = None
+    config: AmplifyConfig,
+    seeds: Seeds,
+    writers: Sequence[Writer],
+    *,
+    recorded: RecordedBackend | None = None,
+    judge: ModelBackend | None = None,
 ) -> dict[str, Any]:
     """Return what identifies a run beyond its config: the models, and the contents of the seeds and prompts."""
     chosen = {choose_suite(config, seed) for seed in seeds.order}
@@ -230,12 +255,12 @@ def collect_facts(
         prompts |= scenario.hash_scenario_files()
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
-    if recorded := find_recording(backend):
+    if recorded:
         prompts = recorded.prompts
     if judge is not None:
         prompts = prompts | (of_judge.prompts if (of_judge := find_recording(judge)) else Rubric(config.judge).files)
     return {
-        **name_model(backend),
+        **describe_writers(writers),
         **({"judge": name_model(judge)} if judge else {}),
         "seeds": seeds.digest,
         "prompts": dict(sorted(prompts.items())),
@@ -265,4 +290,5 @@ def store_seeds(run: Run, seeds: Seeds) -> None:
 def open_preview(config: AmplifyConfig) -> tuple[Simulator, Seeds]:
     """Return everything but the model, for `--dry-run`."""
     seeds = load_seeds(config)
-    return Simulator(config, seeds, structured=open_backend(config.llm, say=lambda _: None).structured), seeds
+    writers = list_writers(open_models(config, say=lambda _: None), config.mix)
+    return Simulator(config, seeds, writers=writers), seeds

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from simia.amplification.model_mix import MixedModel, complete_mix
 from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
@@ -32,6 +33,9 @@ class SeedSettings(Config):
     """Only seeds of at most so many messages: what a small model can imitate."""
     limit: int | None = Field(default=None, ge=1)
     """Only the first so many seeds of each pack or file."""
+    tasks: dict[str, list[str]] = Field(default_factory=dict)
+    """Only these seeds of a pack, by task id and in this order: `{office: [of-116, of-103]}`. Packs without an entry, and those that have none
+    of the ids, give all their seeds."""
 
 
 class SamplingSettings(Config):
@@ -97,6 +101,8 @@ class AmplifyConfig(Config):
     """Which seed trajectories are amplified."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
     """The model that writes the trajectories."""
+    mix: list[MixedModel] = Field(default_factory=list)
+    """Further models that write a part of the trajectories: `[{llm: {model: gpt-5}, weight: 1}]`. Each item has one model."""
     suite: str = "auto"
     """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
     prefilter: PrefilterSettings = Field(default_factory=PrefilterSettings)
@@ -125,6 +131,8 @@ class AmplifyConfig(Config):
         if not isinstance(data, dict):
             return data
         kept = {name: value for name, value in data.items() if name not in RETIRED}
+        if isinstance(kept.get("mix"), list):
+            kept["mix"] = complete_mix(kept)
         for name in RETIRED.keys() & data.keys():
             if data[name] != RETIRED[name]:
                 warnings.warn(f"{name} was removed in simia 0.2.0 and is ignored; remove it", FutureWarning, 2)

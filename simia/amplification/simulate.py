@@ -6,7 +6,7 @@ finds its own replies, and `simia runs recheck` derives every result again after
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -15,11 +15,13 @@ import orjson
 
 from simia.amplification import scenario
 from simia.amplification.fresh_values import render_fresh_values
+from simia.amplification.model_mix import PLACE, Writer, choose_writer, get_writer
 from simia.amplification.prompt import Form, Prompt, PromptRenderer
 from simia.amplification.reply_schema import build_trajectory_schema
 from simia.amplification.scenario import CallGraph, ToolCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
+from simia.amplification.value_shapes import learn_shapes
 from simia.errors import Code, Issue
 from simia.formats.reply import continuation
 from simia.formats.reply.reply_parser import parse_reply
@@ -94,15 +96,20 @@ def choose_suite(config: AmplifyConfig, seed: Trajectory) -> suites.Suite:
     return suites.detect_suite(seed) if config.suite == "auto" else suites.get_suite(config.suite)
 
 
+def choose_form(config: AmplifyConfig, writer: Writer) -> Form:
+    """Return the form of a model's replies: JSON where its endpoint obeys a schema, unless the config says otherwise."""
+    asked = config.reply.form
+    return "tagged" if asked == "tagged" or (asked == "auto" and not writer.structured) else "json"
+
+
 class Simulator:
     """Makes requests and results from the run's config, seeds and benchmarks; holds no state that changes a result."""
 
-    def __init__(self, config: AmplifyConfig, seeds: Seeds, *, structured: bool, run_id: str = "") -> None:
-        self.config, self.seeds, self.run_id = config, seeds, run_id
-        asked = config.reply.form
-        form: Form = "tagged" if asked == "tagged" or (asked == "auto" and not structured) else "json"
-        self.constrained = form == "json" and structured
-        self.renderer = PromptRenderer(config.prompt, form)
+    def __init__(self, config: AmplifyConfig, seeds: Seeds, *, writers: Sequence[Writer], run_id: str = "") -> None:
+        self.config, self.seeds, self.run_id, self.writers = config, seeds, run_id, writers
+        self.forms: list[Form] = [choose_form(config, writer) for writer in writers]
+        renderers = {form: PromptRenderer(config.prompt, form) for form in self.forms}
+        self.renderers = [renderers[form] for form in self.forms]
         self._schemas: dict[Hashable, dict[str, Any]] = {}
         self.hash_head = cache(lambda seed_id: digest(trajectory_head(self.by_id[seed_id])))
         self.ids = [seed.id for seed in seeds.order]  # a hash of all it holds: made once
@@ -112,10 +119,11 @@ class Simulator:
             BenchmarkIndex.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
         ]
         grouped = seeds.groups.items() if config.prompt.scenarios else ()
+        self.shapes = learn_shapes(seeds.order)
         self.graphs = {name: CallGraph(group) for name, group in grouped}
         # The shortest seeds are the further shots: they cost least and show the form most clearly.
         self.fixed = {
-            name: sorted(group, key=lambda seed: len(self.renderer.exemplar(seed)))[: config.prompt.shots]
+            name: sorted(group, key=lambda seed: len(self.renderers[0].exemplar(seed)))[: config.prompt.shots]
             for name, group in seeds.groups.items()
         }
 
@@ -130,19 +138,21 @@ class Simulator:
         if self.config.prompt.scenarios:
             planned = scenario.plan_scenario(seed, counts, self.number(ord_), self.graphs.get(seed.pack or ""))
             spec["scenario"] = [planned.persona, list(planned.tools), planned.twist]
+        if len(self.writers) > 1:
+            spec[PLACE] = choose_writer(self.writers, self.number(ord_))
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
 
     def prompt(self, item: Item) -> Prompt:
         seed_id = item.spec["seed"]
         seed, suite = self.by_id[seed_id], self.suites[seed_id]
         target = suite.hint(seed, item.ord)  # a suite with targets of its own takes no scenarios
-        hints = [render_fresh_values(seed, self.number(item.ord))] if self.config.prompt.hints else []
+        hints = [render_fresh_values(seed, self.number(item.ord), self.shapes)] if self.config.prompt.hints else []
         if target:
             hints.append("\n".join(filter(None, (target, suite.explain(target)))))
         elif planned := item.spec.get("scenario"):
             persona, names, twist = planned
             hints.append(scenario.render_scenario(scenario.Scenario(persona, tuple(names), twist)))
-        return self.renderer.render(
+        return self.renderers[get_writer(item)].render(
             seed,
             fixed=self.fixed.get(seed.pack or "", ()),
             hint=" ".join(filter(None, hints)),
@@ -157,9 +167,14 @@ class Simulator:
             **sampling.model_dump(exclude={"seeded", "extra"}),
             messages=(rendered or self.prompt(item)).messages,
             seed=self.number(item.ord) if sampling.seeded else None,
-            response_format=self._schema(item.spec["seed"]) if self.constrained else None,
+            response_format=self._schema(item.spec["seed"]) if self.is_constrained(item) else None,
             extra_body=sampling.extra,
         )
+
+    def is_constrained(self, item: Item) -> bool:
+        """Check whether the endpoint of an item's model holds the reply to a schema."""
+        place = get_writer(item)
+        return self.forms[place] == "json" and self.writers[place].structured
 
     def _schema(self, seed_id: str) -> dict[str, Any]:
         seed, reply = self.by_id[seed_id], self.config.reply
@@ -179,7 +194,7 @@ class Simulator:
         """Return an item's random number, which depends on the run's seed and the item's ord alone."""
         return self.config.seed * 1_000_003 + ord_
 
-    async def produce(self, item: Item, ask: Ask, *, model: str) -> SimulationResult:
+    async def produce(self, item: Item, ask: Ask) -> SimulationResult:
         """Make one item's trajectory: render the prompt, ask, parse, repair, check. `ask` may be answered by an endpoint or by stored
         replies; the same replies give the same result, which `recheck` and a resume rely on."""
         rendered = self.prompt(item)
@@ -191,14 +206,12 @@ class Simulator:
             reply = continuation.join_replies(reply, rest)
             keys.append(key)
         try:
-            return self.judge(item, reply, model=model, keys=keys, files=rendered.files)
+            return self.judge(item, reply, keys=keys, files=rendered.files)
         except Exception as error:  # a bug of simia costs this item, and not the run
             detail = f"{type(error).__name__}: {error}"
             return SimulationResult(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 
-    def judge(
-        self, item: Item, reply: Reply, *, model: str, keys: list[str], files: dict[str, str]
-    ) -> SimulationResult:
+    def judge(self, item: Item, reply: Reply, *, keys: list[str], files: dict[str, str]) -> SimulationResult:
         """Parse, repair and check one reply."""
         if reply.finish == "content_filter":
             return SimulationResult(None, [Issue(code=Code.CONTENT_FILTER)])
@@ -221,7 +234,7 @@ class Simulator:
                 run=self.run_id or None,
                 item=item.id,
                 seed_ids=[seed.task_id or seed.id],
-                model=model,
+                model=self.writers[get_writer(item)].model,
                 prompts=files,
                 reply_keys=keys,
                 stages=STAGES,

@@ -43,8 +43,8 @@ def amplify(
 ) -> None:
     """Amplify seed trajectories into validated ones.
 
-    With OPENAI_API_KEY in the environment, or --set llm.base_url=…, that endpoint is used. Without one, a small local
-    model is used, which is fetched once.
+    With OPENAI_API_KEY in the environment, --set llm.base_url=… or --set llm.model=…, that endpoint is used. Without one, a
+    small local model is used, which is fetched once.
     """
     if name is not None:
         check_name(name)  # before a model is fetched
@@ -60,19 +60,31 @@ def amplify(
 def resolve_amplify_config(
     config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]
 ) -> AmplifyConfig:
-    """Return the config of this command line. An endpoint (a key or a base_url) replaces the local model."""
-    endpoint = any(s.startswith(("llm.base_url=", "llm.kind=openai")) for s in settings)
+    """Return the config of this command line. An endpoint (a key, a base_url or a model that is not a local one) replaces the local model."""
+    given = {name: value for name, _, value in (setting.partition("=") for setting in settings)}
+    kind = given.get("llm.kind")
+    endpoint = "llm.base_url" in given or kind == "openai"
     if config is None:
-        key = bool(os.environ.get("OPENAI_API_KEY")) and not any(s.startswith("llm.kind=") for s in settings)
-        config = "amplify/default" if endpoint or key else "amplify/quickstart"
-        if n is None and not any(s.startswith("n=") for s in settings):
+        if kind is None:
+            endpoint = endpoint or bool(os.environ.get("OPENAI_API_KEY")) or not is_local_model(given.get("llm.model"))
+        else:
+            endpoint = endpoint or kind not in ("embedded", "replay")
+        config = "amplify/default" if endpoint else "amplify/quickstart"
+        if n is None and "n" not in given:
             n = 8
-    if endpoint and not any(s.startswith("llm.kind=") for s in settings):
+    if endpoint and kind is None:
         settings = ["llm.kind=openai", *settings]
     found = load_config(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
     for name in found.seeds.packs:
         refuse_seeds_without_tools(Path(name).expanduser(), found.seeds.dialect)
     return found
+
+
+def is_local_model(name: str | None) -> bool:
+    """Check for a model that this machine runs: one that simia knows, or a GGUF file. None: the default one."""
+    from simia.llm.local_models import KNOWN
+
+    return name is None or name in KNOWN or name.endswith(".gguf") or Path(name).expanduser().is_file()
 
 
 def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
@@ -88,38 +100,23 @@ def refuse_seeds_without_tools(file: Path, dialect: str | None) -> None:
 
 
 def show_dry_run(config: AmplifyConfig) -> None:
-    """Print the first prompt, and tokens and price projected from up to 50 items."""
-    from simia.amplification.acceptance_judge import describe_judging
+    """Print the first prompt, the seeds, and tokens and price projected from up to 50 items."""
+    from simia.amplification.cost_estimate import describe_cost, estimate_cost
     from simia.amplification.seeds import describe_seeds
     from simia.amplification.session import open_preview
-    from simia.llm.backends import find_price
-    from simia.quality.fast_tokens import estimate_text_tokens
-    from simia.trajectory import Usage
 
     simulator, seeds = open_preview(config)
-    prompts = [simulator.prompt(simulator.item(i)) for i in range(min(len(seeds.order), 50))]
-    for message in prompts[0].messages:
+    for message in simulator.prompt(simulator.item(0)).messages:
         say(f"--- {message['role']} ---\n{message['content']}\n")
-    prompt_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages) // len(prompts)
-    reply_tokens = sum(estimate_text_tokens(str(s.to_row()["messages"])) for s in seeds.order) // len(seeds.order)
-    static_tokens = sum(estimate_text_tokens(m["content"]) for p in prompts for m in p.messages[:-1]) // len(prompts)
     for line in describe_seeds(seeds):
         say_error(line)
+    groups = estimate_cost(config, seeds, simulator)
+    first = groups[0]
     say_error(
-        f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens per item; {config.n:,} items if all are accepted"
+        f"about {first.prompt:,} prompt and {first.reply:,} reply tokens per item; {config.n:,} items if all are accepted"
     )
     say_error(
-        f"a prefix cache can serve {static_tokens / max(1, prompt_tokens):.0%} of the prompt: items of one pack share it"
+        f"a prefix cache can serve {first.static / max(1, first.prompt):.0%} of the prompt: items of one pack share it"
     )
-    if config.judge.enabled:
-        say_error(describe_judging(config, seeds.order))
-    price = find_price(config.llm)
-    if price is None:
-        say_error("price: unknown for this model; set llm.price")
-        return
-    served, whole = (
-        price.of(Usage(prompt=prompt_tokens, completion=reply_tokens, cached=cached)) * config.n
-        for cached in (static_tokens, 0)
-    )
-    spread = f"${served:,.2f} to ${whole:,.2f}, depending on the prefix cache" if served < whole else f"${whole:,.2f}"
-    say_error(f"price: about {spread}; reasoning tokens and rejected items not counted")
+    for line in describe_cost(groups):
+        say_error(line)

@@ -18,6 +18,7 @@ from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report.diversity import measure_run_diversity
 from simia.report.endpoint_statistics import measure_prefixes, sum_judging, sum_spending, summarize_endpoint
+from simia.report.model_outcomes import count_models
 from simia.report.result_counts import (
     VERDICT,
     ResultCounts,
@@ -96,6 +97,7 @@ def _collect(run: Run) -> RunStatistics:
     )
     statistics.spent, spent_by_seed, cached = sum_spending(connection)
     statistics.judging = sum_judging(connection)
+    statistics.models = count_models(connection, about)
     statistics.prefixes = measure_prefixes(ledger, cached)
     count_items(connection, statistics, seeds, spent_by_seed)
     return statistics

@@ -22,7 +22,7 @@ def list_summary_rows(run: RunStatistics) -> Rows:
     rows = [("state", run.state)]
     if run.created is not None:
         rows.append(("created", format_time(run.created)))
-    rows.append(("model", f"{run.model} ({run.alias})"))
+    rows += list_model_rows(run)
     rate = f"; {format_part(run.accepted, run.decided)} of those judged" if run.decided else ""
     rows.append(("accepted", f"{run.accepted:,} of {run.n:,} wanted{rate}"))
     failed = f"{run.failed.total():,} failed" + (f" ({format_counts(run.failed)})" if run.failed else "")
@@ -55,6 +55,21 @@ def list_summary_rows(run: RunStatistics) -> Rows:
         rows.append(("licences", f"{', '.join(named)} (of the seeds, and accepted from them)"))
     if run.prompts:
         rows.append(("prompts", ", ".join(f"{name} {digest[:8]}" for name, digest in run.prompts.items())))
+    return rows
+
+
+def list_model_rows(run: RunStatistics) -> Rows:
+    """List the run's model; of several, each with its share, outcomes, tokens and cost."""
+    if not run.models:
+        return [("model", f"{run.model} ({run.alias})")]
+    rows, whole = [], sum(each.weight for each in run.models)
+    for each in run.models:
+        rate = "" if each.rate is None else f", {each.rate:.0%}"
+        items = f"{each.planned:,} items ({each.weight / whole:.0%} planned), {each.accepted:,} accepted{rate}"
+        tokens = f"{each.spent.prompt:,} tokens in, {each.spent.completion:,} out"
+        rejected = f"{each.refused:,} rejected" + (f", most often {each.worst}" if each.worst else "")
+        named = f"{each.model} ({each.alias}): {items}; {rejected}; {tokens}"
+        rows.append(("model", f"{named}, {format_spending(each.spent)}" if each.spent.priced else named))
     return rows
 
 

@@ -112,6 +112,16 @@ class SeedOutcomes(Outcomes):
     spent: ReplyTotals = field(default_factory=ReplyTotals)
 
 
+@dataclass(kw_only=True, slots=True)
+class ModelOutcomes(Outcomes):
+    """Outcomes of the items that one model wrote. `weight`: its share is this part of the sum of all weights."""
+
+    model: str
+    alias: str
+    weight: float = 1.0
+    spent: ReplyTotals = field(default_factory=ReplyTotals)
+
+
 @dataclass(slots=True)
 class SeedFilterCounts:
     """Number of seeds that the pre-filter read, used and refused."""
@@ -219,6 +229,7 @@ class RunStatistics(Outcomes):
     spent: dict[str, ReplyTotals] = field(default_factory=dict)  # by outcome of the item
     judging: ReplyTotals = field(default_factory=ReplyTotals)  # of the judge of acceptance
     prefixes: list[PromptPrefix] = field(default_factory=list)
+    models: list[ModelOutcomes] = field(default_factory=list)  # of a run that mixes models
     packs: dict[str, Outcomes] = field(default_factory=dict)
     per_seed: list[SeedOutcomes] = field(default_factory=list)
     reasons: list[RejectionReason] = field(default_factory=list)

@@ -187,9 +187,10 @@ async def test_the_price_is_in_the_dry_run_and_in_the_report(
 ) -> None:
     conf = config(endpoint, "n=5", "judge.votes=3", 'llm.price={"input": 2.0, "cached": 1.0, "output": 4.0}')
     show_dry_run(conf)
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("judge: "))
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("  judge of what"))
     found = re.match(
-        r"judge: 15 requests of about ([\d,]+) prompt and 300 reply tokens for 5 accepted, price \$([\d.]+);", line
+        r"  judge of what is accepted by \S+: 15 requests of about ([\d,]+) prompt and 300 reply tokens, .*?\$([\d.]+)(?:,|$)",
+        line,
     )
     assert found is not None, line
     tokens = int(found[1].replace(",", ""))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simia.amplification.model_mix import read_writers
 from simia.amplification.recheck import recheck_items
 from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
@@ -162,10 +163,10 @@ async def test_recheck_derives_the_same_and_sees_a_changed_check(endpoint: FakeE
     run = Run.open(tmp_path, "r")
     facts = run.ledger.meta("facts")
     seeds = load_seeds(conf, None)
-    same = recheck_items(run, conf, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    same = recheck_items(run, conf, seeds, read_writers(facts))
     assert all(before == after for before, after in same.values()), same
     lax = conf.model_copy(update={"checks": conf.checks.model_copy(update={"identifiers": False})})
-    looser = recheck_items(run, lax, seeds, model=facts["model"], alias=facts["alias"], structured=True)
+    looser = recheck_items(run, lax, seeds, read_writers(facts))
     assert looser["passed"][1] > looser["passed"][0]
     assert looser["accepted"][1] == 60
     run.close()

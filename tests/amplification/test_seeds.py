@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from simia import formats
-from simia.amplification.seeds import describe_seeds, load_seed_packs
+from simia.amplification.seeds import describe_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig, SeedSettings
+from simia.config import load_config
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
@@ -71,5 +72,28 @@ def test_refused_seeds_are_counted_by_reason_with_the_first_of_each(tmp_path: Pa
     short = load_seed_packs(SeedSettings(packs=["customer_service"], max_messages=8), Checks())
     left = short.read - len(short.order)
     assert describe_seeds(short) == [
-        f"{len(short.order)} seeds of {short.read} read; {left} left out by seeds.limit or seeds.max_messages"
+        f"{len(short.order)} seeds of {short.read} read; {left} left out by the settings of seeds"
     ]
+
+
+def test_seeds_are_chosen_by_task_in_the_given_order() -> None:
+    settings = {"packs": ["customer_service", "office"], "tasks": {"office": ["of-116", "of-103"]}}
+    config = AmplifyConfig.model_validate({"seeds": settings})
+    seeds = load_seed_packs(config.seeds, config.checks)
+    assert [seed.task_id for seed in seeds.groups["office"]] == ["of-116", "of-103"]
+    assert len(seeds.groups["customer_service"]) == 38, "a pack without an entry gives all"
+    assert seeds.read == 80
+    config.seeds.tasks = {"office": ["unknown"]}
+    assert len(load_seed_packs(config.seeds, config.checks).groups["office"]) == 42
+    config.seeds.tasks = {"office": ["of-116", "of-103"]}
+    kept = take_seeds(Pack.load("office").seeds, config.seeds, config.checks)
+    assert len(kept.order) == 42, "seeds in memory are the caller's choice"
+
+
+def test_the_quickstart_has_seeds_with_two_calls_in_both_packs() -> None:
+    config = load_config(AmplifyConfig, "amplify/quickstart")
+    seeds = load_seed_packs(config.seeds, config.checks)
+    named = {task for tasks in config.seeds.tasks.values() for task in tasks}
+    assert {seed.task_id for seed in seeds.order} == named
+    for group in seeds.groups.values():
+        assert any(len(list(seed.calls())) == 2 for seed in group)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from simia.amplification.model_mix import Writer
 from simia.amplification.recheck import recheck_items
 from simia.amplification.seeds import keep_judged_seeds
 from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
@@ -75,7 +76,7 @@ async def test_near_copies_are_refused_in_order_and_a_resume_agrees(endpoint: Fa
     run = Run.open(tmp_path, "r")
     conf = config(endpoint, *settings)
     before = run.ledger.accepted_count()
-    figures = recheck_items(run, conf, load_seeds(conf, None), model="fake", structured=True, alias="127.0.0.1")
+    figures = recheck_items(run, conf, load_seeds(conf, None), [Writer("fake", "127.0.0.1", True)])
     detail = next(item.detail for item in run.ledger.items() if item.reason == "near_duplicate")
     run.close()
     assert figures["accepted"] == (before, before)

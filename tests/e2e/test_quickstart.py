@@ -44,6 +44,7 @@ def test_eight_accepted_with_at_least_three_tools(quickstart: tuple[Path, subpro
     run.close()
     assert len(kept) == 8
     assert len({call.name for t in kept for _, _, call in t.calls()}) >= 3
+    assert sum(len(list(t.calls())) >= 2 for t in kept) >= 2
     assert {t.pack for t in kept} == {"customer_service", "office"}
     assert facts["model"].startswith("qwen2.5-coder-0.5b@"), "the real model, not the fallback"
     lines = done.stdout.strip().splitlines()

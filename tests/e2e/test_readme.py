@@ -93,3 +93,19 @@ def test_the_readmes_files_are_there() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
         assert (ROOT / target).exists(), target
+
+
+def test_the_page_of_amplification_shows_dry_runs_that_need_no_key(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "amplification.md").read_text(encoding="utf-8")
+    write_seeds(tmp_path)
+    (tmp_path / "two.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)[0], encoding="utf-8")
+    lines = re.findall(r"^simia .*$", page, re.M)
+    assert len(lines) == 4
+    said = []
+    for line in lines:
+        done = run_simia(*shlex.split(line)[1:], cwd=tmp_path, env={"OPENAI_API_KEY": None})
+        assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
+        said.append(done.stderr)
+    assert "trajectories by gpt-5: 667 requests" in said[1]
+    assert "2 seeds of 38 read" in said[3]
+    assert list(tmp_path.glob("batch")) == []

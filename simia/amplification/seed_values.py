@@ -1,0 +1,172 @@
+"""Find the values of a seed that can vary: those that its user says and a call uses, what they are, and whose."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from simia.amplification.fresh_people import write_handle
+from simia.quality.language import find_trajectory_languages
+from simia.tool import CompiledSchema, SchemaError, compile_schema
+from simia.trajectory import Trajectory
+
+Kind = Literal[
+    "name", "first", "last", "email", "user", "phone", "postcode", "city", "region", "date", "code", "number"
+]  # fmt: skip
+EMAIL = re.compile(r"([^@\s]+)@([^@\s]+)")
+CODE = re.compile(r"(?=.*\d)[\w#./-]*\d[\w#./-]*")
+DATE = re.compile(r"(?<!\d)(?:19|20)\d\d-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\d)")
+FULL_NAME = re.compile(r"[^\W\d_][^\W\d_'’.-]*(?:[ '’.-]+[^\W\d_]+)+")
+OTHER_NAME = re.compile(r"[^\x00-\x7f][^\d_@,;:!?()\"]{1,39}")  # 王小明, สมหญิง ใจดี
+USER_ID = re.compile(r"([A-Za-z]+)([._-]?)([A-Za-z]*)([._-]?)(\d*)")
+# Parts of an argument's name.
+NO_PERSON_WORDS = (
+    "file folder sheet document product item event city hotel company organisation organization team tool app room shop store brand "
+    "airline table column field category album song course restaurant project calendar street country state"
+)
+NO_PERSON = frozenset(NO_PERSON_WORDS.split())
+FIRST, LAST = {"first", "given", "fore", "forename"}, {"last", "family", "sur", "surname"}
+POSTCODE, PHONES = {"zip", "zipcode", "postcode", "postal", "plz"}, {"phone", "mobile", "telephone", "tel"}
+CITY, REGION = {"city", "town"}, {"state", "province", "prefecture", "region"}
+USERS = {"user", "username", "login", "account", "customer", "member", "handle", "passenger", "guest"}
+Validators = dict[str, CompiledSchema | None]
+
+
+@dataclass(slots=True)
+class Slot:
+    """A value of a seed that its user says and a call uses. `person`: whose it is; `nth`: how many of its kind that person had before."""
+
+    name: str
+    value: Any
+    kind: Kind
+    person: int = 0
+    nth: int = 0
+
+
+@dataclass(slots=True)
+class SeedPerson:
+    """A person of a seed: words of the name or address, and the kinds of values known."""
+
+    words: set[str] = field(default_factory=set)
+    kinds: list[Kind] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SeedValues:
+    """What can vary in a seed, found once for all its items."""
+
+    slots: list[Slot]
+    language: str
+    called: frozenset[str]
+    schemas: dict[str, Validators]  # tool → argument → its schema
+
+
+_FOUND: dict[int, tuple[weakref.ref[Trajectory], SeedValues]] = {}  # by the seed's id()
+
+
+def find_values(seed: Trajectory) -> SeedValues:
+    """Return what can vary in a seed. Kept while the seed lives."""
+    key = id(seed)
+    known = _FOUND.get(key)
+    if known is None or known[0]() is not seed:
+        _FOUND[key] = known = (weakref.ref(seed, lambda _: _FOUND.pop(key, None)), read_values(seed))
+    return known[1]
+
+
+def read_values(seed: Trajectory) -> SeedValues:
+    """Find the values that the user says and a call uses, whose they are, and the schemas of their arguments."""
+    said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
+    slots: list[Slot] = []
+    for _, _, call in seed.calls():
+        for name, value in (call.arguments or {}).items():
+            plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+            is_new = plain and not any(slot.name == name for slot in slots)
+            if is_new and str(value).replace(",", "") in said and (kind := find_kind(name, value)):
+                slots.append(Slot(name, value, kind))
+    assign_people(slots)
+    spoken = any(slot.kind not in ("date", "code", "number") for slot in slots)
+    languages = sorted(find_trajectory_languages(seed)) if spoken else []
+    schemas = {tool.name: read_schemas(tool.parameters, {slot.name for slot in slots}) for tool in seed.tools}
+    called = frozenset(call.name for _, _, call in seed.calls())
+    # A seed of mixed languages has the names of the one that is not English.
+    language = next((each for each in languages if each != "en"), languages[0] if languages else "")
+    return SeedValues(slots, language, called, {tool: args for tool, args in schemas.items() if args})
+
+
+def read_schemas(parameters: dict[str, Any], names: set[str]) -> Validators:
+    """Compile the schemas of these arguments. None: a schema that cannot be read, which allows nothing."""
+    found: Validators = {}
+    for name, schema in (parameters.get("properties") or {}).items():
+        if name in names:
+            try:
+                found[name] = compile_schema(schema) if isinstance(schema, dict) else None
+            except SchemaError:
+                found[name] = None
+    return found
+
+
+def find_kind(name: str, value: Any) -> Kind | None:
+    """Return what a value is, by the name of its argument and its form; None for free text."""
+    if isinstance(value, int | float):
+        return "number"
+    parts = set(re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+    text = str(value)
+    if EMAIL.fullmatch(text):
+        return "email"
+    for kind, words in (("postcode", POSTCODE), ("phone", PHONES)):
+        if parts & words and any(char.isdigit() for char in text):
+            return kind  # type: ignore[return-value]
+    if not any(char.isdigit() for char in text):
+        return find_name_kind(parts, text)
+    if parts & USERS and (found := USER_ID.fullmatch(text)) and found[3] and found[1].lower() not in USERS:
+        return "user"
+    if DATE.match(text):
+        return "date"
+    return "code" if CODE.fullmatch(text) else None
+
+
+def find_name_kind(parts: set[str], text: str) -> Kind | None:
+    """Return what a value without a digit is: a name of a person or place, a code of capitals, or None."""
+    if parts & CITY and "name" not in parts - CITY:
+        return "city"
+    if parts & REGION and len(text) > 1:
+        return "region"
+    if parts & NO_PERSON:
+        return None
+    named = bool(parts & {"name", "fullname"})
+    if parts & FIRST and (named or len(parts) == 1):
+        return "first"
+    if parts & LAST and (named or len(parts) == 1):
+        return "last"
+    is_name = text[:1].isupper() and FULL_NAME.fullmatch(text) and len(text.split()) < 5
+    if named and (is_name or OTHER_NAME.fullmatch(text)):
+        return "name"
+    return "code" if text.isascii() and text.isupper() and text.isalnum() and len(text) > 3 else None
+
+
+def assign_people(slots: list[Slot]) -> None:
+    """Note whose each value is: of the person whose name it contains, else of the first one that has no such value."""
+    people: list[SeedPerson] = []
+    for slot in sorted(slots, key=lambda slot: slot.kind in ("email", "user")):  # names first: addresses contain them
+        if slot.kind not in ("name", "first", "last", "email", "user", "phone"):
+            continue
+        words = split_words(str(slot.value)) if slot.kind != "phone" else set()
+        owner = next((each for each in people if shares_word(each.words, words)), None)
+        owner = owner or next((each for each in people if slot.kind not in each.kinds), None)
+        if owner is None:
+            people.append(owner := SeedPerson())
+        slot.person, slot.nth = people.index(owner), owner.kinds.count(slot.kind)
+        owner.kinds.append(slot.kind)
+        owner.words |= words
+
+
+def split_words(text: str) -> set[str]:
+    """Return the words of a name or of the local part of an address, in ASCII letters."""
+    return {word for part in re.split(r"[\W\d_]+", text.partition("@")[0]) if len(word := write_handle(part)) > 2}
+
+
+def shares_word(some: Collection[str], others: Collection[str]) -> bool:
+    return any(one in other or other in one for one in some for other in others)
