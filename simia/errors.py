@@ -61,6 +61,7 @@ class Code(StrEnum):
     LEAK = "leak", "a turn shows the prompt's or the format's own markers"
     OVER_BUDGET = "over_budget", "the trajectory is longer than the training context"
     UNGROUNDED_ID = "ungrounded_id", "a call uses an identifier that nobody gave"
+    GOAL_MISSED = "goal_missed", "a goal that was planned for the conversation is not addressed"
     # selecting
     DUPLICATE = "duplicate", "the same trajectory was accepted before"
     SEED_COPY = "seed_copy", "the trajectory is its seed again"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
+from collections.abc import Collection
 from datetime import date, timedelta
 from typing import Any
 
@@ -27,23 +28,29 @@ DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
 
 def render_fresh_values(seed: Trajectory, number: int) -> str:
     """Write a line for the request, empty if the seed has nothing to vary. `number` is the item's random number."""
-    rng = random.Random(number)
-    values = choose_fresh_values(seed, rng, rng.choice(read_lines(PEOPLE)))
+    values = choose_fresh_values(seed, number)
     return f"Values: {', '.join(f'{name} {value}' for name, value in values.items())}." if values else ""
 
 
-def choose_fresh_values(seed: Trajectory, rng: random.Random, person: str) -> dict[str, Any]:
-    """Return argument name → new value, for values that come from the user of the seed."""
+def choose_fresh_values(
+    seed: Trajectory, number: int, tools: Collection[str] | None = None, language: str = ""
+) -> dict[str, Any]:
+    """Return argument name → new value, for values that come from the user of the seed and that one of these tools takes."""
+    rng = random.Random(number)
+    person = rng.choice(read_lines(PEOPLE))
     said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
-    tools = {tool.name: tool for tool in seed.tools}
+    known = {tool.name: tool for tool in seed.tools}
     fresh: dict[str, Any] = {}
     for _, _, call in seed.calls():
         for name, value in (call.arguments or {}).items():
             if name not in fresh and not isinstance(value, dict | list | bool) and str(value).replace(",", "") in said:
                 new = rng.choice(read_lines(PEOPLE)) if is_person(name, value) else vary_value(value, rng, person)
-                if new is not None and is_valid_value(tools.get(call.name), name, new):
+                if new is not None and is_valid_value(known.get(call.name), name, new):
                     fresh[name] = new
-    return fresh
+    if tools is None:
+        return fresh
+    taken = {name for tool in tools if tool in known for name in known[tool].parameters.get("properties") or {}}
+    return {name: value for name, value in fresh.items() if name in taken}
 
 
 def is_person(name: str, value: Any) -> bool:

@@ -5,10 +5,10 @@ Items are planned only while accepted, passed and open ones together could still
 
 from __future__ import annotations
 
-from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
-from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
+from simia.amplification.simulate import Ask, SimulationResult, Simulator, read_plan, trajectory_head
+from simia.amplification.tool_counts import PlanCounts
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
@@ -51,11 +51,19 @@ class AmplificationWork:
         return not self._may_wait or self._plans.is_known(ord_)  # else until enough is decided to say what is rare
 
     def plan(self, ord_: int) -> Item:
-        return self.simulator.item(ord_, self._plans.counts(ord_))
+        item = self.simulator.item(ord_, self._plans.counts(ord_))
+        self.note_plan(item)
+        return item
+
+    def note_plan(self, item: Item) -> None:
+        """Count the calls that an item was planned with, new or of an earlier session; items come in order."""
+        if (plan := read_plan(item)) is not None:
+            self._plans.note_plan(item.ord, plan.calls)
 
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
     ) -> Outcome | None:
+        self.note_plan(item)
         if is_open(item, content_hash) or (item.status == FAILED and item.reason in PASSING | FATAL):
             return None
         outcome = read_outcome(item, content_hash, tools, signature)

@@ -78,6 +78,7 @@ def list_items(run: Run, work: AmplificationWork, planned: int) -> Iterator[tupl
     for item, content_hash, tools, signature in run.ledger.outcomes():
         yield from plan_until(item.ord)
         place = item.ord + 1
+        work.note_plan(item)
         is_known = not is_open(item, content_hash)
         yield item, read_outcome(item, content_hash, tools, signature) if is_known else None
     yield from plan_until(planned)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import terminal
-from simia.amplification import scenario
 from simia.amplification.job import AmplificationWork, ask_engine
+from simia.amplification.plan_lines import PERSONAS, TWISTS, WORDING
 from simia.amplification.seeds import Seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
@@ -183,7 +183,7 @@ def collect_facts(config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) ->
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: read_prompt(name)[1] for name in [*files, *(suite.rules for suite in chosen)]}
     if config.prompt.scenarios:
-        prompts |= scenario.hash_scenario_files()
+        prompts |= {name: read_prompt(name)[1] for name in (PERSONAS, TWISTS, WORDING)}
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
     return {
