@@ -40,15 +40,22 @@ def recheck_items(
     ledger = run.ledger
     before, accepted_before = ledger.counts(), ledger.accepted_count()
 
-    async def recall(_: Item, request: Request, draw: str) -> tuple[Reply, str]:
+    async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
         key = make_reply_key(alias, model, request, draw)
         reply = ledger.recall(key)
+        if reply is None:  # a prompt file has changed since: the reply that this item got then
+            stored, at = ledger.reply_keys(item.id), int(draw.rpartition(".")[2])
+            key = stored[at] if at < len(stored) else key
+            reply = ledger.recall(key)
         if reply is None:
             raise Unanswered
         ledger.keep_texts(request)
         return reply, key
 
     work = AmplificationWork(run, config, seeds, recall, model=model, structured=structured)
+    asked = (ledger.meta("facts") or {}).get("prompts", {})
+    files = work.simulator.renderer.files  # a trajectory names the prompt files that its reply answered
+    files.update({name: asked[name] for name in files.keys() & asked.keys()})
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()

@@ -21,7 +21,7 @@ from simia.amplification.tool_counts import ToolCounts
 from simia.quality.goals import NOT_DONE, GoalOutcome, PlannedGoal
 from simia.trajectory import Trajectory
 
-CANDIDATES = 6
+CANDIDATES = 4
 ANY = {"": 1.0}
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty

@@ -29,7 +29,7 @@ CONFIRM = re.compile(
     r"\bexplicit(?:ly)?\b[^.\n]{0,80}\b(?:confirm\w*|consent\w*|yes)\b|\bobtain[^.\n]{0,60}confirm|\bwait[^.\n]{0,40}\b(?:yes|confirm)|确认|同意|確認|同意|확인",
     re.I,
 )
-NOT_CASED = frozenset("zh ja ko th ar fa ur he hi bn ta te km my lo ka".split())
+NOT_CASED = frozenset(("zh", "ja", "ko", "th", "ar", "fa", "ur", "he", "hi", "bn", "ta", "te", "km", "my", "lo", "ka"))
 FIXED_FORM = frozenset(("webshop", "mind2web"))  # whose user turns have one given form
 FAILING = frozenset(("os", "officebench"))  # whose calls may fail on the way
 

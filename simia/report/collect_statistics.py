@@ -18,6 +18,7 @@ from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
 from simia.report.diversity import measure_run_diversity
 from simia.report.endpoint_statistics import measure_prefixes, sum_spending, summarize_endpoint
+from simia.report.plan_distribution import count_plans
 from simia.report.result_counts import (
     VERDICT,
     ResultCounts,
@@ -97,6 +98,7 @@ def _collect(run: Run) -> RunStatistics:
     statistics.spent, spent_by_seed, cached = sum_spending(connection)
     statistics.prefixes = measure_prefixes(ledger, cached)
     count_items(connection, statistics, seeds, spent_by_seed)
+    statistics.plans = count_plans(connection, run.saved_config().get("plan") or {})
     return statistics
 
 
