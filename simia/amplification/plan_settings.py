@@ -35,7 +35,7 @@ class PlanSettings(Config):
     parallel: float = Field(default=0.2, ge=0, le=1)
     """Share with two look-ups in one turn."""
     difficulty: dict[Difficulty, float] = Field(default_factory=dict)
-    """Weights of easy, medium and hard, by calls, goals and complications together; empty: as it comes."""
+    """Weights of easy, medium and hard, by calls, goals and complications together, which these weights then change; empty: as it comes."""
 
     @field_validator("goals", "calls", "difficulty")
     @classmethod

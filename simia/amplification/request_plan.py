@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from simia.quality.goals import NOT_DONE, GoalOutcome, PlannedGoal
 from simia.trajectory import Trajectory
 
 CANDIDATES = 4
-ANY = {"": 1.0}
+MOST_WISHES = 12  # until one has the difficulty that is asked for
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty
 SEARCH = re.compile(r"search|find|list|query|browse|搜索|检索|列出|検索|一覧", re.I)
@@ -60,8 +60,7 @@ class RequestPlan:
     def difficulty(self) -> Difficulty:
         """How much there is to do: calls, further goals and complications."""
         complications = sum(goal.outcome != "done" for goal in self.goals) + self.is_parallel
-        points = len(self.calls) + 2 * max(0, len(self.goals) - 1) + 2 * complications
-        return DIFFICULTIES[0 if points <= EASY else 1 if points <= MEDIUM else 2]
+        return rate_difficulty(len(self.calls), len(self.goals), complications)
 
     def to_spec(self) -> dict[str, Any]:
         """Return the plan as JSON, as an item's spec stores it."""
@@ -77,6 +76,11 @@ class RequestPlan:
         return cls(goals=goals, **{name: spec[name] for name in known if name in spec})
 
 
+def rate_difficulty(calls: int, goals: int, complications: int) -> Difficulty:
+    points = calls + 2 * max(0, goals - 1) + 2 * complications
+    return DIFFICULTIES[0 if points <= EASY else 1 if points <= MEDIUM else 2]
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a plan is to be like, sampled from the settings before its calls are known."""
@@ -85,7 +89,12 @@ class Wish:
     calls: int
     outcomes: tuple[GoalOutcome, ...]
     parallel: bool
-    difficulty: str
+    difficulty: str = ""
+
+    @property
+    def level(self) -> Difficulty:
+        """The difficulty of a plan that is as wished."""
+        return rate_difficulty(self.calls, self.goals, len(self.outcomes) + self.parallel)
 
 
 def plan_request(
@@ -111,6 +120,10 @@ def plan_request(
     """
     rng = random.Random(f"plan {number}")
     wish = sample_wish(rng, traits, settings)
+    if settings.difficulty:
+        level = sample_weighted(rng, settings.difficulty)
+        wishes = (sample_wish(rng, traits, settings) for _ in range(MOST_WISHES))
+        wish = replace(next((each for each in wishes if each.level == level), wish), difficulty=level)
     goals = plan_targeted_goals(wish, traits) if target else plan_goals(rng, wish, counts, traits)
     called = list(dict.fromkeys(name for goal in goals for name in goal.calls))
     values = choose_values(called, traits.language) if choose_values and called else {}
@@ -138,14 +151,13 @@ def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) 
     }
     outcomes = [outcome for outcome, share in shares.items() if rng.random() < share]
     parallel = rng.random() < settings.parallel
-    difficulty = sample_weighted(rng, {str(level): weight for level, weight in settings.difficulty.items()} or ANY)
     rng.shuffle(outcomes)
     if not traits.dialogue:
         goals, outcomes = 1, [outcome for outcome in outcomes if outcome == "recovered"]
     if not traits.has_policy:
         outcomes = [outcome for outcome in outcomes if outcome != "refused"]
     parallel = parallel and not traits.one_call
-    return Wish(goals, min(calls, MOST_CALLS), tuple(outcomes), parallel, difficulty)
+    return Wish(goals, min(calls, MOST_CALLS), tuple(outcomes), parallel)
 
 
 def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
@@ -160,12 +172,21 @@ def plan_goals(rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedT
         return []
     known = counts.tools
     mean = sum(known[name] for name in cores) / len(cores)
-    rarity = [1 / (1 + known[name] / (1 + mean)) ** 2 for name in cores]
+    rarity = [1 / (1 + known[name] / (1 + mean)) for name in cores]
     drawn = rng.choices(cores, rarity, k=CANDIDATES * wish.goals)
+    changes: list[str] = []
+    if not set(wish.outcomes).isdisjoint(NOT_DONE):  # only a change is refused or withdrawn
+        weighed = {
+            name: weight for name, weight in zip(cores, rarity, strict=True) if traits.graph.effects[name] == "change"
+        }
+        changes = rng.choices(list(weighed), list(weighed.values()), k=CANDIDATES) if weighed else []
     found: list[list[PlannedGoal]] = []
     weights: list[float] = []
     for i in range(CANDIDATES):
-        goals = make_candidate(rng, drawn[i * wish.goals : (i + 1) * wish.goals], wish, traits)
+        chosen = drawn[i * wish.goals : (i + 1) * wish.goals]
+        if changes and all(traits.graph.effects[name] != "change" for name in chosen):
+            chosen[0] = changes[i]
+        goals = make_candidate(rng, chosen, wish, traits)
         if goals:
             found.append(goals)
             weights.append(rate_candidate(goals, wish, counts))
@@ -232,7 +253,7 @@ def place_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTra
     together = traits.graph.together
     possible: list[tuple[int, tuple[str, str]]] = []
     for i, goal in enumerate(goals):
-        if goal.outcome in ("done", "missing"):
+        if goal.outcome != "recovered":
             calls = goal.calls
             possible += [(i, pair) for pair in pairwise(calls) if pair in together or pair[::-1] in together]
             possible += [(i, (name, name)) for name in calls if (name, name) in together]

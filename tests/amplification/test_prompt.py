@@ -95,13 +95,25 @@ def test_a_missing_prompt_is_one_clear_line() -> None:
 
 
 def test_fresh_values_have_the_seeds_shape_and_obey_the_schema() -> None:
-    import random
-
     pack = Pack.load("customer_service")
     seed = next(s for s in pack.seeds if s.task_id == "cs-001")
-    values = choose_fresh_values(seed, random.Random(3), "Zoë O'Brien")
-    assert values["email"] == "zoe.o.brien@example.com"
+    values = choose_fresh_values(seed, 3)
+    assert "@" in values["email"]
     assert values["order_id"].startswith("ORD-")
     assert values["order_id"] != "ORD-20417"
+    assert choose_fresh_values(seed, 3, ["find_customer"]).keys() <= {"email", "postcode"}
     assert render_fresh_values(seed, 3) == render_fresh_values(seed, 3), "an item's hint is its own"
     assert render_fresh_values(seed, 3) != render_fresh_values(seed, 4)
+
+
+def test_a_planned_request_names_the_plans_length_and_no_tools_of_the_seed() -> None:
+    seed = Pack.load("customer_service").seeds[8]
+    renderer = PromptRenderer(PromptSettings(), "json")
+    plain = renderer.render(seed, hint="Values: x 1.").messages[-1]["content"]
+    assert plain.endswith(
+        "(11 messages or so) with other people, other values and another wish. It may well need: get_order, change_address.\nValues: x 1."
+    )
+    planned = renderer.render(seed, hint="Goal 1: done.", planned=6).messages[-1]["content"]
+    assert "about 6 messages" in planned
+    assert "may well need" not in planned
+    assert planned.endswith("It follows this plan:\nGoal 1: done.")

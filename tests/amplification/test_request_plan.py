@@ -71,14 +71,14 @@ def test_a_plan_is_read_back_from_an_items_spec() -> None:
 
 
 def test_plans_reach_the_distribution_that_is_asked_for() -> None:
-    asked = PlanSettings(goals={1: 1, 2: 1}, errors=0.5, refusals=0.3, missing=0.2, withdrawals=0.2, parallel=0.4)
+    asked = PlanSettings(goals={1: 1, 2: 1}, errors=0.3, refusals=0.2, missing=0.1, withdrawals=0.1, parallel=0.4)
     found = plans(asked, 1500)
     assert sum(len(plan.goals) == 2 for plan in found) / len(found) == pytest.approx(0.5, abs=0.06)
-    assert share(found, "recovered") == pytest.approx(0.5, abs=0.12)
-    assert share(found, "refused") == pytest.approx(0.3, abs=0.1)
-    assert share(found, "missing") == pytest.approx(0.2, abs=0.08)
-    assert share(found, "withdrawn") == pytest.approx(0.2, abs=0.1)
-    assert sum(plan.is_parallel for plan in found) / len(found) == pytest.approx(0.4, abs=0.12)
+    assert share(found, "recovered") == pytest.approx(0.3, abs=0.07)
+    assert share(found, "refused") == pytest.approx(0.2, abs=0.07)
+    assert share(found, "missing") == pytest.approx(0.1, abs=0.04)
+    assert share(found, "withdrawn") == pytest.approx(0.1, abs=0.04)
+    assert sum(plan.is_parallel for plan in found) / len(found) == pytest.approx(0.4, abs=0.13)
     none = plans(PlanSettings(goals={3: 1}, errors=0, refusals=0, missing=0, withdrawals=0, parallel=0), 300)
     assert {outcome for plan in none for outcome in plan.outcomes} == {"done"}
     assert sum(len(plan.goals) == 3 for plan in none) > 270
@@ -89,10 +89,9 @@ def test_calls_and_difficulty_can_be_set() -> None:
     many = plans(PlanSettings(calls={7: 1}, goals={3: 1}, errors=0, parallel=0), 300)
     assert sum(len(plan.calls) for plan in few) / 300 < 3 < 5 < sum(len(plan.calls) for plan in many) / 300
     hard = plans(PlanSettings(difficulty={"hard": 1}), 300)
-    assert (
-        Counter(plan.difficulty for plan in hard)["hard"]
-        > 3 * Counter(plan.difficulty for plan in plans(count=300))["hard"] / 2
-    )
+    assert Counter(plan.difficulty for plan in hard)["hard"] > 170
+    easy = plans(PlanSettings(difficulty={"easy": 1, "hard": 1}), 300)
+    assert Counter(plan.difficulty for plan in easy)["easy"] > 100
 
 
 @pytest.mark.parametrize(
@@ -101,7 +100,7 @@ def test_calls_and_difficulty_can_be_set() -> None:
         ("plan.goals={4: 1}", "1, 2 or 3 goals"),
         ("plan.calls={0: 1}", "for 1 to 12 calls"),
         ("plan.goals={1: 0}", "at least one is more than 0"),
-        ("plan.errors=2", "less than or equal to 1"),
+        ("plan.errors=2", "expected a number of at most 1"),
     ],
 )
 def test_a_bad_distribution_is_one_line(settings: str, said: str) -> None:
@@ -116,7 +115,7 @@ def test_each_call_stands_after_what_it_needs_and_all_tools_are_planned() -> Non
     found = plans(count=1500)
     assert {name for plan in found for name in plan.calls} == {tool.name for tool in SHOP[0].tools}
     counted = Counter(goal.tool for plan in found for goal in plan.goals)
-    assert min(counted.values()) > 40, counted
+    assert min(counted.values()) > 12, counted
     for plan in found:
         calls = plan.calls
         for at, name in enumerate(calls):

@@ -1,0 +1,206 @@
+"""Whole runs with plans: what is planned, checked, balanced and reported, and what becomes of runs that were made before plans."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from simia.amplification.recheck import recheck_items
+from simia.amplification.session import load_seeds, resume_amplification, start_amplification
+from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
+from simia.amplification.tool_counts import ToolCounts
+from simia.config import load_config
+from simia.errors import UserError
+from simia.jobs import Item, Run
+from simia.report.collect_statistics import collect_statistics
+from simia.report.html_page import write_html
+from simia.report.terminal_report import print_report
+from tests.fake_endpoint import FakeEndpoint
+from tests.replies import trajectory
+
+CALLS = re.compile(r"Calls: ([\w, ]+)\.")
+ARGUMENTS = {
+    "get_product": {"sku": "LMP-1001"},
+    "search_products": {"query": "lamp"},
+}
+
+
+def follow(body: dict[str, Any]) -> str:
+    """A reply that makes the planned calls, each with the arguments that its schema wants; every fifth forgets the last."""
+    system, asked = (str(body["messages"][at]["content"]) for at in (0, -1))
+    names = [name for found in CALLS.findall(asked) for name in found.split(", ")]
+    if not names:
+        return trajectory(body)
+    tools = {tool["name"]: tool for tool in map(json.loads, re.findall(r'^\{"name":.*\}$', system, re.M))}
+    number = sum(asked.encode()) % 9000 + 1000
+    if number % 5 == 0:
+        names.pop()
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": f"It is about {number}."},
+        {"role": "assistant", "content": f"Which one, {number}?"},
+        {"role": "user", "content": f"Number {number}, please, {asked[-60:]}"},
+    ]
+    for i, name in enumerate(names):
+        fails = f"first call of {name} has returned an error" in asked and name not in names[:i]
+        messages.append(
+            {
+                "role": "assistant",
+                "content": None,
+                "calls": [{"name": name, "arguments": make_arguments(tools[name], number)}],
+            }
+        )
+        messages.append(
+            {"role": "tool", "content": {"error": "not found"} if fails else {"ok": True, "number": number + i}}
+        )
+    return json.dumps({"messages": [*messages, {"role": "assistant", "content": f"Done with {number}."}]})
+
+
+def make_arguments(tool: dict[str, Any], number: int) -> dict[str, Any]:
+    schema = tool["parameters"]
+    return {name: make_value(schema["properties"][name], number) for name in schema.get("required", [])}
+
+
+def make_value(schema: dict[str, Any], number: int) -> Any:
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "array":
+        return [make_value(schema["items"], number)]
+    if schema.get("type") == "object":
+        return {name: make_value(each, number) for name, each in schema.get("properties", {}).items()}
+    return number if schema.get("type") in ("integer", "number") else schema.get("pattern") or f"{number}"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Any:
+    server = FakeEndpoint("--respond", "tests.amplification.test_planned_runs:follow")
+    yield server
+    server.stop()
+
+
+def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
+    endpoint.plan()
+    own = ["llm.model=fake", "llm.structured=true", "seeds.packs=[customer_service]", "limits.backoff=0.01"]
+    own += ["prompt.scenarios=true", "select.near=null", "checks.identifiers=false"]
+    return load_config(AmplifyConfig, "amplify/default", [f"llm.base_url={endpoint.url}", *own, *settings])
+
+
+async def test_what_does_not_follow_its_plan_is_rejected_and_the_report_compares(
+    endpoint: FakeEndpoint, tmp_path: Path
+) -> None:
+    conf = config(endpoint, "n=20", "stop.attempts=150", "stop.min_yield=0")
+    await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
+    run = Run.read_only(tmp_path, "r")
+    items = list(run.ledger.items())
+    reasons = run.ledger.reasons()
+    statistics = collect_statistics(run)
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    print_report(statistics, console)
+    write_html(run, statistics, tmp_path / "page.html")
+    run.close()
+    assert reasons["goal_missed"] > 0
+    assert statistics.accepted > 0
+    rejected = next(item for item in items if item.reason == "goal_missed")
+    assert "was planned" in (rejected.detail or "")
+    rows = {share.name: share for share in statistics.plans}
+    assert rows["1 goal"].wanted == pytest.approx(0.6)
+    assert rows["1 goal"].planned == sum(len(item.spec["plan"]["goals"]) == 1 for item in items)
+    assert rows["1 goal"].of_accepted == statistics.accepted
+    told = console.export_text()
+    assert re.search(r"1 goal +60% +\d+% \(\d+\)", told)
+    assert "tool error with recovery" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+async def test_a_batch_is_balanced_as_a_live_run_is(endpoint: FakeEndpoint) -> None:
+    """Nothing is accepted while a batch is planned."""
+    conf = config(endpoint)
+    seeds = load_seeds(conf)
+    from simia.amplification.simulate import read_plan
+    from simia.amplification.tool_counts import PlanCounts
+
+    simulator = Simulator(conf, seeds, structured=True)
+
+    def plan(*, live: bool) -> Counter[str]:
+        counts, used = PlanCounts(used=True), Counter[str]()
+        for ord_ in range(1500):
+            found = read_plan(simulator.item(ord_, counts.counts(ord_)))
+            assert found is not None
+            counts.note_plan(ord_, found.calls)
+            if live:
+                counts.note(found.calls)
+                counts.decided(ord_)
+            used.update(goal.tool for goal in found.goals)
+        return used
+
+    batch, live = plan(live=False), plan(live=True)
+    blind = Counter(read_plan(simulator.item(ord_, ToolCounts())).goals[0].tool for ord_ in range(1500))  # type: ignore[union-attr]
+    assert spread(batch) < 1.5 * spread(live)
+    assert len(batch) == len(live) == 20
+    assert min(batch.values()) >= 10
+    assert blind
+
+
+def spread(used: Counter[str]) -> float:
+    """The most frequent quarter of the tools beside the least frequent quarter."""
+    counts = sorted(used.values())
+    part = len(counts) // 4
+    return sum(counts[-part:]) / sum(counts[:part])
+
+
+async def test_an_unfinished_run_does_not_report_what_is_not_decided(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    from simia.report.report_rows import list_timeline_rows
+
+    conf = config(endpoint, "n=60", "limits.max_requests=30", "checks.goals=false")
+    await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
+    run = Run.read_only(tmp_path, "r")
+    statistics = collect_statistics(run)
+    run.close()
+    assert any(not part.decided for part in statistics.timeline), "some items wait for their replies"
+    rows = dict(list_timeline_rows(statistics))
+    assert not rows["accepted"].endswith("0% last")
+
+
+async def test_a_run_of_scenarios_is_rechecked_and_not_resumed(
+    endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was made before plans: its items hold a scenario, its prompt files were others."""
+
+    def item(self: Simulator, ord_: int, counts: ToolCounts = ToolCounts()) -> Item:
+        made = plain_item(self, ord_, counts)
+        made.spec["scenario"] = ["is in a hurry", ["get_order"], "The result is empty."]
+        made.spec.pop("plan", None)
+        return made
+
+    plain_item = Simulator.item
+    conf = config(endpoint, "n=10", "stop.attempts=20", "stop.min_yield=0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulator, "item", item)
+        await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
+    run = Run.open(tmp_path, "r")
+    simulator = Simulator(conf, load_seeds(conf), structured=True)
+    first = next(iter(run.ledger.items()))
+    asked = simulator.prompt(first).messages[-1]["content"]
+    before = run.ledger.accepted_count()
+    assert before > 0
+    facts = run.ledger.meta("facts")
+    facts["prompts"]["amplify/request.j2"] = "0123456789abcdef"
+    run.ledger.set_meta("facts", facts, twice=True)
+    monkeypatch.setattr("simia.amplification.simulate.render_scenario", lambda spec: "Other words.")
+    figures = recheck_items(run, conf, load_seeds(conf), model="fake", structured=True, alias="127.0.0.1")
+    passed = [t for t in run.ledger.accepted() if t]
+    run.close()
+    assert asked.endswith("The user is in a hurry. Calls, in whatever order fits: get_order. The result is empty.")
+    assert figures["accepted"] == (before, before), "found by the item, since the prompt is another"
+    assert passed
+    count = endpoint.log()["count"]
+    with pytest.raises(
+        UserError, match=r"another prompt file amplify/request\.j2.*put that file back.*or start a new run"
+    ):
+        await resume_amplification("r", runs=tmp_path, changes={"n": 12}, say=lambda _: None)
+    assert endpoint.log()["count"] == count, "nothing is paid twice"
