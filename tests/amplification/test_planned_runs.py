@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -24,66 +23,11 @@ from simia.report.collect_statistics import collect_statistics
 from simia.report.html_page import write_html
 from simia.report.terminal_report import print_report
 from tests.fake_endpoint import FakeEndpoint
-from tests.replies import trajectory
-
-CALLS = re.compile(r"Calls: ([\w, ]+)\.")
-PART = re.compile(r"\[([^\]]+)\](?:\{(\d+)\})?")  # of a pattern
-
-
-def follow(body: dict[str, Any]) -> str:
-    """A reply that makes the planned calls, each with the arguments that its schema wants; every fifth forgets the last."""
-    system, asked = (str(body["messages"][at]["content"]) for at in (0, -1))
-    names = [name for found in CALLS.findall(asked) for name in found.split(", ")]
-    if not names:
-        return trajectory(body)
-    tools = {tool["name"]: tool for tool in map(json.loads, re.findall(r'^\{"name":.*\}$', system, re.M))}
-    number = sum(asked.encode()) % 9000 + 1000
-    if number % 5 == 0:
-        names.pop()
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": f"It is about {number}."},
-        {"role": "assistant", "content": f"Which one, {number}?"},
-        {"role": "user", "content": f"Number {number}, please, {asked[-60:]}"},
-    ]
-    for i, name in enumerate(names):
-        fails = f"first call of {name} has returned an error" in asked and name not in names[:i]
-        messages.append(
-            {
-                "role": "assistant",
-                "content": None,
-                "calls": [{"name": name, "arguments": make_arguments(tools[name], number)}],
-            }
-        )
-        messages.append(
-            {"role": "tool", "content": {"error": "not found"} if fails else {"ok": True, "number": number + i}}
-        )
-    return json.dumps({"messages": [*messages, {"role": "assistant", "content": f"Done with {number}."}]})
-
-
-def make_arguments(tool: dict[str, Any], number: int) -> dict[str, Any]:
-    schema = tool["parameters"]
-    return {name: make_value(schema["properties"][name], number) for name in schema.get("required", [])}
-
-
-def make_value(schema: dict[str, Any], number: int) -> Any:
-    if "enum" in schema:
-        return schema["enum"][0]
-    if schema.get("type") == "array":
-        return [make_value(schema["items"], number)]
-    if schema.get("type") == "object":
-        return {name: make_value(each, number) for name, each in schema.get("properties", {}).items()}
-    if schema.get("type") in ("integer", "number"):
-        return min(number, schema.get("maximum", number))
-    if schema.get("format") == "email":
-        return f"user{number}@example.com"
-    if pattern := schema.get("pattern"):
-        return PART.sub(lambda part: ("7" if "9" in part[1] else "A") * int(part[2] or 1), pattern.strip("^$"))
-    return f"{number}"
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Any:
-    server = FakeEndpoint("--respond", "tests.amplification.test_planned_runs:follow")
+    server = FakeEndpoint("--respond", "tests.replies:trajectory")
     yield server
     server.stop()
 
@@ -91,7 +35,7 @@ def endpoint() -> Any:
 def config(endpoint: FakeEndpoint, *settings: str) -> AmplifyConfig:
     endpoint.plan()
     own = ["llm.model=fake", "llm.structured=true", "seeds.packs=[customer_service]", "limits.backoff=0.01"]
-    own += ["prompt.scenarios=true", "select.near=null", "checks.identifiers=false"]
+    own += ["prompt.scenarios=true", "select.near=null"]
     return load_config(AmplifyConfig, "amplify/default", [f"llm.base_url={endpoint.url}", *own, *settings])
 
 

@@ -110,7 +110,7 @@ async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_t
     endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("simia.amplification.tool_counts.STRETCH", 10)
-    settings = ["n=50", "prompt.scenarios=true", "checks.goals=false", "select.near=null", "limits.concurrency=8"]
+    settings = ["n=50", "prompt.scenarios=true", "select.near=null", "limits.concurrency=8"]
     calm = await start(config(endpoint, *settings), tmp_path / "calm")
     cut = await start(config(endpoint, *settings, "limits.max_requests=23"), tmp_path)
     assert cut.stop.kind == "budget"
