@@ -150,7 +150,11 @@ def skips_what_all_seeds_do(r: Request) -> bool:
                 count += 1
                 earlier = set(names[: names.index(name)])
                 before = earlier if before is None else before & earlier
-        if count >= 3 and before and not before <= set(r.calls[:at]):
+        done = set(r.calls[:at])
+        done |= (
+            set(IDENTIFIES) if done & set(IDENTIFIES) else set()
+        )  # one way to identify the user is as good as the other
+        if count >= 3 and before and not before <= done:
             return True
     return False
 
@@ -161,6 +165,7 @@ CONTRADICTIONS: dict[str, Callable[[Request], bool]] = {
     "longer than the plan can fill": is_too_long,
     "shorter than the plan needs": is_too_short,
     "calls without authentication": skips_identification,
+    "the user is identified in two ways": lambda r: set(IDENTIFIES) <= set(r.calls),
     "a call without what all seeds do before it": skips_what_all_seeds_do,
     "nothing is changed, and a change is planned": lambda r: bool(NO_CHANGE.search(r.story) and r.writes),
     "a change that no call makes": lambda r: bool(CHANGE.search(r.story) and r.goals and not r.writes),

@@ -22,6 +22,7 @@ from simia.trajectory import Message, Trajectory
 RARE = 0.02  # share of a tool's seeds below which a way to it is taken for a slip
 MOST_WAYS = 8
 MOSTLY = 0.5
+ENOUGH = 5  # seeds that show that two tools take each other's place
 FIRST_SHARE, MOST_FIRST = 0.9, 3  # nearly all seeds begin with one of a few tools: these identify the user
 
 Way = tuple[str, ...]
@@ -54,6 +55,7 @@ class CallGraph:
         """Most user turns of a seed."""
         firsts: Counter[str] = Counter()
         asked = calling = 0
+        self._called: set[frozenset[str]] = set()
         for seed in seeds:
             names = [call.name for _, _, call in seed.calls() if call.name in self.tools]
             users = [i for i, message in enumerate(seed.messages) if message.role == "user"]
@@ -62,12 +64,14 @@ class CallGraph:
                 continue
             calling += 1
             firsts[names[0]] += 1
+            self._called.add(frozenset(names))
             self.lengths[len(names)] += 1
             self.uses[names[-1]].last += 1
             first_turn = next(i for i, message in enumerate(seed.messages) if message.calls)
             asked += len(users) > 1 and users[1] < first_turn
             self._read_calls(seed)
-        self.starts = frozenset(firsts)
+        self.instead = self._find_alternatives(frozenset(firsts))
+        """Of tools with which seeds begin: the others that no seed calls besides it, such as another way to identify the user."""
         common = [name for name, _ in firsts.most_common(MOST_FIRST)]
         covered = sum(firsts[name] for name in common)
         self.identifying = tuple(common) if calling >= 5 and covered >= FIRST_SHARE * calling else ()
@@ -79,6 +83,11 @@ class CallGraph:
         self.confirmed = frozenset(name for name in self.tools if self._is_confirmed(name))
         """Tools right before whose calls the seeds have the user answer."""
         self._providers: dict[str, list[str]] | None = None
+
+    def _find_alternatives(self, firsts: frozenset[str]) -> dict[str, frozenset[str]]:
+        first = {name for name in firsts if self.uses[name].ways.get((), 0) == self.uses[name].ways.total() >= ENOUGH}
+        besides = {name: {other for way in self._called if name in way for other in way} for name in first}
+        return {name: frozenset(first - besides[name]) for name in first if first - besides[name]}
 
     def _read_calls(self, seed: Trajectory) -> None:
         before: dict[str, None] = {}
@@ -126,7 +135,10 @@ class CallGraph:
         return sorted(chosen, key=lambda way: (len(way), way))
 
     def _guess_ways(self, tool: str) -> list[Way]:
-        """Guess for a tool that no seed calls: after one whose results hold its identifiers, or after the user is identified."""
+        """Guess for a tool that no seed calls: as a change with the same arguments, after a look-up whose results hold its identifiers, or after
+        the user is identified."""
+        if self.effects[tool] == "change" and (like := self._find_like(tool)):
+            return [way for way in self.list_ways(like) if tool not in way] or [()]
         if self._providers is None:
             self._providers = self._find_providers()
         givers = [name for name in self._providers.get(tool, []) if name != tool]
@@ -134,6 +146,17 @@ class CallGraph:
         if not ways and self.identifying and tool not in self.identifying:
             ways = [(name,) for name in self.identifying]
         return sorted({way for way in ways if tool not in way}, key=lambda way: (len(way), way))[:MOST_WAYS] or [()]
+
+    def _find_like(self, tool: str) -> str:
+        """Return the change of the seeds that shares the most required arguments with a tool; empty if none does."""
+        own = set(self.tools[tool].parameters.get("required") or ())
+        shared = {
+            name: len(own & set(self.tools[name].parameters.get("required") or ()))
+            for name, use in self.uses.items()
+            if use.ways and self.effects[name] == "change"
+        }
+        best = max(sorted(shared), key=shared.__getitem__, default="")
+        return best if best and shared[best] else ""
 
     def _find_providers(self) -> dict[str, list[str]]:
         outputs: dict[str, set[str]] = defaultdict(set)

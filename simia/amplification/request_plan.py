@@ -203,8 +203,12 @@ def make_candidate(rng: random.Random, cores: list[str], wish: Wish, traits: See
         repeated = any(goal.tool == core for goal in goals)
         if (core in done and not (repeated and graph.uses[core].again)) or (goals and goals[-1].tool in graph.final):
             continue
+        if not graph.instead.get(core, frozenset()).isdisjoint(done):
+            continue  # such as a second way to identify the user
         share = max(1, (wish.calls - len(done)) // (len(cores) - at))
         way = graph.sample_way(rng, core, share)
+        if goals and graph.instead:
+            way = tuple(name for name in way if graph.instead.get(name, frozenset()).isdisjoint(done))
         # An object of its own is looked up again; the user is identified once.
         own = way[-1:] if goals and len(way) > 1 and graph.effects[core] == "change" else ()
         before = tuple(name for name in way if name not in done or name in own)

@@ -80,6 +80,20 @@ def test_a_tool_that_no_seed_calls_follows_what_gives_its_identifier_or_the_user
     assert CallGraph([seed("get_order")]).list_ways("read_ticket") == [()]
 
 
+def test_a_change_that_no_seed_makes_follows_what_its_like_follows() -> None:
+    tools = [*TOOLS, tool("modify_order", "order_id", "address")]
+    shown = seed("find_user", "get_order", "cancel_order").model_copy(update={"tools": tools})
+    assert CallGraph([shown]).list_ways("modify_order") == [("find_user", "get_order")]
+
+
+def test_two_first_calls_that_never_stand_together_take_each_others_place() -> None:
+    one, other = seed("find_user", "get_order"), seed("find_user_by_name", "get_order")
+    graph = CallGraph([one, other] * 5)
+    assert graph.instead == {"find_user": {"find_user_by_name"}, "find_user_by_name": {"find_user"}}
+    assert CallGraph([one, other]).instead == {}, "too few to tell"
+    assert CallGraph([one, other, seed("find_user", "find_user_by_name")] * 5).instead == {}
+
+
 def test_what_is_made_together_and_what_is_confirmed() -> None:
     graph = CallGraph([seed(("get_order", "get_order"), "cancel_order", ask=True)])
     assert graph.together == {("get_order", "get_order")}
