@@ -7,6 +7,7 @@ that simia would have to know.
 from __future__ import annotations
 
 import random
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -121,7 +122,8 @@ class CallGraph:
             return ways[0]
         if (tool, calls) not in self._weights:
             self._weights[tool, calls] = list(accumulate(0.3 ** abs(len(way) + 1 - calls) for way in ways))
-        return rng.choices(ways, cum_weights=self._weights[tool, calls])[0]
+        weights = self._weights[tool, calls]
+        return ways[bisect(weights, rng.random() * weights[-1], 0, len(ways) - 1)]
 
     def _choose_ways(self, tool: str, ways: Counter[Way]) -> list[Way]:
         least = RARE * ways.total()

@@ -21,6 +21,7 @@ from simia.trajectory import Message, Trajectory
 GoalOutcome = Literal["done", "missing", "recovered", "refused", "withdrawn"]
 OUTCOMES: tuple[GoalOutcome, ...] = get_args(GoalOutcome)
 NOT_DONE = ("refused", "withdrawn")
+CallAndResult = tuple[str, Message | None]
 # Any sign of a failed or empty look-up, in the languages of results that were seen; generous, since only its absence is reported.
 NO_SUCCESS = re.compile(
     r"error|fail|not |n['’]t |\bno |none|null|invalid|denied|refus|unknown|missing|unable|cannot|false|incorrect|wrong|mismatch|"
@@ -83,17 +84,16 @@ def find_unaddressed_goals(t: Trajectory, goals: Sequence[PlannedGoal]) -> Itera
     if not goals:
         return
     results = {message.call_id: message for message in t.messages if message.role == "tool"}
-    calls = [(i, call.name, results.get(call.id)) for i, _, call in t.calls()]
-    succeeded = Counter(name for _, name, result in calls if not has_failed(result))
-    called = Counter(name for _, name, _ in calls)
+    calls = [(call.name, results.get(call.id)) for _, _, call in t.calls()]
+    called = Counter(name for name, _ in calls)
     wanted = Counter(goal.tool for goal in goals if goal.tool and goal.outcome not in NOT_DONE)
     for tool, count in wanted.items():
         if called[tool] < count:
             yield make_goal_issue(f"{tool} was planned {count} times and called {called[tool]} times")
-        elif not succeeded[tool] and any(each.name == tool and find_effect(each) == "change" for each in t.tools):
+        elif is_change(t, tool) and not count_successes(calls, tool):
             yield make_goal_issue(f"every call of {tool} failed, and it was planned to succeed")
     for goal in goals:
-        if goal.outcome in NOT_DONE and succeeded[goal.tool] > wanted[goal.tool]:
+        if goal.outcome in NOT_DONE and called[goal.tool] and count_successes(calls, goal.tool) > wanted[goal.tool]:
             planned = "a refusal was planned" if goal.outcome == "refused" else "the user was to withdraw the wish"
             yield make_goal_issue(f"{goal.tool} was called and succeeded, where {planned}")
         elif goal.outcome == "recovered" and not shows_error(calls, called):
@@ -102,11 +102,19 @@ def find_unaddressed_goals(t: Trajectory, goals: Sequence[PlannedGoal]) -> Itera
             yield make_goal_issue("a question for a missing detail was planned, and the user writes only once")
 
 
-def shows_error(calls: Sequence[tuple[int, str, Message | None]], called: Counter[str]) -> bool:
+def count_successes(calls: Sequence[CallAndResult], tool: str) -> int:
+    return sum(name == tool and not has_failed(result) for name, result in calls)
+
+
+def is_change(t: Trajectory, tool: str) -> bool:
+    return any(each.name == tool and find_effect(each) == "change" for each in t.tools)
+
+
+def shows_error(calls: Sequence[CallAndResult], called: Counter[str]) -> bool:
     """Return whether a call may have failed: a tool was called again, or a result shows any sign of failure."""
     if any(count > 1 for count in called.values()):
         return True
-    return any(result is None or is_failure(result) or NO_SUCCESS.search(result.text) for _, _, result in calls)
+    return any(result is None or is_failure(result) or NO_SUCCESS.search(result.text) for _, result in calls)
 
 
 def has_failed(result: Message | None) -> bool:
