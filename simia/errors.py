@@ -63,6 +63,7 @@ class Code(StrEnum):
     OVER_BUDGET = "over_budget", "the trajectory is longer than the training context"
     UNGROUNDED_ID = "ungrounded_id", "a call uses an identifier that nobody gave"
     LANGUAGE = "language", "its texts are in another language than its seed's"
+    GOAL_MISSED = "goal_missed", "a goal that was planned for the conversation is not addressed"
     # selecting
     DUPLICATE = "duplicate", "the same trajectory was accepted before"
     SEED_COPY = "seed_copy", "the trajectory is its seed again"

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Any
+
+PLANNED = re.compile(r"Calls: ([\w., ]+)\.(?=\s|$)")
+PART = re.compile(r"\[([^\]]+)\](?:\{(\d+)\})?")  # of a pattern
+WORDS = "lamp kettle parcel ribbon garden window letter harbour candle pencil basket mirror".split()  # noqa: SIM905
 
 
 def trajectory(body: dict[str, Any]) -> str:
     """A customer's question about an order; every value follows from the prompt's hash."""
     seen = json.dumps(body["messages"], sort_keys=True).encode()
     number = int.from_bytes(hashlib.blake2b(seen, digest_size=8).digest())
+    asked = str(body["messages"][-1]["content"])
+    if planned := PLANNED.findall(asked):
+        return follow_plan(body, [name for names in planned for name in names.split(", ")], number)
     order, email = f"ORD-{number % 90000 + 10000}", f"user{number % 997}@example.com"
     total = number % 9000 / 100 + 1
     arguments = {"order_id": order, "email": email}
@@ -41,6 +49,49 @@ def trajectory(body: dict[str, Any]) -> str:
     if fault == 8:
         return text.replace('"}]', '",}]')
     return text
+
+
+def follow_plan(body: dict[str, Any], names: list[str], number: int) -> str:
+    """Make the planned calls, each with arguments that its schema wants and the user has said; about a fifth forget the last one."""
+    system, asked = (str(body["messages"][at]["content"]) for at in (0, -1))
+    tools = {tool["name"]: tool for tool in map(json.loads, re.findall(r'^\{"name":.*\}$', system, re.M))}
+    if number % 5 == 0:
+        names = names[:-1]
+    arguments = [make_arguments(tools[name]["parameters"], number) for name in names]
+    values = [str(value) for each in arguments for value in each.values()]
+    words = [WORDS[number // 12**i % 12] for i in range(8)]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": f"Good day, the {' '.join(words[:4])} {number % 997}, please."},
+        {"role": "assistant", "content": f"Which {words[4]} do you mean, the one of {words[5]} {number % 89}?"},
+        {"role": "user", "content": f"It is about {', '.join(values)}; {words[6]} {words[7]}."},
+    ]
+    for i, name in enumerate(names):
+        fails = f"first call of {name} has returned an error" in asked and name not in names[:i]
+        messages.append({"role": "assistant", "content": None, "calls": [{"name": name, "arguments": arguments[i]}]})
+        result = {"error": f"{words[i % 8]} not found"} if fails else {"ok": True, words[i % 8]: number % 1009 + i}
+        messages.append({"role": "tool", "content": result})
+    done = {"role": "assistant", "content": f"Done: the {words[2]} of the {words[5]}, number {number % 997}."}
+    return json.dumps({"messages": [*messages, done]})
+
+
+def make_arguments(schema: dict[str, Any], number: int) -> dict[str, Any]:
+    return {name: make_value(schema["properties"][name], number) for name in schema.get("required", [])}
+
+
+def make_value(schema: dict[str, Any], number: int) -> Any:
+    if "enum" in schema:
+        return schema["enum"][number % len(schema["enum"])]
+    if schema.get("type") == "array":
+        return [make_value(schema["items"], number)]
+    if schema.get("type") == "object":
+        return make_arguments(schema, number)
+    if schema.get("type") in ("integer", "number"):
+        return min(number % 9, schema.get("maximum", 9))
+    if schema.get("format") == "email":
+        return f"user{number % 997}@example.com"
+    if pattern := schema.get("pattern"):
+        return PART.sub(lambda part: ("7" if "9" in part[1] else "A") * int(part[2] or 1), pattern.strip("^$"))
+    return f"{WORDS[number % 12]} {number % 997}"
 
 
 def stage(body: dict[str, Any]) -> str | dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.model_mix import Writer, get_writer
-from simia.amplification.scenario import PlanCounts
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
-from simia.amplification.simulate import Ask, SimulationResult, Simulator, trajectory_head
+from simia.amplification.simulate import Ask, SimulationResult, Simulator, read_plan, trajectory_head
+from simia.amplification.tool_counts import PlanCounts
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
@@ -66,11 +66,18 @@ class AmplificationWork:
             recorded = self._find_plan(f"{item.id}.0") if self._find_plan else None
             item.spec = {name: value for name, value in item.spec.items() if name not in ("plan", "scenario")}
             item.spec |= {} if recorded is None else {"plan": recorded}
+        self.note_plan(item)
         return item
+
+    def note_plan(self, item: Item) -> None:
+        """Count the calls that an item was planned with, new or of an earlier session; items come in order."""
+        if (plan := read_plan(item)) is not None:
+            self._plans.note_plan(item.ord, plan.calls)
 
     def restore(
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
     ) -> Outcome | None:
+        self.note_plan(item)
         if is_open(item, content_hash) or (item.status == FAILED and item.reason in PASSING | FATAL):
             return None
         outcome = read_outcome(item, content_hash, tools, signature)

@@ -33,7 +33,8 @@ class PromptSettings(Config):
     hints: bool = True
     """Give each item fresh values to start from, so that samples differ."""
     scenarios: bool = False
-    """Give each item a manner of speaking, a turn of events, and tools that are rare among what was accepted so far."""
+    """Give each item a plan of its own instead of its seed's calls: goals with calls that are rare so far, outcomes, a length that follows from
+    them, a manner of speaking, a turn of events. `plan` sets their distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +66,26 @@ class PromptRenderer:
         hint: str = "",
         rules: str = "",
         targeted: bool = False,
+        planned: int | None = None,
     ) -> Prompt:
         """Render the prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's;
-        `targeted`: the hint names what the conversation is to be about, instead of the seed's tools and length."""
+        `targeted`: the hint names what the conversation is to be about, instead of the seed's tools and length; `planned`: the length of a
+        plan, which names its calls in the hint."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:
-            messages.append(self._ask_for(other, exemplar=None, hint="", targeted=False))
+            messages.append(self._ask_for(other, exemplar=None, hint="", targeted=False, planned=None))
             messages.append({"role": "assistant", "content": self.exemplar(other)})
         own = self.exemplar(seed) if self.settings.shots else None
-        messages.append(self._ask_for(seed, exemplar=own, hint=hint, targeted=targeted))
+        messages.append(self._ask_for(seed, exemplar=own, hint=hint, targeted=targeted, planned=planned))
         return Prompt(messages, self.files)
 
-    def _ask_for(self, seed: Trajectory, **values: Any) -> dict[str, Any]:
-        used = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
+    def _ask_for(self, seed: Trajectory, *, planned: int | None, **values: Any) -> dict[str, Any]:
+        used = list(dict.fromkeys(call.name for _, _, call in seed.calls())) if planned is None else []
         tools = [write_compact_json(tool.flat()) for tool in seed.tools if tool.name in used]
-        text = self._request.render(messages=len(seed.messages), tools_used=used, tools=tools, **values)
+        text = self._request.render(
+            messages=planned or len(seed.messages), tools_used=used, tools=tools, planned=planned is not None, **values
+        )
         return {"role": "user", "content": text}
 
     def static(self, seed: Trajectory, rules: str = "") -> str:

@@ -104,10 +104,17 @@ def recheck_items(
 
     async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
         replies = stored[get_writer(item)]
-        return await replies.ask(request, item=item.id, draw=draw), replies.make_key(request, draw)
+        key = replies.make_key(request, draw)
+        if ledger.recall(key) is None:  # a prompt file has changed since: the reply that this item got then
+            known, at = ledger.reply_keys(item.id), int(draw.rpartition(".")[2])
+            key = known[at] if at < len(known) else key
+        return await replies.ask(request, item=item.id, draw=draw, key=key), key
 
     prompts = facts.get("prompts") if stored[0].recorded else None
     work = AmplificationWork(run, config, seeds, recall, writers=writers, prompts=prompts, judge=judge)
+    asked = facts.get("prompts", {})
+    for renderer in work.simulator.renderers:  # a trajectory names the prompt files that its reply answered
+        renderer.files.update({name: asked[name] for name in renderer.files.keys() & asked.keys()})
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
         ledger.clear_acceptances()
@@ -137,6 +144,7 @@ def list_items(run: Run, work: AmplificationWork, planned: int) -> Iterator[tupl
     for item, content_hash, tools, signature in run.ledger.outcomes():
         yield from plan_until(item.ord)
         place = item.ord + 1
+        work.note_plan(item)
         is_known = not is_open(item, content_hash)
         yield item, read_outcome(item, content_hash, tools, signature) if is_known else None
     yield from plan_until(planned)

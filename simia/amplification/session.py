@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import formats, terminal
-from simia.amplification import scenario
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.fresh_people import describe_source
 from simia.amplification.job import AmplificationWork, ask_engines
 from simia.amplification.model_mix import Writer, describe_writers, list_writers
+from simia.amplification.plan_lines import PERSONAS, TWISTS, WORDING
 from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
@@ -252,7 +252,7 @@ def collect_facts(
     files = [config.prompt.system, config.prompt.request, "amplify/form_json.md", "amplify/form_tagged.md"]
     prompts = {name: read_prompt(name)[1] for name in [*files, *(file for suite in chosen for file in suite.files)]}
     if config.prompt.scenarios:
-        prompts |= scenario.hash_scenario_files()
+        prompts |= {name: read_prompt(name)[1] for name in (PERSONAS, TWISTS, WORDING)}
     if config.prefilter.enabled:
         prompts |= Rubric(config.prefilter).files
     if recorded:

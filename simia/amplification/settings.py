@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from simia.amplification.model_mix import MixedModel, complete_mix
+from simia.amplification.plan_settings import PlanSettings
 from simia.amplification.prompt import PromptSettings
 from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
@@ -109,6 +110,8 @@ class AmplifyConfig(Config):
     """Seeds are judged by rules always, and by a model where this is enabled."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
     """How prompts are made."""
+    plan: PlanSettings = Field(default_factory=PlanSettings)
+    """What conversations are asked for, where `prompt.scenarios` is on."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How replies are sampled."""
     reply: ReplySettings = Field(default_factory=ReplySettings)

@@ -13,14 +13,16 @@ from typing import Any
 
 import orjson
 
-from simia.amplification import scenario
 from simia.amplification.fresh_values import render_fresh_values
 from simia.amplification.model_mix import PLACE, Writer, choose_writer, get_writer
+from simia.amplification.plan_source import PlanSource, render_plan
 from simia.amplification.prompt import Form, Prompt, PromptRenderer
 from simia.amplification.reply_schema import build_trajectory_schema
-from simia.amplification.scenario import CallGraph, ToolCounts
+from simia.amplification.request_plan import RequestPlan
+from simia.amplification.scenario import render_scenario
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
+from simia.amplification.tool_counts import ToolCounts
 from simia.amplification.value_shapes import learn_shapes
 from simia.errors import Code, Issue
 from simia.formats.reply import continuation
@@ -31,6 +33,7 @@ from simia.quality import suites
 from simia.quality.acceptance import Outcome
 from simia.quality.check import check_trajectory
 from simia.quality.exact_duplicates import hash_content
+from simia.quality.goals import find_unaddressed_goals
 from simia.quality.selection.contamination import BenchmarkIndex
 from simia.quality.selection.near_duplicates import compute_signature
 from simia.quality.trajectory_view import TrajectoryView
@@ -88,6 +91,12 @@ def trajectory_head(t: Trajectory) -> dict[str, Any]:
     return t.model_dump(mode="json", exclude_defaults=True, include=HEAD)
 
 
+def read_plan(item: Item) -> RequestPlan | None:
+    """Return the plan that an item's spec holds; None: it has none."""
+    spec = item.spec.get("plan")
+    return RequestPlan.from_spec(spec) if spec is not None else None
+
+
 Ask = Callable[[Item, Request, str], Awaitable[tuple[Reply, str]]]
 """(item, request, sample name) → (reply, its key)."""
 
@@ -118,9 +127,14 @@ class Simulator:
         self.benchmarks = [
             BenchmarkIndex.load(name, paths, n=config.select.ngram) for name, paths in config.select.benchmarks.items()
         ]
-        grouped = seeds.groups.items() if config.prompt.scenarios else ()
         self.shapes = learn_shapes(seeds.order)
-        self.graphs = {name: CallGraph(group) for name, group in grouped}
+        self.plans = PlanSource(
+            self.by_id,
+            self.suites,
+            config.plan,
+            shapes=self.shapes if config.prompt.hints else None,
+            shaped=config.reply.shape == "seed",
+        )
         # The shortest seeds are the further shots: they cost least and show the form most clearly.
         self.fixed = {
             name: sorted(group, key=lambda seed: len(self.renderers[0].exemplar(seed)))[: config.prompt.shots]
@@ -136,8 +150,7 @@ class Simulator:
         seed = self.seeds.order[at]
         spec: dict[str, Any] = {"seed": self.ids[at], "task": seed.task_id, "pack": seed.pack, "pass": round_}
         if self.config.prompt.scenarios:
-            planned = scenario.plan_scenario(seed, counts, self.number(ord_), self.graphs.get(seed.pack or ""))
-            spec["scenario"] = [planned.persona, list(planned.tools), planned.twist]
+            spec["plan"] = self.plans.plan(self.ids[at], ord_, self.number(ord_), counts).to_spec()
         if len(self.writers) > 1:
             spec[PLACE] = choose_writer(self.writers, self.number(ord_))
         return Item(id=f"i{ord_:06d}", ord=ord_, spec=spec)
@@ -145,19 +158,27 @@ class Simulator:
     def prompt(self, item: Item) -> Prompt:
         seed_id = item.spec["seed"]
         seed, suite = self.by_id[seed_id], self.suites[seed_id]
-        target = suite.hint(seed, item.ord)  # a suite with targets of its own takes no scenarios
-        hints = [render_fresh_values(seed, self.number(item.ord), self.shapes)] if self.config.prompt.hints else []
-        if target:
-            hints.append("\n".join(filter(None, (target, suite.explain(target)))))
-        elif planned := item.spec.get("scenario"):
-            persona, names, twist = planned
-            hints.append(scenario.render_scenario(scenario.Scenario(persona, tuple(names), twist)))
+        plan = read_plan(item)
+        planned: int | None = None
+        target = plan.target if plan else suite.hint(seed, item.ord)
+        explained = "\n".join(filter(None, (target, suite.explain(target)))) if target else ""
+        if plan is not None:
+            planned = plan.messages if plan.goals else None
+            hint = render_plan(plan, explained)
+        else:
+            hints = [render_fresh_values(seed, self.number(item.ord), self.shapes)] if self.config.prompt.hints else []
+            if target:
+                hints.append(explained)
+            elif known := item.spec.get("scenario"):  # of a run before plans
+                hints.append(render_scenario(known))
+            hint = " ".join(filter(None, hints))
         return self.renderers[get_writer(item)].render(
             seed,
             fixed=self.fixed.get(seed.pack or "", ()),
-            hint=" ".join(filter(None, hints)),
+            hint=hint,
             rules="" if suite is suites.GENERIC else suite.rules_text,
             targeted=bool(target),
+            planned=planned,
         )
 
     def request(self, item: Item, rendered: Prompt | None = None) -> Request:
@@ -246,6 +267,9 @@ class Simulator:
         ids = self.seeds.identifiers.get(seed.pack or "")
         view = TrajectoryView(trajectory)
         issues = cut + check_trajectory(trajectory, self.config.checks, ids=ids, seed=seed, view=view)
+        plan = read_plan(item) if self.config.checks.goals else None
+        if plan is not None and not issues:
+            issues += find_unaddressed_goals(trajectory, plan.goals)
         if not issues:  # these cost more, and what is unsound already needs no further reason
             issues += self.suites[seed_id].check(trajectory, seed, reasoning=self.config.reply.reasoning)
             issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]

@@ -150,6 +150,12 @@ class Run:
             changed += list_differences(known, given, defaults)
         retired = tuple(f"{name}{end}" for name in config.retired for end in ":.")
         changed = [line for line in changed if not line.startswith(retired)]
+        if changed and changed[0].startswith("prompts."):
+            name = changed[0].removeprefix("prompts.").partition(": ")[0]
+            raise UserError(
+                f"run {self.id} was made with another prompt file {name}, so that its stored replies answer other prompts: put that file back"
+                f" (in a folder of SIMIA_PATH, as prompts/{name}) or start a new run; recheck, report and export go on"
+            )
         if changed:
             raise UserError(
                 f"run {self.id} was made with another {changed[0]}: a resume cannot change it; leave it out, or start a new run"

@@ -43,6 +43,9 @@ class Checks(Config):
     """Refuse an ending in which the assistant says that, being an AI, it cannot. Declining by policy is fine."""
     language: bool = True
     """Refuse texts in a language that neither the seed's messages use nor its system text names. Results of tools do not count."""
+    goals: bool = True
+    """Refuse a trajectory that surely does not address a goal of its plan (`prompt.scenarios`): a planned call that is missing, a refused or
+    withdrawn change that is made, a planned error or question of which there is no trace."""
     leak_markers: list[str] = Field(default_factory=lambda: list(LEAK_MARKERS))
     """Words that give away the prompt or the format; letter-case does not matter. Placeholders are found as well."""
 

@@ -19,6 +19,7 @@ from simia.jobs.integrity import is_worked_on
 from simia.report.diversity import measure_run_diversity
 from simia.report.endpoint_statistics import measure_prefixes, sum_judging, sum_spending, summarize_endpoint
 from simia.report.model_outcomes import count_models
+from simia.report.plan_distribution import count_plans
 from simia.report.result_counts import (
     VERDICT,
     ResultCounts,
@@ -100,6 +101,7 @@ def _collect(run: Run) -> RunStatistics:
     statistics.models = count_models(connection, about)
     statistics.prefixes = measure_prefixes(ledger, cached)
     count_items(connection, statistics, seeds, spent_by_seed)
+    statistics.plans = count_plans(connection, run.saved_config().get("plan") or {})
     return statistics
 
 

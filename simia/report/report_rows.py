@@ -74,13 +74,14 @@ def list_model_rows(run: RunStatistics) -> Rows:
 
 
 def list_timeline_rows(run: RunStatistics) -> Rows:
-    """List acceptance, repetition and novelty over the run: declining yield shows here."""
-    if len(run.timeline) < 2:
+    """List acceptance, repetition and novelty over the run: declining yield shows here. Parts in which nothing is decided yet say nothing."""
+    decided = [bin_ for bin_ in run.timeline if bin_.decided]
+    if len(decided) < 2:
         return []
     rates = {
-        "accepted": [bin_.rate or 0.0 for bin_ in run.timeline],
-        "repeats": [divide(bin_.repeats, bin_.planned) for bin_ in run.timeline],
-        "new sequences": [divide(bin_.fresh, bin_.accepted) for bin_ in run.timeline],
+        "accepted": [bin_.rate or 0.0 for bin_ in decided],
+        "repeats": [divide(bin_.repeats, bin_.decided) for bin_ in decided],
+        "new sequences": [divide(bin_.fresh, bin_.accepted) for bin_ in decided],
     }
     return [
         (name, f"{draw_sparkline(shares)}  {shares[0]:.0%} first, {shares[-1]:.0%} last")

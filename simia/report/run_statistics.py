@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 
 from simia.errors import Code
 from simia.report.diversity import Diversity
+from simia.report.plan_distribution import PlanShare
 from simia.report.result_counts import LossyCounter, ResultCounts
 from simia.trajectory import Usage
 
@@ -234,6 +235,7 @@ class RunStatistics(Outcomes):
     per_seed: list[SeedOutcomes] = field(default_factory=list)
     reasons: list[RejectionReason] = field(default_factory=list)
     timeline: list[TimelineBin] = field(default_factory=list)
+    plans: list[PlanShare] = field(default_factory=list)
 
     @property
     def state(self) -> str:

@@ -27,6 +27,7 @@ def print_report(run: RunStatistics, console: Console) -> None:
     sections: dict[str, RenderableType | None] = {
         "rejected": make_rejections_table(run),
         "from the first item to the last": make_grid(report_rows.list_timeline_rows(run)),
+        "plans: asked for by `plan`, planned, and accepted": make_plans_table(run),
         "tokens and cost": make_spending_table(run),
         "prompts and endpoint": make_grid(report_rows.list_prefix_rows(run) + report_rows.list_endpoint_rows(run)),
         "diversity (in brackets: the seeds)": make_grid(report_rows.list_diversity_rows(run)),
@@ -68,6 +69,14 @@ def make_rejections_table(run: RunStatistics) -> Table | None:
         described = make_plain_text(f"{finding} (such as {reason.examples[0]})")
         table.add_row("", f"{count:,}", "", described, style="dim")
     return table if run.reasons else None
+
+
+def make_plans_table(run: RunStatistics) -> Table | None:
+    """Compare what the settings ask for with what was planned and accepted."""
+    table = make_table("conversations with", ">asked for", ">planned", ">accepted")
+    for share in run.plans:
+        table.add_row(*share.cells)
+    return table if run.plans else None
 
 
 def make_spending_table(run: RunStatistics) -> RenderableType | None:

@@ -92,3 +92,16 @@ def test_a_users_prompt_of_the_same_name_overrides_ours(tmp_path: Path, monkeypa
 def test_a_missing_prompt_is_one_clear_line() -> None:
     with pytest.raises(UserError, match=r"no prompt named 'amplify/nope\.j2'"):
         PromptRenderer(PromptSettings(system="amplify/nope.j2"), "json")
+
+
+def test_a_planned_request_names_the_plans_length_and_no_tools_of_the_seed() -> None:
+    seed = Pack.load("customer_service").seeds[8]
+    renderer = PromptRenderer(PromptSettings(), "json")
+    plain = renderer.render(seed, hint="Values: x 1.").messages[-1]["content"]
+    assert plain.endswith(
+        "(11 messages or so) with other people, other values and another wish. It may well need: get_order, change_address.\nValues: x 1."
+    )
+    planned = renderer.render(seed, hint="Goal 1: done.", planned=6).messages[-1]["content"]
+    assert "about 6 messages" in planned
+    assert "may well need" not in planned
+    assert planned.endswith("It follows this plan:\nGoal 1: done.")

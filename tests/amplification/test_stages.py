@@ -110,7 +110,7 @@ async def test_what_repeats_a_named_benchmark_is_refused(endpoint: FakeEndpoint,
 async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_the_same(
     endpoint: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simia.amplification.scenario.STRETCH", 10)
+    monkeypatch.setattr("simia.amplification.tool_counts.STRETCH", 10)
     settings = ["n=50", "prompt.scenarios=true", "select.near=null", "limits.concurrency=8"]
     calm = await start(config(endpoint, *settings), tmp_path / "calm")
     cut = await start(config(endpoint, *settings, "limits.max_requests=23"), tmp_path)
@@ -119,7 +119,7 @@ async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_t
 
     def plans(runs: Path) -> list[Any]:
         run = Run.read_only(runs, "r")
-        found = [item.spec["scenario"] for item in run.ledger.items()]
+        found = [item.spec["plan"] for item in run.ledger.items()]
         run.close()
         return found
 
@@ -127,8 +127,9 @@ async def test_scenarios_are_planned_from_what_was_accepted_and_a_resume_plans_t
     both = min(len(one), len(other))
     assert one[:both] == other[:both]
     assert [t.messages for t in calm.trajectories()] == [t.messages for t in cut.trajectories()]
-    assert len({persona for persona, *_ in one}) > 20
+    assert len({plan["persona"] for plan in one}) > 20
     asked = endpoint.requests[0]["body"]["messages"][-1]["content"]
+    assert "It follows this plan:" in asked
     assert "The user " in asked
 
 

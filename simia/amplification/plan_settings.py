@@ -1,0 +1,59 @@
+"""The distribution of planned requests: the config section `plan:` of an amplification."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from simia.config import Config
+
+Difficulty = Literal["easy", "medium", "hard"]
+DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
+MOST_CALLS = 12
+
+
+class PlanSettings(Config):
+    """What conversations are asked for, where `prompt.scenarios` is on. Weights need not sum to 1; a share is of all conversations.
+
+    A share is reached only as far as seeds allow it: without a policy nothing is refused by it, and look-ups run in parallel only
+    where a seed shows it and the policy permits it. The report compares what was asked for with what was planned and accepted.
+    """
+
+    goals: dict[int, float] = Field(default_factory=lambda: {1: 0.6, 2: 0.3, 3: 0.1})
+    """Weights of the number of goals of a conversation's user, 1 to 3."""
+    calls: dict[int, float] = Field(default_factory=dict)
+    """Weights of the number of planned calls, 1 to 12, such as `{1: 1, 3: 2, 5: 1}`; empty: as often as in the seeds."""
+    errors: float = Field(default=0.15, ge=0, le=1)
+    """Share with a tool error from which the assistant recovers."""
+    refusals: float = Field(default=0.1, ge=0, le=1)
+    """Share in which the policy forbids a change that the user wants."""
+    missing: float = Field(default=0.15, ge=0, le=1)
+    """Share in which the user leaves out a detail and the assistant asks for it."""
+    withdrawals: float = Field(default=0.05, ge=0, le=1)
+    """Share in which the user withdraws a wish before the change is made."""
+    parallel: float = Field(default=0.2, ge=0, le=1)
+    """Share with two look-ups in one turn."""
+    difficulty: dict[Difficulty, float] = Field(default_factory=dict)
+    """Weights of easy, medium and hard, by calls, goals and complications together, which these weights then change; empty: as it comes."""
+
+    @field_validator("goals", "calls", "difficulty")
+    @classmethod
+    def check_weights(cls, weights: dict[int, float]) -> dict[int, float]:
+        if any(weight < 0 for weight in weights.values()) or (weights and not sum(weights.values())):
+            raise ValueError("weights are 0 or more, and at least one is more than 0")
+        return weights
+
+    @field_validator("goals")
+    @classmethod
+    def check_goals(cls, weights: dict[int, float]) -> dict[int, float]:
+        if not weights or not weights.keys() <= {1, 2, 3}:
+            raise ValueError("give weights for 1, 2 or 3 goals, such as {1: 0.6, 2: 0.4}")
+        return weights
+
+    @field_validator("calls")
+    @classmethod
+    def check_calls(cls, weights: dict[int, float]) -> dict[int, float]:
+        if not weights.keys() <= set(range(1, MOST_CALLS + 1)):
+            raise ValueError(f"give weights for 1 to {MOST_CALLS} calls, such as {{1: 1, 3: 2}}")
+        return weights
