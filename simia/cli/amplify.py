@@ -88,6 +88,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplification.session import open_preview
     from simia.llm.backends import find_price
     from simia.quality.fast_tokens import estimate_text_tokens
+    from simia.quality.seed_filter import find_doubtful_seeds
     from simia.trajectory import Usage
 
     simulator, seeds = open_preview(config)
@@ -100,6 +101,11 @@ def show_dry_run(config: AmplifyConfig) -> None:
     say_error(f"{len(seeds.order)} seeds of {seeds.read} read, {len(seeds.refused)} refused by the pre-filter")
     for refused in seeds.refused[:5]:
         say_error(f"  {refused.name}: {refused.issues[0]}")
+    doubtful = find_doubtful_seeds(seeds.order, config.checks)
+    if doubtful:
+        say_error(f"{len(doubtful)} seeds are used although a truth check, which results must pass, finds something:")
+    for seed, issues in doubtful[:5]:
+        say_error(f"  {seed.task_id or seed.id}: {issues[0]}")
     say_error(
         f"about {prompt_tokens:,} prompt and {reply_tokens:,} reply tokens per item; {config.n:,} items if all are accepted"
     )
