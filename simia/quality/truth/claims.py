@@ -26,6 +26,7 @@ from simia.quality.truth.vocabulary import (
 PARTICIPLES = {name: re.compile(rf"(?:{action.done})") for name, action in ACTIONS.items()}
 STEMS = {name: re.compile(action.cjk) for name, action in ACTIONS.items()}
 HINTS = re.compile("|".join(action.done for action in ACTIONS.values()))
+NOTHING = re.compile(r"\s*(?:nothing|none|no\b|neither)")
 IN_RESULT = {
     name: re.compile(rf"(?:{action.done}|{action.verbs}|{action.cjk})", re.I) for name, action in ACTIONS.items()
 }
@@ -37,10 +38,10 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
         text, low = facts.texts[i], facts.view.lows[i]
         for actions, at, end, passive in iterate_claims(text, low):
             is_also = ALSO.search(text[at:end]) is not None
-            if is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions)):
-                if not is_supported(facts, i, actions, passive, is_also):
-                    yield make_issue(i, text[max(0, at - 10) : end + 30].strip())
-                    return
+            is_action = is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions))
+            if is_action and not is_supported(facts, i, actions, passive, is_also):
+                yield make_issue(i, text[max(0, at - 10) : end + 30].strip())
+                return
             if not passive and (other := find_unsupported_entity(facts, i, actions, text, at)):
                 yield make_issue(i, f"{'/'.join(actions)} {other}")
                 return
@@ -59,7 +60,13 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
         for match in DONE.finditer(low):
             sentence = low[max(low.rfind(mark, 0, match.start()) for mark in ".!?\n") + 1 : match.start()]
             rest = re.match(r"[^.!?\n]*\?", low[match.end() :])
-            if NOT_DONE.search(sentence) or rest or " already " in match[0] or is_quoted(text, match.start()):
+            if (
+                NOTHING.match(low, match.end())
+                or NOT_DONE.search(sentence)
+                or rest
+                or " already " in match[0]
+                or is_quoted(text, match.start())
+            ):
                 continue
             who = match["who"] or ""
             names = [name for name, words in PARTICIPLES.items() if words.fullmatch(match["verb"])]

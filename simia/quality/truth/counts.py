@@ -13,7 +13,10 @@ from simia.quality.truth.facts import TruthView, split_words
 from simia.quality.truth.quantities import narrow
 
 WORDS = {
-    word: n for n, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"])
+    word: n
+    for n, word in enumerate(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+    )
 }
 CJK_WORDS = dict(zip("一二三四五六七八九十", range(1, 11), strict=True)) | {"两": 2, "兩": 2}
 ENGLISH = re.compile(
@@ -34,6 +37,10 @@ CJK_EXISTS = re.compile(
 COMPARES = re.compile(
     r"\b(?:more|less|under|over|above|below|at least|at most|other|another|remaining|additional|further|of (?:the|your|them|these)|between|within|per|each|left|working|business|more than|up to|first|last|next)\b|其他|另外|另|还|剩|以上|以下|以内|ほか|他に|残り|あと|もう|うち|其中"
 )
+# A count of something else than rows: of copies, pieces, people, days.
+NOT_THINGS = re.compile(
+    r"[ ]?(?:行李|人|月|库存|单位|在架|可借|张票|名様|様|分の|在庫|個の|席|つの|目|ずつ|当たり|あたり|可以|套餐|小时|星期|工作日)"
+)
 NOUNS = {
     "order": ("订单", "注文"), "flight": ("航班", "便", "フライト"), "booking": ("预订", "预约", "予約"), "reservation": ("预订", "预约", "予約"),
     "appointment": ("预约", "予約", "挂号"), "mail": ("邮件", "メール"), "email": ("邮件", "メール"), "message": ("消息", "メッセージ", "邮件"), "file": ("文件", "ファイル"),
@@ -45,13 +52,20 @@ NOUNS = {
 }  # fmt: skip
 
 
+INCLUDING = re.compile(
+    r"\b(?:including|such as|like|for example|e\.g\.|among|etc|cheapest|best|first|earliest|top)\b|例如|比如|包括|其中|等|など|例えば|うち|最"
+)
+# What anything that is listed may be called.
+ANYTHING = frozenset(["item", "thing", "result", "entry", "record", "row", "option", "match"])
+
+
 class Listing:
-    """A list of a result. `nouns`: what its rows may be called."""
+    """A list of a result. `nouns`: what its rows may be called; `inner`: it is in a row of another list."""
 
-    __slots__ = ("nouns", "rows")
+    __slots__ = ("inner", "nouns", "rows")
 
-    def __init__(self, nouns: set[str], rows: list[Any]) -> None:
-        self.nouns, self.rows = nouns, rows
+    def __init__(self, nouns: set[str], rows: list[Any], inner: bool) -> None:
+        self.nouns, self.rows, self.inner = nouns, rows, inner
 
 
 def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
@@ -68,6 +82,8 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                     for each in iterate_listings(step.result, step.call.name)
                 ]
             known = [each for at, each in listings if at < i and not each.nouns.isdisjoint(nouns)]
+            if not known and (not nouns or not ANYTHING.isdisjoint(nouns)):
+                known = find_only_listing(listings, i)
             if known and is_wrong(facts, i, low, count, known, start, end):
                 yield Issue(
                     code=Code.WRONG_COUNT,
@@ -75,6 +91,19 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                     detail=f"{shown!r}, and the results list {len(known[-1].rows)}",
                 )
                 return
+
+
+def find_only_listing(listings: list[tuple[int, Listing]], i: int) -> list[Listing]:
+    """Return the newest result's list of objects before message i, if it is the only one."""
+    newest = max((at for at, _ in listings if at < i), default=-1)
+    if newest != i - 1:
+        return []  # the count may be of something else by now
+    found = [
+        each
+        for at, each in listings
+        if at == newest and each.rows and isinstance(each.rows[0], dict) and not each.inner
+    ]
+    return found if len(found) == 1 else []
 
 
 def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
@@ -98,44 +127,43 @@ def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
             for noun, words in NOUNS.items()
             if any(word in match[0] + after[:8] or word in before for word in words)
         }
-        if nouns:
+        if nouns or not NOT_THINGS.match(after):
             count = int(match["n"]) if match["n"].isdigit() else CJK_WORDS[match["n"]]
             yield count, nouns, match[0] + after[:6], match.start(), match.end()
 
 
 def iterate_listings(value: Any, tool: str) -> Iterator[Listing]:
     """Yield the lists of a result with the nouns of their field, and of the tool for a list without one."""
-    waiting: list[tuple[Any, set[str]]] = [(value, {to_singular(word) for word in split_words(tool)[1:]})]
+    waiting: list[tuple[Any, set[str], bool]] = [(value, {to_singular(word) for word in split_words(tool)[1:]}, False)]
     while waiting:
-        held, nouns = waiting.pop()
+        held, nouns, inner = waiting.pop()
         if isinstance(held, dict):
-            waiting += [
-                (
-                    each,
-                    {to_singular(word) for word in split_words(name)}
-                    | (nouns if name in ("results", "data", "items", "matches") else set()),
-                )
-                for name, each in held.items()
-                if isinstance(each, dict | list)
-            ]
+            for name, each in held.items():
+                if isinstance(each, dict | list):
+                    own = {to_singular(word) for word in split_words(name)}
+                    waiting.append((each, own | nouns if name in GENERAL else own, inner))
         elif isinstance(held, list):
-            yield Listing(nouns | {"result"}, held)
-            waiting += [(each, set()) for each in held if isinstance(each, dict)]
+            yield Listing(nouns, held, inner)
+            waiting += [(each, set(), True) for each in held if isinstance(each, dict)]
+
+
+GENERAL = ("results", "data", "items", "matches", "rows", "list")
 
 
 def is_wrong(facts: TruthView, i: int, low: str, count: int, known: list[Listing], start: int, end: int) -> bool:
     lengths = [len(each.rows) for each in known]
-    if count in lengths or count == sum(lengths) or any(count in count_groups(each.rows) for each in known):
+    if count in lengths or any(count in count_groups(each.rows) for each in known):
         return False
     if any(sum(lengths[at:]) == count for at in range(len(lengths))):
         return False
     named = [sum(is_named(row, low[end:]) for row in each.rows) for each in known]
     if count in named or sum(named) == count:
         return False
-    if count > max(lengths) and count > sum(lengths):
+    if count > sum(lengths):
         return float(count) not in facts.numbers_before(i) or max(named) > 0
-    # Fewer than listed can be a selection: wrong only where the text names another number of rows.
-    return max(named) > count and any(each == len(known[at].rows) for at, each in enumerate(named))
+    # Fewer than listed can be a selection: wrong only where the text then names one row more or less.
+    rest = low[end:]
+    return not INCLUDING.search(rest) and any(at >= 2 and abs(at - count) == 1 for at in named)
 
 
 def count_groups(rows: list[Any]) -> set[int]:

@@ -105,7 +105,7 @@ def is_question(low: str, each: Quantity) -> bool:
 def read_weekday(low: str, each: Quantity) -> int | None:
     """Return the weekday that is written with a date; None: there is none."""
     if found := DAY_BEFORE.search(low[max(0, each.start - 24) : each.start]):
-        return WEEKDAYS[found[1]] if found[1] in WEEKDAYS else None
+        return WEEKDAYS.get(found[1])
     if found := DAY_AFTER.match(low, each.end):
         word = (found[1] or found[2]).strip()
         if word in WEEKDAYS:

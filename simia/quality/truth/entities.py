@@ -32,12 +32,49 @@ STABLE = re.compile(
     re.I,
 )
 CHANGES = frozenset(
-    ["change", "update", "modify", "move", "reschedule", "edit", "set", "rebook", "exchange", "replace", "correct", "switch", "postpone", "rename", "convert", "cancel"]
+    [
+        "change",
+        "update",
+        "modify",
+        "move",
+        "reschedule",
+        "edit",
+        "set",
+        "rebook",
+        "exchange",
+        "replace",
+        "correct",
+        "switch",
+        "postpone",
+        "rename",
+        "convert",
+        "cancel",
+    ]
 )
 TITLE = ("title", "name", "summary", "subject")
 START = ("start", "start_time", "date", "begin")
 MAKES = frozenset(
-    ["create", "add", "make", "book", "reply", "forward", "copy", "duplicate", "exchange", "send", "clone", "place", "order", "reserve", "rebook", "split", "merge", "transfer", "move"]
+    [
+        "create",
+        "add",
+        "make",
+        "book",
+        "reply",
+        "forward",
+        "copy",
+        "duplicate",
+        "exchange",
+        "send",
+        "clone",
+        "place",
+        "order",
+        "reserve",
+        "rebook",
+        "split",
+        "merge",
+        "transfer",
+        "move",
+    ]
 )
 PLAIN = re.compile(r"[\W_]+")
 # Fields that change without a call, or differ by what was asked.

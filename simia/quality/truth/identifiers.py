@@ -42,10 +42,10 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
             continue
         for match in CODE.finditer(narrow(text)):
             token = match[0]
-            if is_code(token) and is_like_one(facts, i, token, text[max(0, match.start() - 40) : match.start()]):
-                if not is_given(facts, i, token):
-                    yield make_issue(i, token)
-                    return
+            lead = text[max(0, match.start() - 40) : match.start()]
+            if is_code(token) and not is_given(facts, i, token) and is_like_one(facts, i, token, lead):
+                yield make_issue(i, token)
+                return
         for match in ENDING.finditer(text):
             if match[1] not in facts.given_before(i):
                 yield make_issue(i, match[0])

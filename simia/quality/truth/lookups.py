@@ -37,7 +37,9 @@ def find_missing_lookups(facts: TruthView, seed: Trajectory | None) -> Iterator[
 CREATES = frozenset(["create", "register", "open", "submit", "new"])
 PATHS = ("path", "file", "filename", "name", "new_path")
 OBJECT = re.compile(r"_(?:id|no|number|code|ref|reference)$", re.I)
-REWRITES = frozenset(["append", "replace", "edit", "update", "set", "modify", "overwrite"])  # what is in a file matters to these
+REWRITES = frozenset(
+    ["append", "replace", "edit", "update", "set", "modify", "overwrite"]
+)  # what is in a file matters to these
 _HABITS: dict[int, tuple[Trajectory, frozenset[str]]] = {}
 
 

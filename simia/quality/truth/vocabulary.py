@@ -138,7 +138,9 @@ LOOKUP_POLICY = re.compile(
 # Actions that a call alone can do: nothing else that an assistant does is called so.
 PLAIN_ACTIONS = frozenset(("cancel", "refund", "block", "delete", "renew", "upgrade", "subscribe"))
 ALSO = re.compile(r"\b(?:also|as well|too|in addition)\b|も|也|还|同时|併せ|あわせ")
-PEOPLE = frozenset(["human", "person", "agent", "representative", "staff", "operator", "supervisor", "support", "department"])
+PEOPLE = frozenset(
+    ["human", "person", "agent", "representative", "staff", "operator", "supervisor", "support", "department"]
+)
 
 
 def is_handover(words: set[str]) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.quality.entity_ledger import is_scalar, iterate_scalars
+from simia.quality.entity_ledger import is_scalar
 from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_product, is_subset_sum, is_sum
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
@@ -29,7 +29,21 @@ FREE = re.compile(
     re.I,
 )
 RELATIVE = frozenset(
-    ["add", "append", "adjust", "increase", "decrease", "increment", "deposit", "withdraw", "transfer", "remove", "refund", "pay", "apply"]
+    [
+        "add",
+        "append",
+        "adjust",
+        "increase",
+        "decrease",
+        "increment",
+        "deposit",
+        "withdraw",
+        "transfer",
+        "remove",
+        "refund",
+        "pay",
+        "apply",
+    ]
 )
 WORD = re.compile(r"[A-Za-zÀ-ÿ]{3,}")
 MOST_VALUE = 80
@@ -64,7 +78,9 @@ def find_ungiven(facts: TruthView, step: Step) -> str | None:
                 return f"{name} {value!r}"
             if not email and (missing := find_missing_digits(facts, step, value)):
                 return f"{missing!r} of {name} {value!r}"
-        elif (isinstance(value, str) and len(value) <= 25 and DAY.match(value) and is_other_day(facts, step, value)) or (isinstance(value, int | float) and MONEY.search(name) and not is_amount_given(facts, step, float(value))):
+        elif (
+            isinstance(value, str) and len(value) <= 25 and DAY.match(value) and is_other_day(facts, step, value)
+        ) or (isinstance(value, int | float) and MONEY.search(name) and not is_amount_given(facts, step, float(value))):
             return f"{name} {value!r}"
     return None
 
@@ -91,12 +107,12 @@ def is_email_given(facts: TruthView, step: Step, value: str) -> bool:
 
 def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
     """Return digits of a value that no text before the call has, also not in groups."""
-    wanted = DIGITS.findall(narrow(value))
+    wanted: list[str] = DIGITS.findall(narrow(value))
     if not wanted:
         return None
     texts = [facts.policy, *(narrow(facts.texts[at]) for at in range(step.place))]
     texts += [facts.written[at] for at in range(step.place) if facts.view.arguments[at]]
-    known = {each for text in texts for each in DIGITS.findall(text)}
+    known: set[str] = {each for text in texts for each in DIGITS.findall(text)}
     joined = [re.sub(r"\D+", "", run) for text in texts for run in RUN.findall(text)]
     joined += [spelt for text in texts if (spelt := read_spelt_digits(text))]
     for each in wanted:
@@ -114,7 +130,10 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
 
 
 RUN = re.compile(r"\d[\d \-().]*\d")
-NUMERALS = {word: str(n) for n, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])} | {
+NUMERALS = {
+    word: str(n)
+    for n, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+} | {
     "oh": "0",
     "o": "0",
 }
@@ -266,15 +285,9 @@ def make_mask(value: str) -> re.Pattern[str] | None:
     if any(each.kind in ("date", "time") for each in find_quantities(value)):
         return None
     parts = DIGITS.split(value)
-    return re.compile(
-        r"\d+".join(map(re.escape, parts)) if parts[0] or parts[-1] else r"\d+".join(map(re.escape, parts)), re.I
-    )
+    return re.compile(r"\d+".join(map(re.escape, parts)), re.I)
 
 
 def is_written(facts: TruthView, i: int, found: str) -> bool:
     needle = found.lower()
     return needle in facts.policy.lower() or any(needle in narrow(facts.written[at]).lower() for at in range(i))
-
-
-def find_scalars(step: Step) -> set[str]:
-    return {str(each) for each in iterate_scalars(step.result)}
