@@ -7,12 +7,13 @@ search is bounded; where too much was given to search, the check abstains.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
-from simia.quality.truth.quantities import Quantity, find_quantities, narrow
+from simia.quality.truth.quantities import Quantity, find_policy_quantities, find_quantities, narrow
 
 SIGNS_OF_SUMS = ("+", "＋", "×", "*", " x ")
 # Numbers of results that are no amounts.
@@ -23,6 +24,7 @@ NO_MONEY = re.compile(
     re.I,
 )
 MOST_VALUES = 60  # values whose sums are tried
+MOST_PAIRS = 30  # values of which every two are added
 MOST_SUMS = 20_000
 MOST_ITEMS = 14  # values of which every subset is summed
 NUMBER_WORDS = re.compile(
@@ -59,7 +61,7 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
             continue
         derived: list[float] = []
         for each in amounts:
-            if each.value in facts.numbers_before(i) or each.value in derived:
+            if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
                 continue
             if follows_from(facts, i, each, derived, amounts):
                 derived.append(each.value)
@@ -72,6 +74,14 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
         if issue := find_wrong_label(facts, i, text, amounts):
             yield issue
             return
+
+
+def is_literal(facts: TruthView, i: int, text: str, amount: Quantity) -> bool:
+    """Return whether an amount was given before in one of the usual forms: as it stands, 62.85, 62.8 or 62."""
+    value = amount.value
+    if facts.is_number_said(f"{value:g}" if value < 1e6 else f"{value:.0f}", i):
+        return True
+    return facts.is_number_said(f"{value:.2f}", i) or (value >= 1000 and facts.is_number_said(f"{value:,.0f}", i))
 
 
 @lru_cache(maxsize=256)
@@ -116,12 +126,32 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
         return False
     if is_product(target, money, own | given_rates(facts, i)):
         return True
-    fees = {each.value for each in find_quantities(facts.policy) if each.kind == "amount"}
+    fees = {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}
     factors = collect_factors(facts, i, own)
-    if any(is_sum((target - fee) / factor, money, tolerance / factor, most=1) for fee in fees for factor in factors):
+    alone = sorted(money)
+    if any(has_near(alone, target - fee, factor, tolerance) for fee in fees for factor in factors):
         return True  # three days and a fee
-    scales = {round(factor * percent, 6) for factor in factors for percent in collect_percents(facts, i)}
-    return any(is_sum(target / scale, money, tolerance / scale, most=2) for scale in scales if scale > 0)
+    percents = collect_percents(facts, i)
+    scales = {round(factor * percent, 6) for factor in factors for percent in percents}
+    sums = list_sums(alone)
+    return any(has_near(sums, target, scale, tolerance) for scale in scales if scale > 0)
+
+
+def list_sums(values: list[float]) -> list[float]:
+    """Return the values with the sums and differences of every two, sorted."""
+    found = set(values)
+    if len(values) <= MOST_PAIRS:
+        for at, a in enumerate(values):
+            for b in values[at + 1 :]:
+                found.add(a + b)
+                found.add(b - a)
+    return sorted(found)
+
+
+def has_near(values: list[float], target: float, scale: float, tolerance: float) -> bool:
+    """Return whether a value, scaled, is the target."""
+    at = bisect_left(values, (target - tolerance) / scale)
+    return at < len(values) and values[at] <= (target + tolerance) / scale
 
 
 def wrote_just_before(facts: TruthView, i: int) -> bool:
@@ -141,7 +171,7 @@ def collect_money(facts: TruthView, i: int) -> set[float]:
     for at, text in enumerate(facts.texts[:i]):
         if facts.t.messages[at].role != "tool":
             found |= {each.value for each in find_quantities(text) if each.kind == "amount"}
-    found |= {each.value for each in find_quantities(facts.policy) if each.kind == "amount"}
+    found |= {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}
     return {round(each, 4) for each in found if each > 0}
 
 
@@ -164,8 +194,8 @@ def collect_factors(facts: TruthView, i: int, own: set[float]) -> list[float]:
 
 def collect_percents(facts: TruthView, i: int) -> list[float]:
     """Return the factors that given percentages make: of, less, plus."""
-    texts = (facts.policy, *facts.texts[: i + 1])
-    percents = {each.value for text in texts for each in find_quantities(text) if each.kind == "percent"}
+    given = (find_policy_quantities(facts.policy), *map(find_quantities, facts.texts[: i + 1]))
+    percents = {each.value for quantities in given for each in quantities if each.kind == "percent"}
     for step in facts.steps:
         if step.at < i and isinstance(step.result, dict):
             percents |= {each * 100 for each in find_money(step.result) if 0 < each < 1}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
-from simia.quality.truth.facts import Step, TruthView, split_words
+from simia.quality.truth.facts import Step, TruthView, classify_tool, split_words
 from simia.quality.truth.identifiers import CODE, is_code, make_shape
 from simia.quality.truth.vocabulary import (
     ACTIONS,
@@ -15,17 +15,19 @@ from simia.quality.truth.vocabulary import (
     CJK_AFTER_NOT,
     CJK_DONE,
     CJK_NOT_DONE,
+    CLAIMS_IN_CJK,
     DONE,
+    DONE_AT_START,
     GENERIC_DONE,
     NO,
     NOT_DONE,
     PLAIN_ACTIONS,
+    STARTS,
     YES,
 )
 
 PARTICIPLES = {name: re.compile(rf"(?:{action.done})") for name, action in ACTIONS.items()}
 STEMS = {name: re.compile(action.cjk) for name, action in ACTIONS.items()}
-HINTS = re.compile("|".join(action.done for action in ACTIONS.values()))
 NOTHING = re.compile(r"\s*(?:nothing|none|no\b|neither)")
 IN_RESULT = {
     name: re.compile(rf"(?:{action.done}|{action.verbs}|{action.cjk})", re.I) for name, action in ACTIONS.items()
@@ -56,8 +58,9 @@ def make_issue(i: int, claim: str) -> Issue:
 
 def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, bool]]:
     """Yield (actions that the words can mean, start, end, passive)."""
-    if HINTS.search(low):
-        for match in DONE.finditer(low):
+    if low.isascii() or any(map(low.__contains__, (" the ", " is ", " i"))):
+        at_start = (found for start in STARTS.finditer(low) if (found := DONE_AT_START.match(low, start.end())))
+        for match in (*DONE.finditer(low), *at_start):
             sentence = low[max(low.rfind(mark, 0, match.start()) for mark in ".!?\n") + 1 : match.start()]
             rest = re.match(r"[^.!?\n]*\?", low[match.end() :])
             if (
@@ -72,6 +75,8 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
             names = [name for name, words in PARTICIPLES.items() if words.fullmatch(match["verb"])]
             yield names, match.start(), match.end(), "be" in who or who.startswith(("is", "are"))
     if text.isascii():
+        return
+    if not any(map(text.__contains__, CLAIMS_IN_CJK)):
         return
     for match in CJK_DONE.finditer(text):
         at = next(match.start(name) for name in ("a", "b", "c") if match[name])
@@ -92,7 +97,10 @@ def is_quoted(text: str, at: int) -> bool:
 def is_tool_of(facts: TruthView, actions: list[str]) -> bool:
     """Return whether the toolset has a tool for the claimed action."""
     return any(
-        not ACTIONS[action].tools.isdisjoint(split_words(tool.name)) for action in actions for tool in facts.t.tools
+        not ACTIONS[action].tools.isdisjoint(split_words(tool.name))
+        for tool in facts.t.tools
+        if classify_tool(facts.t.tools, tool.name) is not False
+        for action in actions
     )
 
 
@@ -122,8 +130,8 @@ STRICT = frozenset(("send", "delete"))
 def does(step: Step, actions: list[str], strict: set[str]) -> bool:
     """Return whether a call does one of the actions. `strict`: those that only their own tools do."""
     words = set(split_words(step.call.name))
-    if step.writes is None:
-        return True
+    if step.writes is not True:
+        return step.writes is None
     for action in actions:
         if words & ACTIONS[action].tools:
             return True

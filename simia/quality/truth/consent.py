@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from simia.errors import Code, Issue
 from simia.quality.truth.facts import Step, TruthView, iterate_arguments, split_words
@@ -63,8 +64,7 @@ def names_change(facts: TruthView, step: Step, k: int) -> bool:
         return True
     if not ASKS.search(low):
         return False
-    words = set(split_words(step.call.name))
-    families = [name for name, action in ACTIONS.items() if words & (action.tools | action.also)]
+    families = find_families(step.call.name)
     if not families or any(find_action_words(name).search(low) for name in families):
         return True
     said = {(each.kind == "date", each.dates or each.value) for each in find_quantities(facts.texts[k])}
@@ -77,6 +77,12 @@ def names_change(facts: TruthView, step: Step, k: int) -> bool:
         or any((each.kind == "date", each.dates or each.value) in said for each in find_quantities(str(value)))
         for value in values
     )
+
+
+@lru_cache(maxsize=1024)
+def find_families(tool: str) -> tuple[str, ...]:
+    words = set(split_words(tool))
+    return tuple(name for name, action in ACTIONS.items() if words & (action.tools | action.also))
 
 
 def is_row_named(step: Step, value: str | int | float, low: str) -> bool:

@@ -39,7 +39,7 @@ COMPARES = re.compile(
 )
 # A count of something else than rows: of copies, pieces, people, days.
 NOT_THINGS = re.compile(
-    r"[ ]?(?:行李|人|月|库存|单位|在架|可借|张票|名様|様|分の|在庫|個の|席|つの|目|ずつ|当たり|あたり|可以|套餐|小时|星期|工作日)"
+    r"[ ]?(?:行李|人|月|欠席|出席|参加|不参加|库存|单位|在架|可借|张票|名様|様|分の|在庫|個の|席|つの|目|ずつ|当たり|あたり|可以|套餐|小时|星期|工作日)"
 )
 NOUNS = {
     "order": ("订单", "注文"), "flight": ("航班", "便", "フライト"), "booking": ("预订", "预约", "予約"), "reservation": ("预订", "预约", "予約"),
@@ -70,6 +70,8 @@ class Listing:
 
 def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
     """Report a count of listed things that no listing and no part of one has."""
+    if not any("[" in step.text for step in facts.steps):
+        return
     listings: list[tuple[int, Listing]] | None = None
     for i in facts.answers:
         low = narrow(facts.view.lows[i])
@@ -127,7 +129,7 @@ def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
             for noun, words in NOUNS.items()
             if any(word in match[0] + after[:8] or word in before for word in words)
         }
-        if nouns or not NOT_THINGS.match(after):
+        if nouns or (match[0][-1] in "件冊册张本笔条封份通" and not NOT_THINGS.match(after)):
             count = int(match["n"]) if match["n"].isdigit() else CJK_WORDS[match["n"]]
             yield count, nouns, match[0] + after[:6], match.start(), match.end()
 

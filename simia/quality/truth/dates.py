@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from simia.errors import Code, Issue
 from simia.quality.truth.facts import TruthView
-from simia.quality.truth.quantities import Quantity, find_quantities, make_date, narrow
+from simia.quality.truth.quantities import Quantity, find_policy_quantities, find_quantities, make_date, narrow
 
 WEEKDAYS = {
     name: number
@@ -133,11 +134,16 @@ def known_years(facts: TruthView, i: int) -> list[int]:
     return sorted({date.year for date in collect_dates(facts, i)})
 
 
+def list_quantities(facts: TruthView, i: int) -> Iterator[tuple[Quantity, ...]]:
+    yield find_policy_quantities(facts.policy)
+    yield from map(find_quantities, facts.written[:i])
+
+
 def collect_dates(facts: TruthView, i: int) -> set[datetime.date]:
     """Return the dates with a year that were given before message i."""
     found = set()
-    for text in (facts.policy, *facts.written[:i]):
-        for each in find_quantities(text):
+    for quantities in list_quantities(facts, i):
+        for each in quantities:
             if each.kind == "date":
                 found |= {date for reading in each.dates if reading[0] and (date := make_date(*reading))}
     return found
@@ -147,8 +153,8 @@ def collect_days(facts: TruthView, i: int) -> set[tuple[int, int]]:
     """Return the (month, day) of every date that was given before message i."""
     return {
         (month, day)
-        for text in (facts.policy, *facts.written[:i])
-        for each in find_quantities(text)
+        for quantities in list_quantities(facts, i)
+        for each in quantities
         if each.kind == "date"
         for _, month, day in each.dates
     }
@@ -159,6 +165,10 @@ def follows_date(facts: TruthView, i: int, each: Quantity, *, strict: bool = Fal
 
     `strict`: the day was settled before, so that relative words mean no other one.
     """
+    if any(facts.is_said(f"-{month:02}-{day:02}", i) for year, month, day in each.dates if not year):
+        return True
+    if any(facts.is_said(f"{year}-{month:02}-{day:02}", i) for year, month, day in each.dates if year):
+        return True
     known = collect_dates(facts, i)
     days = collect_days(facts, i)
     for year, month, day in each.dates:
@@ -190,7 +200,7 @@ def follows_date(facts: TruthView, i: int, each: Quantity, *, strict: bool = Fal
 def collect_system_dates(facts: TruthView) -> set[datetime.date]:
     return {
         date
-        for each in find_quantities(facts.t.system or "")
+        for each in find_policy_quantities(facts.t.system or "")
         if each.kind == "date"
         for reading in each.dates
         if reading[0] and (date := make_date(*reading))
@@ -202,8 +212,7 @@ def collect_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
     days: set[int] = set()
     minutes: set[float] = set()
     for at, text in enumerate((facts.policy, *facts.written[: i + 1])):
-        text = narrow(text).lower()
-        for number, upper, unit in DURATION.findall(text):
+        for number, upper, unit in find_durations(text):
             for value in (number, upper):
                 if value:
                     add_duration(
@@ -213,7 +222,7 @@ def collect_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
                         minutes,
                     )
         if at and facts.t.messages[at - 1].role != "user":
-            for name, value in FIELD.findall(text):
+            for name, value in FIELD.findall(text.lower()):
                 unit = (
                     "day"
                     if re.search("day|night", name)
@@ -227,6 +236,11 @@ def collect_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
                 if unit == "min" and "min" not in name:
                     add_duration(float(value), "hour", days, minutes)
     return days, minutes
+
+
+@lru_cache(maxsize=512)
+def find_durations(text: str) -> list[tuple[str, str, str]]:
+    return DURATION.findall(narrow(text).lower())
 
 
 def add_duration(value: float, unit: str, days: set[int], minutes: set[float]) -> None:
@@ -256,9 +270,12 @@ def is_working_days(base: datetime.date, date: datetime.date, away: set[int]) ->
 
 def follows_time(facts: TruthView, i: int, each: Quantity, own: list[Quantity]) -> bool:
     """Return whether a time was given, or is a given duration from one."""
+    hour, minute = divmod(int(each.value), 60)
+    if facts.is_said(f"{hour:02}:{minute:02}", i) or (each.loose and facts.is_said(f"{hour + 12:02}:{minute:02}", i)):
+        return True
     known: set[float] = set()
-    for text in (facts.policy, *facts.written[:i]):
-        for other in find_quantities(text):
+    for quantities in list_quantities(facts, i):
+        for other in quantities:
             if other.kind == "time":
                 known.add(other.value)
                 if other.loose:

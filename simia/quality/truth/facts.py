@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
@@ -189,9 +189,30 @@ class TruthView:
             for text, given in zip(self.texts, self.view.arguments, strict=True)
         ]
 
-    def given_before(self, i: int) -> str:
-        """Everything that was given before message i, the policy and earlier answers included."""
-        return "\n".join([self.policy, *self.written[:i]])
+    @cached_property
+    def policy_low(self) -> str:
+        return get_lower(self.policy)
+
+    @cached_property
+    def _joined(self) -> tuple[str, list[int]]:
+        """All messages in lower case, and where each starts."""
+        parts, starts, at = [], [], 0
+        for text, low, given in zip(self.written, self.view.lows, self.view.arguments, strict=True):
+            part = narrow(text.lower() if given else low)
+            starts.append(at)
+            parts.append(part)
+            at += len(part) + 1
+        return "\n".join(parts), [*starts, at]
+
+    def is_said(self, needle: str, i: int) -> bool:
+        """Return whether a lower-case text occurs in the policy or before message i."""
+        joined, starts = self._joined
+        return needle in self.policy_low or joined.find(needle, 0, starts[i]) >= 0
+
+    def is_number_said(self, digits: str, i: int) -> bool:
+        """Return whether a number, as it is written, occurs in the policy or before message i as a whole number."""
+        joined, starts = self._joined
+        return has_number(joined, digits, starts[i]) or has_number(self.policy_low, digits, len(self.policy_low))
 
     @cached_property
     def policy_numbers(self) -> frozenset[float]:
@@ -271,6 +292,23 @@ def classify_name(name: str) -> bool | None:
 def split_words(name: str) -> list[str]:
     """Split a tool's name into words in lower case: `cancelOrder`, `order.cancel` and `cancel_order` are alike."""
     return [word.lower() for word in WORDS.findall(name)]
+
+
+def has_number(text: str, digits: str, end: int) -> bool:
+    at = text.find(digits, 0, end)
+    while at >= 0:
+        after = text[at + len(digits) : at + len(digits) + 2]
+        if not (at and (text[at - 1].isdigit() or text[at - 1] in ".,")) and not (
+            after[:1].isdigit() or (after[:1] in (".", ",") and after[1:].isdigit())
+        ):
+            return True
+        at = text.find(digits, at + 1, end)
+    return False
+
+
+@lru_cache(maxsize=MOST)
+def get_lower(text: str) -> str:
+    return text.lower()
 
 
 def read_numbers(text: str) -> set[float]:

@@ -47,7 +47,7 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
                 yield make_issue(i, token)
                 return
         for match in ENDING.finditer(text):
-            if match[1] not in facts.given_before(i):
+            if not facts.is_said(match[1], i):
                 yield make_issue(i, match[0])
                 return
 
@@ -95,12 +95,8 @@ def make_shape(token: str) -> str:
 
 def is_given(facts: TruthView, i: int, token: str) -> bool:
     needle = normalize_mention(token).lstrip("#")
-    low = facts.policy.lower()
-    if needle in low:
+    if facts.is_said(needle, i):
         return True
-    for at in range(i - 1, -1, -1):
-        if needle in facts.view.lows[at] or (facts.view.arguments[at] and needle in facts.written[at].lower()):
-            return True
     said = Mentions()
     said.add(facts.policy)
     for at in range(i):

@@ -11,9 +11,10 @@ from simia.quality.entity_ledger import iterate_scalars, to_singular
 from simia.quality.mentions import normalize_mention
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.entities import is_entity_name
-from simia.quality.truth.facts import Step, TruthView, classify_tool, split_words
+from simia.quality.truth.facts import MOST, Step, TruthView, classify_tool, split_words
 from simia.quality.truth.policy_rules import read_rule
 from simia.quality.truth.vocabulary import is_handover
+from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
 
@@ -61,7 +62,7 @@ def list_objects(facts: TruthView, step: Step) -> list[str]:
     words = set(split_words(step.call.name))
     if is_handover(words) or words & CREATES:
         return []
-    taken, nouns = list_lookups(facts)
+    taken, nouns = list_lookups(facts.t.tools)
     return [
         value
         for name, value in step.arguments.items()
@@ -72,16 +73,25 @@ def list_objects(facts: TruthView, step: Step) -> list[str]:
     ]
 
 
-def list_lookups(facts: TruthView) -> tuple[set[str], set[str]]:
+_LOOKUPS: dict[tuple[int, ...], tuple[list[ToolSpec], set[str], set[str]]] = {}
+
+
+def list_lookups(tools: list[ToolSpec]) -> tuple[set[str], set[str]]:
     """Return the arguments that look-up tools take, and the nouns in their names."""
-    names: set[str] = set()
-    nouns: set[str] = set()
-    for tool in facts.t.tools:
-        if classify_tool(facts.t.tools, tool.name) is False:
-            properties: Any = tool.parameters.get("properties")
-            names |= set(properties or ()) if isinstance(properties, dict) else set()
-            nouns |= {to_singular(word) for word in split_words(tool.name)[1:]}
-    return names, nouns
+    key = tuple(map(id, tools))
+    known = _LOOKUPS.get(key)
+    if known is None:
+        if len(_LOOKUPS) >= MOST:
+            _LOOKUPS.clear()
+        names: set[str] = set()
+        nouns: set[str] = set()
+        for tool in tools:
+            if classify_tool(tools, tool.name) is False:
+                properties: Any = tool.parameters.get("properties")
+                names |= set(properties or ()) if isinstance(properties, dict) else set()
+                nouns |= {to_singular(word) for word in split_words(tool.name)[1:]}
+        known = _LOOKUPS[key] = (list(tools), names, nouns)  # the tools are kept alive: their ids stay theirs
+    return known[1], known[2]
 
 
 def extract_object(name: str) -> str:

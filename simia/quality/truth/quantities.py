@@ -84,6 +84,12 @@ def find_quantities(text: str) -> tuple[Quantity, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=256)
+def find_policy_quantities(policy: str) -> tuple[Quantity, ...]:
+    """Find the quantities of a policy: a cache of its own keeps them for all trajectories of a run."""
+    return find_quantities(policy)
+
+
 def read_quantity(text: str, low: str, start: int, end: int) -> Quantity | None:
     token, after = text[start:end], low[end : end + 24]
     if is_date := read_date(token, text, low, start, end, after):
@@ -161,9 +167,13 @@ def read_date(token: str, text: str, low: str, start: int, end: int, after: str)
     if (start and low[start - 1] == " ") or low[start - 1 : start] == "\u00a0":
         lead = low[max(0, start - 16) : start]
         if month := MONTH_BEFORE.search(lead):
-            year = YEAR_AFTER.match(low, end)
+            follows_year = YEAR_AFTER.match(low, end)
             return Quantity(
-                "date", 0, start, year.end() if year else end, ((int(year[1]) if year else 0, MONTHS[month[1]], day),)
+                "date",
+                0,
+                start,
+                follows_year.end() if follows_year else end,
+                ((int(follows_year[1]) if follows_year else 0, MONTHS[month[1]], day),),
             )
     if month := MONTH_AFTER.match(low, end):
         return Quantity("date", 0, start, month.end(), ((int(month[2] or 0), MONTHS[month[1]], day),))

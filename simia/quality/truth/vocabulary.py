@@ -65,11 +65,15 @@ def find_action_words(name: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{ACTIONS[name].verbs})\b|{ACTIONS[name].cjk}")
 
 
+VERB = "(?P<verb>" + "|".join(f"(?:{action.done})" for action in ACTIONS.values()) + ")"
 DONE = re.compile(
-    r"\b(?:(?P<who>i(?:['’]ve| have)|we(?:['’]ve| have)|(?:has|have)(?: now| just| also| already| both| all)?(?: successfully)? been|(?:is|are) now)"
-    r"(?: (?:now|just|also|already|successfully|both|all|gone ahead and|gone ahead, and))*|(?:^|(?<=[.!?:\n] )|(?<=\n)|(?<=[-*] ))(?:all )?(?:done[.,:!]? (?:and )?)?(?:successfully )?)"
-    r" ?(?P<verb>" + "|".join(f"(?:{action.done})" for action in ACTIONS.values()) + r")\b",
+    r"\b(?P<who>i(?:['’]ve| have)|we(?:['’]ve| have)|(?:has|have)(?: now| just| also| already| both| all)?(?: successfully)? been|(?:is|are) now)"
+    rf"(?: (?:now|just|also|already|successfully|both|all|gone ahead and|gone ahead, and))* {VERB}\b"
 )
+# The beginning of a sentence: "Moved. See you …"
+DONE_AT_START = re.compile(rf"(?P<who>)(?:all )?(?:done[.,:!]? (?:and )?)?(?:successfully )?{VERB}\b")
+STARTS = re.compile(r"(?:^|[.!?:\n] |\n|[-*] )(?=[a-z])")
+CLAIMS_IN_CJK = ("已", "刚", "了", "成功", "完", "まし", "済")
 GENERIC_DONE = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|great|perfect|thanks?|thank you|sure|alright)[,.! ]+)?(?:(?:it|that)['’]?s )?(?:all )?(?:done|all set|completed)\b"
     r"|^[^。！？\n]{0,20}(?:已经?(?:为您|帮您|给您)?(?:办好|完成|处理好|搞定)|(?:都)?(?:办好|搞定|完成)了)"
@@ -82,7 +86,7 @@ CJK_DONE = re.compile(
     r"|(?P<b>" + "|".join(action.cjk for action in ACTIONS.values()) + r")(?:成功|好了|完成|完毕|了(?!解|吗|么|的话))"
     r"|(?P<c>"
     + "|".join(action.cjk for action in ACTIONS.values())
-    + r")[^、。！？\n]{0,6}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
+    + r")[^、。！？\n]{0,2}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
 )
 NOT_DONE = re.compile(
     r"\b(?:not|never|n['’]t|no|nothing|none|neither|nor|any|if|once|when|after|until|before|unless|would|could|can|will|should|cannot|whether|as soon as|already|hasn|haven|yet to|"

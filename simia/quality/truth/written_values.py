@@ -13,7 +13,7 @@ from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_product,
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
-from simia.quality.truth.quantities import find_quantities, narrow
+from simia.quality.truth.quantities import MONTH, find_quantities, narrow
 
 # Arguments whose digits somebody gave. Free texts (a note, a title) are the agent's own.
 GIVEN = re.compile(
@@ -21,6 +21,8 @@ GIVEN = re.compile(
     re.I,
 )
 MONEY = re.compile(r"(?:^|_)(?:amount|price|refund_amount|sum|payment|deposit|tip|value|cost|fee)$", re.I)
+WHOLE = re.compile(r"(?<![\d.,])\d+(?!\d|[.,]\d)")
+DATED = re.compile(rf"\d{{4}}-\d\d|\d:\d\d|\d[月日時时点]|\d{{1,2}} (?:{MONTH})\b|\b(?:{MONTH}) \d", re.I)
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 DIGITS = re.compile(r"\d+")
 EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -95,8 +97,7 @@ def is_other_day(facts: TruthView, step: Step, value: str) -> bool:
 
 
 def is_email_given(facts: TruthView, step: Step, value: str) -> bool:
-    given = facts.policy.lower()
-    if value in given or any(value in facts.view.lows[at] for at in range(step.place)):
+    if facts.is_said(value, step.place):
         return True
     # An address that was spelt out ("name at example dot com") is for a judge.
     return any(
@@ -110,9 +111,11 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
     wanted: list[str] = DIGITS.findall(narrow(value))
     if not wanted:
         return None
+    if all(facts.is_number_said(each, step.place) for each in wanted):
+        return None
     texts = [facts.policy, *(narrow(facts.texts[at]) for at in range(step.place))]
     texts += [facts.written[at] for at in range(step.place) if facts.view.arguments[at]]
-    known: set[str] = {each for text in texts for each in DIGITS.findall(text)}
+    known: set[str] = {each for text in texts for each in WHOLE.findall(text)}
     joined = [re.sub(r"\D+", "", run) for text in texts for run in RUN.findall(text)]
     joined += [spelt for text in texts if (spelt := read_spelt_digits(text))]
     for each in wanted:
@@ -162,6 +165,10 @@ SPELT = re.compile(
 
 
 def is_amount_given(facts: TruthView, step: Step, value: float) -> bool:
+    if facts.is_number_said(f"{value:g}" if value < 1e6 else f"{value:.0f}", step.place) or facts.is_number_said(
+        f"{value:.2f}", step.place
+    ):
+        return True
     known = facts.numbers_before(step.place)
     if value in known or value == 0 or any(abs(each - value) < 0.0051 for each in known):
         return True
@@ -282,12 +289,11 @@ def make_mask(value: str) -> re.Pattern[str] | None:
         or (value.isascii() and " " not in value)
     ):
         return None
-    if any(each.kind in ("date", "time") for each in find_quantities(value)):
+    if DATED.search(value):
         return None
     parts = DIGITS.split(value)
     return re.compile(r"\d+".join(map(re.escape, parts)), re.I)
 
 
 def is_written(facts: TruthView, i: int, found: str) -> bool:
-    needle = found.lower()
-    return needle in facts.policy.lower() or any(needle in narrow(facts.written[at]).lower() for at in range(i))
+    return facts.is_said(found.lower(), i)
