@@ -24,6 +24,7 @@ NO_MONEY = re.compile(
     re.I,
 )
 MOST_VALUES = 60  # values whose sums are tried
+AVERAGES = (3, 4, 6, 12)  # months and quarters, which words name too
 MOST_PAIRS = 30  # values of which every two are added
 MOST_SUMS = 20_000
 MOST_ITEMS = 14  # values of which every subset is summed
@@ -164,8 +165,10 @@ def collect_money(facts: TruthView, i: int) -> set[float]:
     found: set[float] = set()
     for step in facts.steps:
         if step.at < i:
-            found |= {float(value) for name, value in iterate_arguments(step.result) if is_money(name, value)}
-            found |= {float(value) for name, value in iterate_arguments(step.call.arguments) if is_money(name, value)}
+            found |= {abs(float(value)) for name, value in iterate_arguments(step.result) if is_money(name, value)}
+            found |= {
+                abs(float(value)) for name, value in iterate_arguments(step.call.arguments) if is_money(name, value)
+            }
             wanted = ("amount", "number") if step.result is None else ("amount",)
             found |= {each.value for each in find_quantities(step.text) if each.kind in wanted}
     for at, text in enumerate(facts.texts[:i]):
@@ -176,7 +179,12 @@ def collect_money(facts: TruthView, i: int) -> set[float]:
 
 
 def is_money(name: str, value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < 1e9 and not NO_MONEY.search(name)
+    return isinstance(value, int | float) and 0 < abs(value) < 1e9 and can_be_money(name)
+
+
+@lru_cache(maxsize=4096)
+def can_be_money(name: str) -> bool:
+    return NO_MONEY.search(name) is None
 
 
 def collect_factors(facts: TruthView, i: int, own: set[float]) -> list[float]:
@@ -188,7 +196,7 @@ def collect_factors(facts: TruthView, i: int, own: set[float]) -> list[float]:
         0.5,
         3.0,
         *(each for each in range(4, 32) if each in known),
-        *(1.0 / each for each in range(3, 13) if each in known),
+        *(1.0 / each for each in range(3, 13) if each in known or each in AVERAGES),
     ]
 
 
@@ -232,7 +240,8 @@ def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> 
     for step in facts.steps:
         if step.at >= i:
             continue
-        for column in iterate_columns(step):
+        for signed in iterate_columns(step):
+            column = [abs(each) for each in signed]  # charges can be negative
             if abs(sum(column) - target) < tolerance or (
                 column and abs(sum(column) / len(column) - target) < max(tolerance, 0.0051)
             ):
@@ -321,6 +330,8 @@ def iterate_columns(step: Step) -> Iterator[list[float]]:
 
 def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity]) -> Issue | None:
     """Find an amount that is called the refund, total, balance or fee, where every result before says another one."""
+    if not wrote_just_before(facts, i):
+        return None
     low = narrow(text).lower()
     said = {each.value for each in amounts}
     for each in amounts:
@@ -332,7 +343,7 @@ def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity
             # The newest result decides; a text that names the right value too explains how it came about.
             if not values or said & set(values) or any(abs(each.value - value) < 0.51 for value in values):
                 continue
-            if not wrote_just_before(facts, i) or is_sum(each.value, values, 0.006):
+            if is_sum(each.value, values, 0.006):
                 continue
             detail = f"the {name} is said to be {each.value:g}, the results say {values[-1]:g}"
             return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from simia.errors import Code, Issue
@@ -113,6 +114,7 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
             return
 
 
+@lru_cache(maxsize=4096)
 def is_entity_name(name: str) -> bool:
     """Return whether an argument names an entity: an identifier, a number of one, a phone number, a file."""
     return NAMED.search(name) is not None or looks_like_identifier(name, {"type": "string"})
@@ -151,6 +153,8 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
     """Report a result that says otherwise of an entity than an earlier one did, with no change between."""
     steps = [step for step in facts.steps if step.result is not None or MISSING.search(step.text)]
     if len(steps) < 2:
+        return
+    if sum(step.writes is False for step in steps) < 2:
         return
     known: dict[tuple[str, str], dict[str, Any]] = {}
     answers: dict[str, Step] = {}
@@ -237,8 +241,13 @@ def make_issue(step: Step, detail: str) -> Issue:
     return Issue(code=Code.CONTRADICTING_RESULTS, where=f"messages[{step.at}]", detail=detail[:300])
 
 
+@lru_cache(maxsize=4096)
+def is_fleeting(name: str) -> bool:
+    return VOLATILE.search(name) is not None or FLEETING.search(name) is not None
+
+
 def differs(name: str, was: Any, value: Any) -> bool:
-    if are_compatible(was, value) or VOLATILE.search(name) or FLEETING.search(name):
+    if was == value or is_fleeting(name) or are_compatible(was, value):
         return False
     if isinstance(was, str) and isinstance(value, str):
         return not is_same(was, value) and not (len(was) > 40 or len(value) > 40)

@@ -71,10 +71,16 @@ def make_issue(where: str, detail: str) -> Issue:
     return Issue(code=Code.WRONG_WRITTEN_VALUE, where=where, detail=detail[:300])
 
 
+@lru_cache(maxsize=4096)
+def classify_argument(name: str) -> str:
+    """Return what an argument's name says of its value: given by somebody, an amount, or neither."""
+    return "given" if GIVEN.search(name) else "money" if MONEY.search(name) else ""
+
+
 def find_ungiven(facts: TruthView, step: Step) -> str | None:
     """Find an address, a phone number or an amount in a call that neither user, policy nor results gave."""
     for name, value in iterate_arguments(step.arguments):
-        if isinstance(value, str) and GIVEN.search(name) and len(value) <= 200:
+        if isinstance(value, str) and classify_argument(name) == "given" and len(value) <= 200:
             email = EMAIL.fullmatch(value.strip())
             if email and not is_email_given(facts, step, value.strip().lower()):
                 return f"{name} {value!r}"
