@@ -287,7 +287,17 @@ def test_rules_bind_only_where_the_policy_says_them() -> None:
         ((*ASK, "Yes.", CANCEL, "It is cancelled."), True),
         ((*ASK, "No, thank you!", CANCEL, "It is cancelled."), False),
         (("Cancel #W1.", look("pending"), CANCEL, "It is cancelled."), False),
-        (("Cancel #W1.", "Your name and zip code?", "Noah Brown, 80279", look("pending"), CANCEL, "It is cancelled."), False),
+        (
+            (
+                "Cancel #W1.",
+                "Your name and zip code?",
+                "Noah Brown, 80279",
+                look("pending"),
+                CANCEL,
+                "It is cancelled.",
+            ),
+            False,
+        ),
     ],
 )
 def test_the_general_check_of_consent_reads_the_suites_policies(turns: tuple[Any, ...], agreed: bool) -> None:
