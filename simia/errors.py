@@ -64,6 +64,28 @@ class Code(StrEnum):
     UNGROUNDED_ID = "ungrounded_id", "a call uses an identifier that nobody gave"
     LANGUAGE = "language", "its texts are in another language than its seed's"
     GOAL_MISSED = "goal_missed", "a goal that was planned for the conversation is not addressed"
+    WRONG_AMOUNT = (
+        "wrong_amount",
+        "an answer names an amount of money that does not follow from results, user or policy",
+    )
+    WRONG_DATE = (
+        "wrong_date",
+        "an answer names a date, weekday or time that does not follow from results, user or policy",
+    )
+    WRONG_COUNT = "wrong_count", "an answer counts the rows of a result wrongly"
+    WRONG_IDENTIFIER = "wrong_identifier", "an answer names an identifier or address that was not given before"
+    CLAIMED_ACTION = "claimed_action", "the assistant says that it did something, and no successful call did it"
+    WRONG_ENTITY = "wrong_entity", "a result is about another entity than its call named"
+    CONTRADICTING_RESULTS = "contradicting_results", "a result contradicts an earlier one, and no call changed it"
+    NO_CONSENT = "no_consent", "a call changes something before the user agreed, although the policy wants consent"
+    NO_LOOKUP = (
+        "no_lookup",
+        "a call changes something that was not looked up before, although the policy or the seed does so",
+    )
+    WRONG_WRITTEN_VALUE = (
+        "wrong_written_value",
+        "a call, its result or the answer has another value than the user gave or the call wrote",
+    )
     # selecting
     DUPLICATE = "duplicate", "the same trajectory was accepted before"
     SEED_COPY = "seed_copy", "the trajectory is its seed again"

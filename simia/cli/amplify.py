@@ -104,12 +104,18 @@ def show_dry_run(config: AmplifyConfig) -> None:
     from simia.amplification.cost_estimate import describe_cost, estimate_cost
     from simia.amplification.seeds import describe_seeds
     from simia.amplification.session import open_preview
+    from simia.quality.seed_filter import find_doubtful_seeds
 
     simulator, seeds = open_preview(config)
     for message in simulator.prompt(simulator.item(0)).messages:
         say(f"--- {message['role']} ---\n{message['content']}\n")
     for line in describe_seeds(seeds):
         say_error(line)
+    doubtful = find_doubtful_seeds(seeds.order, config.checks)
+    if doubtful:
+        say_error(f"{len(doubtful)} seeds are used although a truth check, which results must pass, finds something:")
+    for seed, issues in doubtful[:5]:
+        say_error(f"  {seed.task_id or seed.id}: {issues[0]}")
     groups = estimate_cost(config, seeds, simulator)
     first = groups[0]
     say_error(

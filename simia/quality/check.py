@@ -1,4 +1,4 @@
-"""Check a trajectory by rules: structure, calls against JSON Schemas, leaks, identifiers, size. Nothing is repaired.
+"""Check a trajectory by rules: structure, calls against JSON Schemas, leaks, identifiers, size, truth. Nothing is repaired.
 
 The order of the findings is fixed: the first one is the rejection reason that is counted.
 """
@@ -10,7 +10,6 @@ from difflib import SequenceMatcher
 
 from pydantic import Field
 
-from simia.config import Config
 from simia.errors import Code, Issue
 from simia.quality import refusals
 from simia.quality.exact_duplicates import normalize_arguments, normalize_text
@@ -20,6 +19,7 @@ from simia.quality.language import find_other_language
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.toolset import Toolset
 from simia.quality.trajectory_view import TrajectoryView
+from simia.quality.truth.truth_checks import TruthChecks, find_untruths
 from simia.tool import CompiledSchema, SchemaError
 from simia.trajectory import Message, Trajectory
 
@@ -28,7 +28,7 @@ TURN_TOKENS, CALL_TOKENS = 6, 14
 COPIED = 0.9  # of a text's characters: with the same calls, fewer changes do not make another wish
 
 
-class Checks(Config):
+class Checks(TruthChecks):
     """What is asked of a trajectory."""
 
     max_tokens: int = Field(default=12_000, ge=1)
@@ -57,8 +57,10 @@ def check_trajectory(
     ids: Identifiers | None = None,
     seed: Trajectory | None = None,
     view: TrajectoryView | None = None,
+    truth: bool = True,
 ) -> list[Issue]:
-    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools)."""
+    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools). `truth`: also run the truth checks
+    that are on, where nothing else was found."""
     view = TrajectoryView(t) if view is None else view
     issues = [*check_structure(t), *check_calls(t, checks), *find_leaks(view, checks.leak_markers)]
     if checks.refusals:
@@ -70,6 +72,8 @@ def check_trajectory(
     issues += check_size(view, checks)
     if seed is not None and is_seed_copy(t, seed):
         issues.append(Issue(code=Code.SEED_COPY, detail="same calls and nearly the same user turns as the seed"))
+    if truth and not issues:  # what is unsound already needs no further reason
+        issues = find_untruths(view, checks, seed)
     return issues
 
 

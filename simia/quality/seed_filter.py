@@ -1,7 +1,8 @@
 """Filter seeds by rules (paper §2.2: completeness, logic, format).
 
-The mistakes of one bad seed occur in all samples made from it. Seeds pass the same checks as generated trajectories;
-of equal seeds the first is kept.
+The mistakes of one bad seed occur in all samples made from it. Seeds pass the same checks as generated trajectories, less the
+truth checks: people's own conversations leave out what a policy asks for, and are worth keeping. `find_doubtful_seeds`
+names them, with the same codes. Of equal seeds the first is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from simia.errors import Code, Issue
 from simia.quality.check import Checks, check_trajectory
 from simia.quality.exact_duplicates import hash_content
 from simia.quality.grounding import Identifiers, infer_identifiers
+from simia.quality.trajectory_view import TrajectoryView
+from simia.quality.truth.truth_checks import find_untruths
 from simia.trajectory import Trajectory, digest
 
 FilteredSeeds = tuple[list[Trajectory], list[tuple[Trajectory, list[Issue]]]]
@@ -42,7 +45,7 @@ def filter_seeds(seeds: Sequence[Trajectory], checks: Checks) -> FilteredSeeds:
     refused: list[tuple[Trajectory, list[Issue]]] = []
     seen: set[str] = set()
     for seed in seeds:
-        issues = check_trajectory(seed, checks, ids=known.get(hash_tools(seed)))
+        issues = check_trajectory(seed, checks, ids=known.get(hash_tools(seed)), truth=False)
         if not issues:
             content = hash_content(seed)
             if content not in seen:
@@ -52,6 +55,12 @@ def filter_seeds(seeds: Sequence[Trajectory], checks: Checks) -> FilteredSeeds:
             issues = [Issue(code=Code.DUPLICATE, detail="another seed says the same")]
         refused.append((seed, issues))
     return kept, refused
+
+
+def find_doubtful_seeds(seeds: Sequence[Trajectory], checks: Checks) -> list[tuple[Trajectory, list[Issue]]]:
+    """Return the seeds in which a truth check finds something, with the findings; such seeds are used."""
+    found = ((seed, find_untruths(TrajectoryView(seed), checks)) for seed in seeds)
+    return [(seed, issues) for seed, issues in found if issues]
 
 
 def infer_identifiers_by_tools(seeds: Sequence[Trajectory]) -> dict[str, Identifiers]:

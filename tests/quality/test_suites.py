@@ -220,15 +220,14 @@ def look(status: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 CANCEL = ("cancel_pending_order", {"order_id": "#W1"}, {"order_id": "#W1", "status": "cancelled"})
 REFUSED = ("cancel_pending_order", {"order_id": "#W1"}, "Error: non-pending order cannot be cancelled")
-ASK = ("Cancel #W1.", look("pending"), "It will be refunded. Shall I?")
+ASK = ("Cancel #W1.", look("pending"), "I would cancel #W1 and refund it. Shall I?")
+CHECKS = Checks(identifiers=False)
 
 
 @pytest.mark.parametrize(
     ("turns", "said"),
     [
         ((*ASK, "Yes.", CANCEL, "Done."), None),
-        ((*ASK, "No, thank you!", CANCEL, "Done."), "refusal"),
-        (("Cancel #W1.", look("pending"), CANCEL, "Done."), "before the assistant asked"),
         (("Cancel #W1.", look("delivered"), "Shall I?", "Yes.", CANCEL, "Done."), "which is delivered"),
         (("Cancel #W1.", look("delivered"), "Shall I?", "Yes.", REFUSED, "It cannot be."), None),
         ((*ASK, "Yes.", CANCEL, CANCEL, "Done."), "which is cancelled"),
@@ -274,11 +273,36 @@ def test_telecom_phones_are_the_users() -> None:
 
 
 def test_rules_bind_only_where_the_policy_says_them() -> None:
-    t = dialogue(RETAIL, "Cancel #W1.", look("pending"), CANCEL, "Done.", policy="Be kind.")
+    t = dialogue(RETAIL, "Cancel #W1.", look("pending"), CANCEL, "It is cancelled.", policy="Be kind.")
     t.messages[1].content = "I look."
-    assert found(t) == []
+    assert found(t) == check_trajectory(t, CHECKS) == []
     t.system = POLICY
-    assert sorted(i.where for i in found(t)) == ["messages[1]", "messages[3].calls[0]"]
+    assert [i.where for i in found(t)] == ["messages[1]"]
+    assert [i.code for i in check_trajectory(t, CHECKS)] == [Code.NO_CONSENT]
+
+
+@pytest.mark.parametrize(
+    ("turns", "agreed"),
+    [
+        ((*ASK, "Yes.", CANCEL, "It is cancelled."), True),
+        ((*ASK, "No, thank you!", CANCEL, "It is cancelled."), False),
+        (("Cancel #W1.", look("pending"), CANCEL, "It is cancelled."), False),
+        (
+            (
+                "Cancel #W1.",
+                "Your name and zip code?",
+                "Noah Brown, 80279",
+                look("pending"),
+                CANCEL,
+                "It is cancelled.",
+            ),
+            False,
+        ),
+    ],
+)
+def test_the_general_check_of_consent_reads_the_suites_policies(turns: tuple[Any, ...], agreed: bool) -> None:
+    codes = [i.code for i in check_trajectory(dialogue(RETAIL, *turns), CHECKS)]
+    assert codes == ([] if agreed else [Code.NO_CONSENT])
 
 
 def test_styles_and_suites_name_the_same_environments() -> None:

@@ -1,7 +1,7 @@
 """Suites of tau-bench: airline, retail and telecom.
 
 Only violations that the structure proves are found: a change to an order that its own look-up shows as delivered, or a
-change before the user could answer. Whether an assistant explained a refund well is a question for a judge.
+change of flights that may not change. Consent is checked for every policy that wants it (`simia.quality.truth.consent`). Whether an assistant explained a refund well is a question for a judge.
 """
 
 from __future__ import annotations
@@ -18,29 +18,9 @@ RETAIL_WRITE = re.compile(
     "cancel_pending_order|exchange_delivered_order_items|modify_pending_order_(?:address|items|payment)|"
     "modify_user_address|return_delivered_order_items"
 )
-AIRLINE_WRITE = re.compile(
-    "book_reservation|cancel_reservation|send_certificate|update_reservation_(?:baggages|flights|passengers)"
-)
-# The policies' wording of three rules; they apply only to packs whose policy contains it.
+# The policies' wording of two rules; they apply only to packs whose policy contains it.
 ONE_CALL = re.compile(r"\bone (?:tool|function) call at a time\b|\bone tool at a time\b", re.I)
 SILENT = re.compile(r"\bnot respond to the user (?:simultaneously|at the same time)\b", re.I)
-CONSENT = re.compile(
-    r"\bexplicit(?:ly)?\b[^.\n]{0,80}\b(?:confirm\w*|consent\w*|yes)\b|\bobtain[^.\n]{0,60}confirm", re.I
-)
-REFUSAL = re.compile(r"(?:no|nope|stop|cancel that|don['’]?t(?: do (?:it|that))?|no,? thank(?:s| you))[\s.!]*", re.I)
-
-
-def check_consent(t: Trajectory, write: re.Pattern[str]) -> Iterator[Issue]:
-    """Check that a user's answer precedes each change, and that it is not a bare no."""
-    for step in iterate_steps(t):
-        if not write.fullmatch(step.call.name):
-            continue
-        said = [i for i in range(step.at) if t.messages[i].role == "user"]
-        asked = any(t.messages[i - 1].role == "assistant" for i in said if i)
-        if not asked:
-            yield make_issue(step.where, f"{step.call.name} before the assistant asked and the user agreed")
-        elif REFUSAL.fullmatch(t.messages[said[-1]].text.strip()):
-            yield make_issue(step.where, f"{step.call.name} although the user's last word is a refusal")
 
 
 def check_retail(t: Trajectory) -> Iterator[Issue]:
@@ -88,20 +68,16 @@ def check_telecom(t: Trajectory) -> Iterator[Issue]:
             yield make_issue(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
 
 
-def make_tau_suite(
-    domain: str, find: Callable[[Trajectory], Iterator[Issue]], write: re.Pattern[str] | None = None
-) -> Suite:
+def make_tau_suite(domain: str, find: Callable[[Trajectory], Iterator[Issue]]) -> Suite:
     def check(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
         policy = t.system or ""
         if ONE_CALL.search(policy):
             yield from check_single_calls(t, text=SILENT.search(policy) is None)
-        if write and CONSENT.search(policy):
-            yield from check_consent(t, write)
         yield from find(t)
 
     return Suite(f"tau_{domain}", find_violations=check)
 
 
-RETAIL = make_tau_suite("retail", check_retail, RETAIL_WRITE)
-AIRLINE = make_tau_suite("airline", check_airline, AIRLINE_WRITE)
+RETAIL = make_tau_suite("retail", check_retail)
+AIRLINE = make_tau_suite("airline", check_airline)
 TELECOM = make_tau_suite("telecom", check_telecom)

@@ -1,0 +1,365 @@
+"""Amounts of money in the assistant's texts: each was given before, or follows from what was given.
+
+What follows: sums and differences, multiples by a number that was given, percentages that were given, averages, and roundings. The
+search is bounded; where too much was given to search, the check abstains.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from simia.errors import Code, Issue
+from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
+from simia.quality.truth.quantities import Quantity, find_policy_quantities, find_quantities, narrow
+
+SIGNS_OF_SUMS = ("+", "＋", "×", "*", " x ")
+# Numbers of results that are no amounts.
+NO_MONEY = re.compile(
+    r"^(?!.*(?:price|fee|fare|rate|cost|amount|per_|charge|total|balance|refund))(?:.*_)?(?:guests?|quantity|qty|nights?|days?|count|minutes?|hours?|duration\w*|number|no|id|ids|rooms?|seats?|left|available|passengers?|persons?|adults?|"
+    r"children|age|rank|renew\w*|km\w*|miles|page|stars|rating|stock|on_hand|safety\w*|holds?|year|month|week|bags?|copies|units|weight|gb|size|lat|lon|"
+    r"row|line|version|score|percent|zip|phone|last_four|baggages?|limit|capacity|bytes|found)(?:$|_)",
+    re.I,
+)
+MOST_VALUES = 60  # values whose sums are tried
+AVERAGES = (3, 4, 6, 12)  # months and quarters, which words name too
+MOST_PAIRS = 30  # values of which every two are added
+MOST_SUMS = 20_000
+MOST_ITEMS = 14  # values of which every subset is summed
+NUMBER_WORDS = re.compile(
+    r"\b(?:hundred|thousand|million|dozen|half|twice|double|triple|third|quarter|grand|twenty|thirty|forty|fifty|sixty|"
+    r"seventy|eighty|ninety)\b|[二三四五六七八九十百千两]+[十百千万]",
+    re.I,
+)
+KEYS = {
+    "refund": re.compile(r"refund", re.I),
+    "total": re.compile(r"^(?:grand_|new_|order_)?total(?:_(?:price|amount|cost|due|charge))?$", re.I),
+    "balance": re.compile(r"balance", re.I),
+    "fee": re.compile(r"(?:^|_)fee", re.I),
+    "shipping": re.compile(r"^shipping(?:_(?:fee|cost))?$|delivery_(?:fee|cost)", re.I),
+}
+LABELS = {
+    "refund": re.compile(r"refund(?:ed)?(?: amount)?(?: (?:is|of|will be|comes to|total(?:s|ing)?|for))*[ :]*\W{0,3}$|(?:退款|返金)(?:金额|额|額|金額)?(?:は|为|是|：|:|了|共)?[ ]*\W{0,2}$"),
+    "total": re.compile(r"(?<!sub)(?<!sub-)total(?: (?:amount|price|cost|is|of|was|now|will be|comes to|charge))*[ :]*\W{0,3}$|(?:总价|总计|合计|总额|合計|総額)(?:金额|金額|额|額)?(?:は|为|是|：|:|共)?[ ]*\W{0,2}$"),
+    "balance": re.compile(r"balance(?: (?:is|of|now|due|currently))*[ :]*\W{0,3}$|(?:余额|残高|余額)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
+    "fee": re.compile(r"\bfee(?: (?:is|of))*[ :]*\W{0,3}$|(?:手续费|手数料)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
+    "shipping": re.compile(r"shipping(?: (?:is|of|costs?|fee))*[ :]*\W{0,3}$|(?:运费|送料)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
+}  # fmt: skip
+
+
+def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
+    """Report each amount of an answer that does not follow from what was given before it."""
+    first = facts.steps[0].at
+    priced = has_amounts(facts.t.system or "")
+    for i in facts.answers:
+        if i < first and not priced:
+            continue  # what a model knows of the world is for a judge
+        text = facts.texts[i]
+        amounts = [each for each in find_quantities(text) if each.kind == "amount"] if has_digit(text) else []
+        if not amounts:
+            continue
+        derived: list[float] = []
+        for each in amounts:
+            if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
+                continue
+            if follows_from(facts, i, each, derived, amounts):
+                derived.append(each.value)
+                continue
+            shown = narrow(text)[max(0, each.start - 1) : each.end + 1].strip()
+            yield Issue(
+                code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=f"{shown!r} does not follow from what was given"
+            )
+            return
+        if issue := find_wrong_label(facts, i, text, amounts):
+            yield issue
+            return
+
+
+def is_literal(facts: TruthView, i: int, text: str, amount: Quantity) -> bool:
+    """Return whether an amount was given before in one of the usual forms: as it stands, 62.85, 62.8 or 62."""
+    value = amount.value
+    if facts.is_number_said(f"{value:g}" if value < 1e6 else f"{value:.0f}", i):
+        return True
+    return facts.is_number_said(f"{value:.2f}", i) or (value >= 1000 and facts.is_number_said(f"{value:,.0f}", i))
+
+
+@lru_cache(maxsize=256)
+def has_amounts(policy: str) -> bool:
+    return any(each.kind == "amount" for each in find_quantities(policy))
+
+
+def has_digit(text: str) -> bool:
+    return any(map(text.__contains__, "0123456789")) or not text.isascii()
+
+
+def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float], amounts: list[Quantity]) -> bool:
+    """Return whether an amount follows from what was given before message i and in the message itself."""
+    target = amount.value
+    given = facts.numbers_before(i)
+    if target == 0 or target * 100 in given:
+        return True  # nothing, or cents
+    tolerance = 0.0051 if target != int(target) or target < 100 else 0.51
+    if any(abs(each - target) < tolerance for each in given):
+        return True
+    if any(NUMBER_WORDS.search(text) for at, text in facts.sources_before(i) if facts.t.messages[at].role == "user"):
+        return True
+    money = collect_money(facts, i) | set(derived) | {each.value for each in amounts if each.value != target}
+    money |= {
+        each.value
+        for each in find_quantities(facts.texts[i])
+        if each.kind == "number" and each.value >= 100 and each.value in given
+    }
+    if (
+        len(money) > MOST_VALUES
+        or is_sum(target, money, tolerance, most=3)
+        or is_subset_sum(target, facts, i, tolerance)
+    ):
+        return True
+    text = facts.texts[i]
+    own = {each.value for each in find_quantities(text) if each.kind in ("amount", "number") and each.value != target}
+    if any(sign in text for sign in SIGNS_OF_SUMS):
+        parts = sorted(own)[:MOST_ITEMS]
+        if target in sum_subsets(parts) or is_sum_of_product(target, [*parts, *sorted(money)[:MOST_ITEMS]], tolerance):
+            return True
+    if wrote_just_before(facts, i):
+        return False
+    if is_product(target, money, own | given_rates(facts, i)):
+        return True
+    fees = {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}
+    factors = collect_factors(facts, i, own)
+    alone = sorted(money)
+    if any(has_near(alone, target - fee, factor, tolerance) for fee in fees for factor in factors):
+        return True  # three days and a fee
+    percents = collect_percents(facts, i)
+    scales = {round(factor * percent, 6) for factor in factors for percent in percents}
+    sums = list_sums(alone)
+    return any(has_near(sums, target, scale, tolerance) for scale in scales if scale > 0)
+
+
+def list_sums(values: list[float]) -> list[float]:
+    """Return the values with the sums and differences of every two, sorted."""
+    found = set(values)
+    if len(values) <= MOST_PAIRS:
+        for at, a in enumerate(values):
+            for b in values[at + 1 :]:
+                found.add(a + b)
+                found.add(b - a)
+    return sorted(found)
+
+
+def has_near(values: list[float], target: float, scale: float, tolerance: float) -> bool:
+    """Return whether a value, scaled, is the target."""
+    at = bisect_left(values, (target - tolerance) / scale)
+    return at < len(values) and values[at] <= (target + tolerance) / scale
+
+
+def wrote_just_before(facts: TruthView, i: int) -> bool:
+    """Return whether the message answers a successful write whose result has an amount: then it restates."""
+    return any(step.at == i - 1 and step.writes and not step.failed and find_money(step.result) for step in facts.steps)
+
+
+def collect_money(facts: TruthView, i: int) -> set[float]:
+    """Return the amounts that were given before message i: marked ones, and the numbers of results that can be amounts."""
+    found: set[float] = set()
+    for step in facts.steps:
+        if step.at < i:
+            found |= {abs(float(value)) for name, value in iterate_arguments(step.result) if is_money(name, value)}
+            found |= {
+                abs(float(value)) for name, value in iterate_arguments(step.call.arguments) if is_money(name, value)
+            }
+            wanted = ("amount", "number") if step.result is None else ("amount",)
+            found |= {each.value for each in find_quantities(step.text) if each.kind in wanted}
+    for at, text in enumerate(facts.texts[:i]):
+        if facts.t.messages[at].role != "tool":
+            found |= {each.value for each in find_quantities(text) if each.kind == "amount"}
+    found |= {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}
+    return {round(each, 4) for each in found if each > 0}
+
+
+def is_money(name: str, value: object) -> bool:
+    return isinstance(value, int | float) and 0 < abs(value) < 1e9 and can_be_money(name)
+
+
+@lru_cache(maxsize=4096)
+def can_be_money(name: str) -> bool:
+    return NO_MONEY.search(name) is None
+
+
+def collect_factors(facts: TruthView, i: int, own: set[float]) -> list[float]:
+    """Return the small numbers that were given: quantities, nights, persons."""
+    known = facts.numbers_before(i) | own
+    return [
+        1.0,
+        2.0,
+        0.5,
+        3.0,
+        *(each for each in range(4, 32) if each in known),
+        *(1.0 / each for each in range(3, 13) if each in known or each in AVERAGES),
+    ]
+
+
+def collect_percents(facts: TruthView, i: int) -> list[float]:
+    """Return the factors that given percentages make: of, less, plus."""
+    given = (find_policy_quantities(facts.policy), *map(find_quantities, facts.texts[: i + 1]))
+    percents = {each.value for quantities in given for each in quantities if each.kind == "percent"}
+    for step in facts.steps:
+        if step.at < i and isinstance(step.result, dict):
+            percents |= {each * 100 for each in find_money(step.result) if 0 < each < 1}
+    found = [1.0]
+    for each in sorted(percents)[:8]:
+        if 0 < each <= 100:
+            share = each / 100
+            found += [share, 1 - share, 1 + share]
+            if each < 10:
+                found += [each / 10]  # 8折
+    return list(dict.fromkeys(found))
+
+
+def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: int = 3) -> bool:
+    """Return whether the target is a value, or a sum or difference of up to `most` values."""
+    known = {round(each * 100) for each in values}
+    width = round(tolerance * 100) if tolerance > 0.3 else 0
+    first = round(target * 100)
+    for goal in range(first - width, first + width + 1):
+        if goal in known:
+            return True
+        if most < 2:
+            continue
+        for each in known:
+            if goal - each in known or goal + each in known:
+                return True
+    if most < 3 or len(known) > 24:
+        return False
+    return any(first - a - b in known or a + b - first in known or first - a + b in known for a in known for b in known)
+
+
+def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> bool:
+    """Return whether the target is the sum of some numbers of one result, with their quantities, or all of one field."""
+    for step in facts.steps:
+        if step.at >= i:
+            continue
+        for signed in iterate_columns(step):
+            column = [abs(each) for each in signed]  # charges can be negative
+            if abs(sum(column) - target) < tolerance or (
+                column and abs(sum(column) / len(column) - target) < max(tolerance, 0.0051)
+            ):
+                return True
+            if len(column) <= MOST_ITEMS:
+                sums = {0}
+                for each in column:
+                    sums |= {known + round(each * 100) for known in sums}
+                    if len(sums) > MOST_SUMS:
+                        break
+                if any(abs(each - target * 100) < tolerance * 100 for each in sums):
+                    return True
+    return False
+
+
+def sum_subsets(values: list[float]) -> set[float]:
+    """Return the sums of all subsets."""
+    sums = {0.0}
+    for each in values:
+        sums |= {round(known + each, 2) for known in sums}
+        if len(sums) > MOST_SUMS:
+            break
+    return sums
+
+
+def is_product(target: float, money: set[float], others: set[float]) -> bool:
+    """Return whether the target is the product of an amount and another value, cut or rounded to what it shows."""
+    tolerance = 1.0 if target == int(target) and target >= 100 else 0.0101
+    if len(money) * len(others) > MOST_SUMS:
+        return True
+    factors = money | others
+    return any(abs(a * b - target) < tolerance for a in money for b in factors if a != int(a) or b != int(b)) or any(
+        abs(a * b - target) < 0.0051 for a in money for b in others
+    )
+
+
+def is_sum_of_product(target: float, values: list[float], tolerance: float) -> bool:
+    """Return whether the target is a product of two values and a third, as in "24 × 415 + 180"."""
+    return any(
+        abs(abs(a * b + sign * c) - target) < tolerance
+        for a in values
+        for b in values
+        for c in values
+        for sign in (1, -1)
+    )
+
+
+def given_rates(facts: TruthView, i: int) -> set[float]:
+    """Return the given numbers with decimals: rates and prices within texts."""
+    return {each for each in facts.numbers_before(i) if each != int(each)}
+
+
+def iterate_columns(step: Step) -> Iterator[list[float]]:
+    """Yield the numbers of each field over the rows of each list in a result, also times their quantity."""
+    waiting = [step.result]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [each for each in value.values() if isinstance(each, dict | list)]
+            continue
+        if not isinstance(value, list):
+            continue
+        waiting += [each for each in value if isinstance(each, dict | list)]
+        if all(isinstance(each, list) for each in value) and value:
+            for at in range(max(map(len, value))):
+                column = [row[at] for row in value if at < len(row) and isinstance(row[at], int | float)]
+                if len(column) > 1:
+                    yield column
+        rows = [each for each in value if isinstance(each, dict)]
+        for name in rows[0] if rows else ():
+            column = [row[name] for row in rows if isinstance(row.get(name), int | float)]
+            if len(column) > 1:
+                yield column
+                for times in ("qty", "quantity", "count", "units"):
+                    if times in rows[0] and times != name:
+                        yield [
+                            row[name] * row[times]
+                            for row in rows
+                            if isinstance(row.get(name), int | float) and isinstance(row.get(times), int | float)
+                        ]
+    if step.result is None and step.text:
+        numbers = [each.value for each in find_quantities(step.text) if each.kind in ("amount", "number")]
+        if 1 < len(numbers) <= MOST_VALUES:
+            yield numbers
+
+
+def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity]) -> Issue | None:
+    """Find an amount that is called the refund, total, balance or fee, where every result before says another one."""
+    if not wrote_just_before(facts, i):
+        return None
+    low = narrow(text).lower()
+    said = {each.value for each in amounts}
+    for each in amounts:
+        lead = low[max(0, each.start - 48) : each.start]
+        for name, label in LABELS.items():
+            if not label.search(lead):
+                continue
+            values = [value for step in facts.steps if step.at < i for value in iterate_fields(step.result, KEYS[name])]
+            # The newest result decides; a text that names the right value too explains how it came about.
+            if not values or said & set(values) or any(abs(each.value - value) < 0.51 for value in values):
+                continue
+            if is_sum(each.value, values, 0.006):
+                continue
+            detail = f"the {name} is said to be {each.value:g}, the results say {values[-1]:g}"
+            return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
+    return None
+
+
+def iterate_fields(value: object, name: re.Pattern[str]) -> Iterator[float]:
+    """Yield the numbers of the fields with such a name."""
+    waiting = [value]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, list):
+            waiting += held
+        elif isinstance(held, dict):
+            for key, each in held.items():
+                if isinstance(each, dict | list):
+                    waiting.append(each)
+                elif isinstance(each, int | float) and not isinstance(each, bool) and name.search(key):
+                    yield float(each)

@@ -1,0 +1,270 @@
+"""Results against their calls and against earlier results: a result is about the entity that its call named, and does not
+contradict an earlier one unless a call between may have changed it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from simia.errors import Code, Issue
+from simia.quality.entity_ledger import (
+    MISSING,
+    VOLATILE,
+    Entity,
+    are_compatible,
+    extract_noun,
+    has_key,
+    is_scalar,
+    iterate_entities,
+    iterate_scalars,
+)
+from simia.quality.grounding import looks_like_identifier
+from simia.quality.truth.facts import Step, TruthView, split_words
+
+NAMED = re.compile(
+    r"(?:^|_)(?:no|number|phone|sku|card|account|barcode|locator|reference|code|isbn|username|symbol|ticker|file|filename|path)$",
+    re.I,
+)
+# What an entity keeps when another part of it is changed.
+STABLE = re.compile(
+    r"(?:^|_)(?:depart|arrive|departure|arrival|start|end|title|name|email|phone|birth|author|brand|from|to|origin|destination|flight|train_no|bus_no|ordered_on|created_at|per_day|per_person|rate)(?:$|_)|_of_birth$",
+    re.I,
+)
+CHANGES = frozenset(
+    [
+        "change",
+        "update",
+        "modify",
+        "move",
+        "reschedule",
+        "edit",
+        "set",
+        "rebook",
+        "exchange",
+        "replace",
+        "correct",
+        "switch",
+        "postpone",
+        "rename",
+        "convert",
+        "cancel",
+    ]
+)
+TITLE = ("title", "name", "summary", "subject")
+START = ("start", "start_time", "date", "begin")
+MAKES = frozenset(
+    [
+        "create",
+        "add",
+        "make",
+        "book",
+        "reply",
+        "forward",
+        "copy",
+        "duplicate",
+        "exchange",
+        "send",
+        "clone",
+        "place",
+        "order",
+        "reserve",
+        "rebook",
+        "split",
+        "merge",
+        "transfer",
+        "move",
+    ]
+)
+PLAIN = re.compile(r"[\W_]+")
+# Fields that change without a call, or differ by what was asked.
+FLEETING = re.compile(
+    r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|weather|unread|views|eta|message|note|summary|"
+    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
+    re.I,
+)
+PART = re.compile(
+    r"(?:^|_)(?:amount|quantity|qty|count|balance|total|status|date|price|fare|cost|fee|type|rate|role|source)(?:$|_)|^name$",
+    re.I,
+)
+NESTED = 6
+
+
+def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
+    """Report a result about another entity than its call named."""
+    for step in facts.steps:
+        if step.failed or step.result is None or not step.call.arguments:
+            continue
+        if step.writes is not False and not MAKES.isdisjoint(split_words(step.call.name)):
+            continue  # the result's identifier can be that of the new object
+        for name, value in step.arguments.items():
+            if not isinstance(value, str | int) or isinstance(value, bool) or not is_entity_name(name):
+                continue
+            told = find_field(step, name)
+            if (
+                told is None
+                or is_same(value, told)
+                or told in step.arguments.values()
+                or normalize(value) in {normalize(each) for each in iterate_scalars(step.result)}
+            ):
+                continue
+            detail = f"{step.call.name} was asked about {name} {value!r}, and the result is about {told!r}"
+            yield Issue(code=Code.WRONG_ENTITY, where=f"messages[{step.at}]", detail=detail[:300])
+            return
+
+
+@lru_cache(maxsize=4096)
+def is_entity_name(name: str) -> bool:
+    """Return whether an argument names an entity: an identifier, a number of one, a phone number, a file."""
+    return NAMED.search(name) is not None or looks_like_identifier(name, {"type": "string"})
+
+
+def find_field(step: Step, name: str) -> Any:
+    """Return the result's own value of a field: at the top, or in the only object that it holds."""
+    value = step.result
+    for _ in range(NESTED):
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        if not isinstance(value, dict):
+            return None
+        if is_scalar(value.get(name)) and value.get(name) is not None:
+            return value[name]
+        if name.endswith("_id") and is_scalar(value.get("id")) and value.get("id") is not None and not step.writes:
+            return value["id"] if name[:-3] in split_words(step.call.name) else None
+        inner = [each for each in value.values() if isinstance(each, dict)]
+        if len(inner) != 1:
+            return None
+        value = inner[0]
+    return None
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether two values name the same thing: signs and letter-case do not count, and one may be a part of the other."""
+    a, b = normalize(one), normalize(other)
+    return not a or not b or a == b or a in b or b in a
+
+
+def normalize(value: Any) -> str:
+    return PLAIN.sub("", str(value)).lower()
+
+
+def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
+    """Report a result that says otherwise of an entity than an earlier one did, with no change between."""
+    steps = [step for step in facts.steps if step.result is not None or MISSING.search(step.text)]
+    if len(steps) < 2:
+        return
+    if sum(step.writes is False for step in steps) < 2:
+        return
+    known: dict[tuple[str, str], dict[str, Any]] = {}
+    answers: dict[str, Step] = {}
+    dated: dict[tuple[str, str], dict[str, Any]] = {}
+    for step in steps:
+        same = f"{step.call.name} {step.arguments!r}"
+        before = answers.get(same)
+        if step.writes is not False:
+            forget(known, answers, step)
+            words = set(split_words(step.call.name))
+            if step.writes is None or not words.isdisjoint(CHANGES):
+                dated.clear()
+        elif before is not None and MISSING.search(step.text) and not before.failed and step.failed:
+            yield make_issue(step, f"{step.call.name} found before what is missing now")
+            return
+        if step.failed:
+            continue
+        if before is not None and (change := compare_answers(before.result, step.result)):
+            yield make_issue(step, f"{change}, for the same call")
+            return
+        if step.writes is False:
+            answers[same] = step
+        rows = list_dated(step) if step.writes is False else {}
+        for place, now in rows.items():
+            if place in dated and (change := compare_answers(dated[place], now)):
+                yield make_issue(step, f"{place[0]!r}: {change}")
+                return
+        dated |= rows
+        for each, is_part in list_entities(step):
+            row = known.setdefault((each.table, each.key), {})
+            for name, value in each.fields.items():
+                if is_part and PART.search(name):
+                    continue
+                if step.writes is False and name in row and differs(name, row[name], value):
+                    yield make_issue(step, f"{name} of {each.key!r} was {row[name]!r} before and is {value!r} now")
+                    return
+                row[name] = value
+
+
+def list_entities(step: Step) -> list[tuple[Entity, bool]]:
+    """Return the entities of a result, each with whether it is a part of another: an item of an order."""
+    found = [each for each in iterate_entities(step.result, extract_noun(step.call.name)) if each.names is None]
+    whole = isinstance(step.result, dict) and has_key(step.result)
+    return [(each, whole and at > 0) for at, each in enumerate(found)]
+
+
+def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
+    """Describe the first value of the same call's result that has changed; lists of another length are not compared."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        return next(
+            (found for each in before.keys() & now.keys() if (found := compare_answers(before[each], now[each], each))),
+            None,
+        )
+    if isinstance(before, list) and isinstance(now, list):
+        if len(before) != len(now):
+            return None
+        return next((found for a, b in zip(before, now, strict=True) if (found := compare_answers(a, b, name))), None)
+    if is_scalar(before) and is_scalar(now) and name and differs(name, before, now):
+        return f"{name} was {before!r} before and is {now!r} now"
+    return None
+
+
+def list_dated(step: Step) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows that have a title and a day, by both; those that occur twice are left out."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    twice = set()
+    waiting = [step.result]
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, list):
+            waiting += held
+        elif isinstance(held, dict):
+            waiting += [each for each in held.values() if isinstance(each, dict | list)]
+            title = next((held[each] for each in TITLE if isinstance(held.get(each), str)), None)
+            start = next((held[each] for each in START if isinstance(held.get(each), str)), None)
+            if title and start and len(start) > 10 and not has_key(held):
+                key = (title, start[:10])
+                twice |= {key} if key in found else set()
+                found[key] = held
+    return {key: row for key, row in found.items() if key not in twice}
+
+
+def make_issue(step: Step, detail: str) -> Issue:
+    return Issue(code=Code.CONTRADICTING_RESULTS, where=f"messages[{step.at}]", detail=detail[:300])
+
+
+@lru_cache(maxsize=4096)
+def is_fleeting(name: str) -> bool:
+    return VOLATILE.search(name) is not None or FLEETING.search(name) is not None
+
+
+def differs(name: str, was: Any, value: Any) -> bool:
+    if was == value or is_fleeting(name) or are_compatible(was, value):
+        return False
+    if isinstance(was, str) and isinstance(value, str):
+        return not is_same(was, value) and not (len(was) > 40 or len(value) > 40)
+    return type(was) is type(value) or (isinstance(was, int | float) and isinstance(value, int | float))
+
+
+def forget(known: dict[tuple[str, str], dict[str, Any]], answers: dict[str, Step], step: Step) -> None:
+    """Forget what a change may have changed: of every entity that shares a value with its arguments or its result all fields,
+    or those that are not stable where the tool's name says that it only adds something."""
+    if step.failed:
+        return
+    answers.clear()
+    words = set(split_words(step.call.name))
+    keeps = step.writes is True and words.isdisjoint(CHANGES)
+    said = {
+        str(each) for each in (*iterate_scalars(step.arguments), *iterate_scalars(step.result)) if len(str(each)) > 2
+    }
+    for place, row in list(known.items()):
+        if said & {*place[1].split("|"), *(str(each) for each in iterate_scalars(row))}:
+            known[place] = {name: value for name, value in row.items() if STABLE.search(name)} if keeps else {}

@@ -1,0 +1,363 @@
+"""What the truth checks read of a trajectory: calls with their parsed results, and the values that were known before a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from typing import Any
+
+import orjson
+
+from simia.quality.entity_ledger import READS, iterate_scalars
+from simia.quality.trajectory_view import TrajectoryView
+from simia.quality.truth.quantities import find_quantities, narrow
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall
+
+NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+WRITE_WORDS = frozenset(
+    [
+        "activate",
+        "add",
+        "append",
+        "apply",
+        "approve",
+        "archive",
+        "assign",
+        "book",
+        "buy",
+        "cancel",
+        "change",
+        "charge",
+        "close",
+        "create",
+        "deactivate",
+        "delete",
+        "disable",
+        "edit",
+        "enable",
+        "enroll",
+        "exchange",
+        "extend",
+        "forward",
+        "insert",
+        "invite",
+        "issue",
+        "lock",
+        "make",
+        "modify",
+        "move",
+        "order",
+        "pay",
+        "place",
+        "process",
+        "purchase",
+        "refund",
+        "refuel",
+        "register",
+        "remove",
+        "rename",
+        "renew",
+        "reply",
+        "reschedule",
+        "reserve",
+        "reset",
+        "return",
+        "save",
+        "schedule",
+        "send",
+        "set",
+        "submit",
+        "subscribe",
+        "suspend",
+        "resume",
+        "transfer",
+        "unblock",
+        "block",
+        "unlock",
+        "unsubscribe",
+        "update",
+        "upgrade",
+        "upload",
+        "withdraw",
+        "write",
+        "post",
+        "replace",
+        "rebook",
+        "redeem",
+        "notify",
+        "email",
+    ]
+)
+READ_WORDS = frozenset(
+    [
+        "get",
+        "list",
+        "find",
+        "search",
+        "read",
+        "show",
+        "check",
+        "look",
+        "lookup",
+        "count",
+        "calculate",
+        "view",
+        "query",
+        "describe",
+        "fetch",
+        "convert",
+        "estimate",
+        "validate",
+        "verify",
+        "think",
+        "analyze",
+        "retrieve",
+        "compare",
+        "is",
+        "has",
+        "track",
+        "detect",
+        "translate",
+        "generate",
+        "recommend",
+        "suggest",
+    ]
+)
+FAILED = re.compile(r'\s*["\']?(?:error|failed|failure|错误|失败|エラー|失敗)', re.I)
+FAILED_STATUS = frozenset(("error", "failed", "failure", "fail", "rejected", "denied"))
+SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\w)[^.!?\n。！？]*)*[.!?。！？]*")
+
+
+class Step:
+    """A call with its result. `place`: index of the call's message; `at`: index of the result's message."""
+
+    __slots__ = ("at", "call", "failed", "place", "result", "text", "where", "writes")
+
+    def __init__(
+        self, place: int, where: str, call: ToolCall, at: int, message: Message, text: str, writes: bool | None
+    ):
+        self.place, self.where, self.call, self.at, self.text, self.writes = place, where, call, at, text, writes
+        self.result: Any = parse_json(text)
+        self.failed = message.error is not None or is_error(self.result, text)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return self.call.arguments or {}
+
+
+class TruthView:
+    """The view of one unchanged trajectory for the truth checks; everything is computed once, when it is asked for."""
+
+    def __init__(self, view: TrajectoryView) -> None:
+        self.view = view
+        self.t = view.t
+        self.texts = view.texts
+        self._numbers: dict[int, set[float]] = {}
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The calls that have a result, in order."""
+        opened: dict[str, tuple[int, int, ToolCall]] = {}
+        steps = []
+        for i, message in enumerate(self.t.messages):
+            for j, call in enumerate(message.calls):
+                opened[call.id] = (i, j, call)
+            if message.role == "tool" and message.call_id in opened:
+                place, j, call = opened.pop(message.call_id)
+                writes = classify_tool(self.t.tools, call.name)
+                steps.append(Step(place, f"messages[{place}].calls[{j}]", call, i, message, self.texts[i], writes))
+        return steps
+
+    @cached_property
+    def answers(self) -> list[int]:
+        """Indices of the assistant's texts."""
+        return [i for i, m in enumerate(self.t.messages) if m.role == "assistant" and self.texts[i]]
+
+    @cached_property
+    def policy(self) -> str:
+        """System text and descriptions of the tools."""
+        return get_policy(self.t.system or "", self.t.tools)
+
+    @cached_property
+    def written(self) -> list[str]:
+        """For each message the text that counts as given: its text, and the arguments of its calls."""
+        return [
+            text if not given else text + "\n" + "\n".join(each.decode("utf-8", "replace") for each in given)
+            for text, given in zip(self.texts, self.view.arguments, strict=True)
+        ]
+
+    @cached_property
+    def policy_low(self) -> str:
+        return get_lower(self.policy)
+
+    @cached_property
+    def _joined(self) -> tuple[str, list[int]]:
+        """All messages in lower case, and where each starts."""
+        parts, starts, at = [], [], 0
+        for text, low, given in zip(self.written, self.view.lows, self.view.arguments, strict=True):
+            part = narrow(text.lower() if given else low)
+            starts.append(at)
+            parts.append(part)
+            at += len(part) + 1
+        return "\n".join(parts), [*starts, at]
+
+    def is_said(self, needle: str, i: int) -> bool:
+        """Return whether a lower-case text occurs in the policy or before message i."""
+        joined, starts = self._joined
+        return needle in self.policy_low or joined.find(needle, 0, starts[i]) >= 0
+
+    def is_number_said(self, digits: str, i: int) -> bool:
+        """Return whether a number, as it is written, occurs in the policy or before message i as a whole number."""
+        joined, starts = self._joined
+        return has_number(joined, digits, starts[i]) or has_number(self.policy_low, digits, len(self.policy_low))
+
+    @cached_property
+    def policy_numbers(self) -> frozenset[float]:
+        return get_policy_numbers(self.policy)
+
+    def numbers_before(self, i: int) -> set[float]:
+        """Return every number that was given before message i."""
+        known = self._numbers.get(i)
+        if known is None:
+            start = max((at for at in self._numbers if at < i), default=-1)
+            known = set(self._numbers[start]) if start >= 0 else set(self.policy_numbers)
+            for at in range(max(start, 0), i):
+                known |= read_numbers(self.written[at])
+            self._numbers[i] = known
+        return known
+
+    def sources_before(self, i: int) -> Iterator[tuple[int, str]]:
+        """Yield (index, text) of users and results before message i, the newest first."""
+        for at in range(i - 1, -1, -1):
+            if self.t.messages[at].role in ("user", "tool"):
+                yield at, self.texts[at]
+
+
+_POLICIES: dict[tuple[Any, ...], tuple[list[ToolSpec], str]] = {}
+_POLICY_NUMBERS: dict[str, frozenset[float]] = {}
+_TOOLS: dict[tuple[int, ...], tuple[list[ToolSpec], dict[str, bool | None]]] = {}
+MOST = 256
+
+
+def get_policy(system: str, tools: list[ToolSpec]) -> str:
+    key = (system, *(id(tool) for tool in tools))
+    known = _POLICIES.get(key)
+    if known is None:
+        if len(_POLICIES) >= MOST:
+            _POLICIES.clear()
+        parts = [narrow(system)]
+        for tool in tools:
+            parts += [tool.description, orjson.dumps(tool.parameters, default=str).decode()]
+        known = _POLICIES[key] = (list(tools), "\n".join(parts))  # the tools are kept alive: their ids stay theirs
+    return known[1]
+
+
+def get_policy_numbers(policy: str) -> frozenset[float]:
+    known = _POLICY_NUMBERS.get(policy)
+    if known is None:
+        if len(_POLICY_NUMBERS) >= MOST:
+            _POLICY_NUMBERS.clear()
+        known = _POLICY_NUMBERS[policy] = frozenset(read_numbers(policy))
+    return known
+
+
+def classify_tool(tools: list[ToolSpec], name: str) -> bool | None:
+    """Return whether a tool changes something: by its contract, else by the words of its name; None: not known."""
+    key = tuple(map(id, tools))
+    known = _TOOLS.get(key)
+    if known is None:
+        if len(_TOOLS) >= MOST:
+            _TOOLS.clear()
+        # The entry keeps the tools alive, so that no other object gets their ids.
+        known = _TOOLS[key] = (list(tools), {tool.name: find_writes(tool) for tool in tools})
+    return known[1][name] if name in known[1] else classify_name(name)
+
+
+def find_writes(tool: ToolSpec) -> bool | None:
+    return bool(tool.writes) if tool.writes is not None else classify_name(tool.name)
+
+
+def classify_name(name: str) -> bool | None:
+    words = split_words(name)
+    if READS.match(name) or (words and words[0] in READ_WORDS):
+        return False
+    if any(word in WRITE_WORDS for word in words):
+        return not any(word in READ_WORDS for word in words)
+    return False if any(word in READ_WORDS for word in words) else None
+
+
+def split_words(name: str) -> list[str]:
+    """Split a tool's name into words in lower case: `cancelOrder`, `order.cancel` and `cancel_order` are alike."""
+    return [word.lower() for word in WORDS.findall(name)]
+
+
+def has_number(text: str, digits: str, end: int) -> bool:
+    at = text.find(digits, 0, end)
+    while at >= 0:
+        after = text[at + len(digits) : at + len(digits) + 2]
+        if not (at and (text[at - 1].isdigit() or text[at - 1] in ".,")) and not (
+            after[:1].isdigit() or (after[:1] in (".", ",") and after[1:].isdigit())
+        ):
+            return True
+        at = text.find(digits, at + 1, end)
+    return False
+
+
+@lru_cache(maxsize=MOST)
+def get_lower(text: str) -> str:
+    return text.lower()
+
+
+def read_numbers(text: str) -> set[float]:
+    """Return the plain numbers of a text and its amounts (1.2万円 is 12000)."""
+    text = narrow(text)
+    found = {float(each.replace(",", "")) for each in NUMBER.findall(text)}
+    if not text.isascii() and any(char in text for char in "万億亿千"):
+        found |= {each.value for each in find_quantities(text) if each.kind in ("amount", "number")}
+    return found
+
+
+def parse_json(text: str) -> Any:
+    """Parse a result; None if it is not JSON."""
+    if text[:1] not in ("{", "["):
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def is_error(value: Any, text: str) -> bool:
+    if isinstance(value, dict):
+        if value.get("error") or value.get("errors") or value.get("success") is False or value.get("ok") is False:
+            return True
+        status = value.get("status")
+        return isinstance(status, str) and status.lower() in FAILED_STATUS and len(value) <= 3
+    return FAILED.match(text) is not None
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text into sentences; decimal points and identifiers stay whole."""
+    return [part for part in SENTENCE.findall(text) if part.strip()]
+
+
+def find_money(value: Any) -> set[float]:
+    """Return the numbers of a parsed result that can be amounts."""
+    return {
+        float(each) for each in iterate_scalars(value) if isinstance(each, int | float) and not isinstance(each, bool)
+    }
+
+
+def iterate_arguments(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (name, scalar) of arguments, nested ones too."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from iterate_arguments(each, key)
+    elif isinstance(value, list):
+        for each in value:
+            yield from iterate_arguments(each, name)
+    elif value is not None and not isinstance(value, bool):
+        yield name, value

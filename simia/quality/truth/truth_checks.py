@@ -1,0 +1,81 @@
+"""Checks of truth: does what the assistant says and does follow from results, user and policy?
+
+A model that writes a whole trajectory also writes the results, and contradicts them in small places. These checks find what the
+structure proves; where a text is in a language that their tables lack, or where too much could follow, they abstain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from simia.config import Config
+from simia.errors import Code, Issue
+from simia.quality.trajectory_view import TrajectoryView
+from simia.quality.truth.amounts import find_wrong_amounts
+from simia.quality.truth.claims import find_claimed_actions
+from simia.quality.truth.consent import find_missing_consent
+from simia.quality.truth.counts import find_wrong_counts
+from simia.quality.truth.dates import find_wrong_dates
+from simia.quality.truth.entities import find_contradicting_results, find_wrong_entities
+from simia.quality.truth.facts import TruthView
+from simia.quality.truth.identifiers import find_wrong_identifiers
+from simia.quality.truth.lookups import find_missing_lookups
+from simia.quality.truth.written_values import find_wrong_written_values
+from simia.trajectory import Trajectory
+
+
+class TruthChecks(Config):
+    """Switches of the truth checks. They look at generated trajectories; seeds are only reported."""
+
+    amounts: bool = True
+    """Refuse an answer with an amount of money that does not follow from results, user or policy (`wrong_amount`)."""
+    dates: bool = True
+    """Refuse an answer with a weekday that is not its date's, or a date or time that does not follow (`wrong_date`)."""
+    counts: bool = True
+    """Refuse an answer that counts the rows of a result wrongly (`wrong_count`)."""
+    answer_identifiers: bool = True
+    """Refuse an answer with an identifier, e-mail address or card's last digits that nothing gave (`wrong_identifier`)."""
+    claimed_actions: bool = True
+    """Refuse an answer that claims an action of a tool without a successful call of it (`claimed_action`)."""
+    result_entities: bool = True
+    """Refuse a result about another entity than its call named (`wrong_entity`)."""
+    consistent_results: bool = True
+    """Refuse a result that contradicts an earlier one where no call changed it (`contradicting_results`)."""
+    consent: bool = True
+    """Refuse a change without the user's yes to an assistant message that names it, where the policy wants it (`no_consent`)."""
+    lookups: bool = True
+    """Refuse a change of what was never looked up, where the policy wants it or the seed does it (`no_lookup`)."""
+    written_values: bool = True
+    """Refuse a written value that nothing gave, or that its result or the answer states otherwise (`wrong_written_value`)."""
+
+
+Check = Callable[[TruthView], Iterator[Issue]]
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("result_entities", find_wrong_entities),
+    ("consistent_results", find_contradicting_results),
+    ("consent", find_missing_consent),
+    ("written_values", find_wrong_written_values),
+    ("claimed_actions", find_claimed_actions),
+    ("answer_identifiers", find_wrong_identifiers),
+    ("amounts", find_wrong_amounts),
+    ("dates", find_wrong_dates),
+    ("counts", find_wrong_counts),
+)
+TRUTH_CODES = frozenset((
+    Code.WRONG_AMOUNT, Code.WRONG_DATE, Code.WRONG_COUNT, Code.WRONG_IDENTIFIER, Code.CLAIMED_ACTION, Code.WRONG_ENTITY,
+    Code.CONTRADICTING_RESULTS, Code.NO_CONSENT, Code.NO_LOOKUP, Code.WRONG_WRITTEN_VALUE,
+))  # fmt: skip
+
+
+def find_untruths(view: TrajectoryView, checks: TruthChecks, seed: Trajectory | None = None) -> list[Issue]:
+    """Return the findings of all truth checks that are on; of each check the first one."""
+    facts = TruthView(view)
+    issues: list[Issue] = []
+    if not facts.steps:
+        return issues
+    for name, find in CHECKS:
+        if getattr(checks, name):
+            issues += find(facts)
+    if checks.lookups:
+        issues += find_missing_lookups(facts, seed)
+    return issues

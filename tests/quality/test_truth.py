@@ -1,0 +1,169 @@
+"""Truth checks: for each code a right trajectory that passes and a wrong one that is named; and the measured sets."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.errors import Code
+from simia.quality.check import Checks, check_trajectory
+from simia.quality.seed_filter import filter_seeds, find_doubtful_seeds
+from simia.tool import ToolSpec
+from simia.trajectory import Message, ToolCall, Trajectory
+
+DATA = Path(__file__).parent / "data" / "truth" / "seen"
+POLICY = "Today is Wednesday 2025-05-14. Look an order up before you change it. Before any change, get an explicit yes. Returns cost a fee of €4.50."
+TEXT = {"type": "string"}
+
+
+def make_tool(name: str, **properties: Any) -> ToolSpec:
+    return ToolSpec(name=name, parameters={"type": "object", "properties": properties})
+
+
+TOOLS = [
+    make_tool("get_order", order_id=TEXT),
+    make_tool("list_orders", customer_id=TEXT),
+    make_tool("cancel_order", order_id=TEXT),
+    make_tool("change_address", order_id=TEXT, address=TEXT),
+    make_tool("send_mail", to=TEXT, body=TEXT),
+]
+ORDER = {
+    "order_id": "ORD-20417",
+    "status": "pending",
+    "expected_on": "2025-05-16",
+    "price": 32.95,
+    "shipping": 4.95,
+    "total": 37.9,
+}
+LOOK = ("get_order", {"order_id": "ORD-20417"}, ORDER)
+CANCEL = ("cancel_order", {"order_id": "ORD-20417"}, {"order_id": "ORD-20417", "status": "cancelled", "refund": 37.9})
+LIST = ("list_orders", {"customer_id": "CUS-1042"}, {"orders": [{"order_id": "ORD-20318"}, {"order_id": "ORD-20395"}]})
+MOVE = (
+    "change_address",
+    {"order_id": "ORD-20417", "address": "7 Quay Lane"},
+    {"order_id": "ORD-20417", "address": "7 Quay Lane"},
+)
+
+
+def make_dialogue(*turns: Any, system: str = POLICY) -> Trajectory:
+    """Make a trajectory of texts, which take turns from the user on, and calls (name, arguments, result)."""
+    messages: list[Message] = []
+    speaker = "user"
+    for n, turn in enumerate(turns):
+        if isinstance(turn, str):
+            messages.append(Message.model_validate({"role": speaker, "content": turn}))
+            speaker = "assistant" if speaker == "user" else "user"
+        else:
+            name, arguments, result = turn
+            messages.append(Message(role="assistant", calls=[ToolCall(id=f"c{n}", name=name, arguments=arguments)]))
+            messages.append(Message(role="tool", content=json.dumps(result, ensure_ascii=False), call_id=f"c{n}"))
+    return Trajectory(system=system, tools=TOOLS, messages=messages)
+
+
+def find_codes(t: Trajectory, **switches: bool) -> list[str]:
+    checks = Checks(identifiers=False, **switches)  # calls are the matter of test_grounding.py
+    return [issue.code.value for issue in check_trajectory(t, checks)]
+
+
+ASK = ("Where is ORD-20417?", LOOK)
+AGREED = ("Cancel ORD-20417.", LOOK, "I would cancel it and refund €37.90. Shall I?", "Yes.")
+MOVED = ("Send ORD-20417 to 7 Quay Lane.", LOOK, "I would change the address to 7 Quay Lane. OK?", "ok")
+RIGHT: list[tuple[Any, ...]] = [
+    (*ASK, "It costs €32.95 and €4.95 for shipping, €37.90 in all, and comes on Friday, May 16."),
+    (*ASK, "ORD-20417は合計37.90ユーロで、5月16日(金)に届きます。"),
+    (*ASK, "订单ORD-20417共37.90欧元,5月16日(星期五)送到。"),
+    (*ASK, "Two of them would be €65.90, less the fee of €4.50 that is €61.40."),
+    (*ASK, "It is still pending. I have not cancelled it. Shall I cancel it?"),
+    (*AGREED, CANCEL, "Done: I have cancelled ORD-20417, and €37.90 is on its way."),
+    (*MOVED, MOVE, "Your order goes to 7 Quay Lane."),
+    ("List the orders of CUS-1042.", LIST, "You have two orders: ORD-20318 and ORD-20395."),
+    (*ASK, "It is pending.", "And now?", LOOK, "Still pending."),
+]
+WRONG: list[tuple[Code, str, tuple[Any, ...]]] = [
+    (Code.WRONG_AMOUNT, "amounts", (*ASK, "It costs €38.90 in all.")),
+    (Code.WRONG_AMOUNT, "amounts", (*ASK, "合計73.90ユーロです。")),
+    (Code.WRONG_AMOUNT, "amounts", (*ASK, "一共73.90欧元。")),
+    (Code.WRONG_DATE, "dates", (*ASK, "It comes on Thursday, May 16.")),
+    (Code.WRONG_DATE, "dates", (*ASK, "It comes on 26 June 2025.")),
+    (Code.WRONG_DATE, "dates", (*ASK, "5月16日(土)に届きます。")),
+    (Code.WRONG_DATE, "dates", (*ASK, "6月26日送到。")),
+    (Code.WRONG_COUNT, "counts", ("List the orders of CUS-1042.", LIST, "You have three orders: ORD-20318 and ORD-20395.")),
+    (Code.WRONG_COUNT, "counts", ("List the orders of CUS-1042.", LIST, "您有3个订单:ORD-20318和ORD-20395。")),
+    (Code.WRONG_COUNT, "counts", ("List the orders of CUS-1042.", LIST, "ご注文は3件あります。")),
+    (Code.WRONG_IDENTIFIER, "answer_identifiers", (*ASK, "ORD-20471 is pending.")),
+    (Code.WRONG_IDENTIFIER, "answer_identifiers", (*ASK, "Write to help@pebble.example.")),
+    (Code.WRONG_IDENTIFIER, "answer_identifiers", (*ASK, "订单ORD-20471待发货。")),
+    (Code.CLAIMED_ACTION, "claimed_actions", (*ASK, "It is pending. I have cancelled it for you.")),
+    (Code.CLAIMED_ACTION, "claimed_actions", (*ASK, "已为您取消该订单。")),
+    (Code.CLAIMED_ACTION, "claimed_actions", (*ASK, "ご注文をキャンセルしました。")),
+    (Code.CLAIMED_ACTION, "claimed_actions", (*AGREED, "Done. Is there anything else?")),
+    (Code.WRONG_ENTITY, "result_entities", ("ORD-20417?", ("get_order", {"order_id": "ORD-20417"}, ORDER | {"order_id": "ORD-20471"}), "Pending.")),
+    (Code.CONTRADICTING_RESULTS, "consistent_results", (*ASK, "Pending.", "Sure?", ("get_order", {"order_id": "ORD-20417"}, ORDER | {"status": "delivered"}), "Yes.")),
+    (Code.NO_CONSENT, "consent", ("Cancel ORD-20417.", LOOK, CANCEL, "It is cancelled.")),
+    (Code.NO_CONSENT, "consent", (*AGREED[:-1], "No, wait.", CANCEL, "It is cancelled.")),
+    (Code.NO_CONSENT, "consent", ("Cancel ORD-20417.", LOOK, "What is your postcode?", "H91", CANCEL, "It is cancelled.")),
+    (Code.NO_LOOKUP, "lookups", ("Cancel ORD-20417.", "I would cancel it. Shall I?", "Yes.", CANCEL, "It is cancelled.")),
+    (Code.WRONG_WRITTEN_VALUE, "written_values", (*MOVED, ("change_address", {"order_id": "ORD-20417", "address": "9 Quay Lane"}, {}), "Done.")),
+    (Code.WRONG_WRITTEN_VALUE, "written_values", (*MOVED, MOVE, "Your order goes to 9 Quay Lane.")),
+    (Code.WRONG_WRITTEN_VALUE, "written_values", (*MOVED, (*MOVE[:2], {"address": "12 Mill Road"}), "Done.")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("turns", RIGHT)
+def test_what_follows_passes(turns: tuple[Any, ...]) -> None:
+    assert find_codes(make_dialogue(*turns)) == []
+
+
+@pytest.mark.parametrize(("code", "switch", "turns"), WRONG)
+def test_each_untruth_has_its_code_and_switch(code: Code, switch: str, turns: tuple[Any, ...]) -> None:
+    t = make_dialogue(*turns)
+    assert code.value in find_codes(t)
+    assert code.value not in find_codes(t, **{switch: False})
+
+
+def test_a_policy_without_the_rule_asks_for_neither_consent_nor_lookups() -> None:
+    turns = ("Cancel ORD-20417.", CANCEL, "It is cancelled.")
+    assert find_codes(make_dialogue(*turns, system="Be kind.")) == []
+    assert "no_consent" in find_codes(make_dialogue(*turns))
+
+
+def test_a_seed_that_looks_up_first_makes_it_the_rule() -> None:
+    hasty = make_dialogue("Cancel ORD-20417.", CANCEL, "It is cancelled.", system="Be kind.")
+    careful = make_dialogue(*AGREED, CANCEL, "It is cancelled.", system="Be kind.")
+    found = check_trajectory(hasty, Checks(), seed=careful)
+    assert [issue.code for issue in found] == [Code.NO_LOOKUP]
+
+
+def test_what_a_call_may_have_changed_is_no_contradiction() -> None:
+    later = ("get_order", {"order_id": "ORD-20417"}, ORDER | {"status": "cancelled"})
+    assert find_codes(make_dialogue(*AGREED, CANCEL, "It is cancelled.", "Is it?", later, "It is.")) == []
+
+
+def test_seeds_are_kept_and_named() -> None:
+    seed = make_dialogue("Cancel ORD-20417.", LOOK, CANCEL, "It is cancelled.")
+    kept, refused = filter_seeds([seed], Checks())
+    assert (kept, refused) == ([seed], [])
+    ((doubtful, issues),) = find_doubtful_seeds(kept, Checks())
+    assert doubtful is seed
+    assert [issue.code for issue in issues] == [Code.NO_CONSENT]
+
+
+def read_rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_no_right_trajectory_of_the_seen_half_is_rejected() -> None:
+    rows = read_rows("right.jsonl")
+    assert Counter(row["language"] for row in rows) == {"en": 20, "zh": 20, "ja": 20}
+    rejected = {row["id"]: found for row in rows if (found := find_codes(Trajectory.model_validate(row["trajectory"])))}
+    assert rejected == {}
+
+
+def test_most_corrupted_trajectories_of_the_seen_half_are_rejected() -> None:
+    rows = [row for row in read_rows("corrupted.jsonl") if row["kind"] not in ("unaddressed_goal", "other_language")]
+    found = sum(bool(find_codes(Trajectory.model_validate(row["trajectory"]))) for row in rows)
+    assert found >= 0.85 * len(rows) >= 40
