@@ -186,26 +186,21 @@ def find_named_languages(text: str) -> frozenset[str]:
 
 def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
     """Report texts of the user or of the assistant in a language that the seed does not have. Short or unsure texts are fine."""
-    allowed: frozenset[str] | None = None
+    allowed = find_seed_languages(seed)
+    if not allowed:
+        return []
+    texts, lows = view.texts, view.lows
     for role in ("user", "assistant"):
-        places = [i for i, message in enumerate(view.t.messages) if message.role == role and view.texts[i]]
-        if not places:
-            continue
-        last = places[-1]
-        if allowed is None:
-            allowed = find_seed_languages(seed)
-            if not allowed:
-                return []
-        texts = [(" ".join([view.texts[i] for i in places[:8]]), places[0])]
-        if len(places) > 1 and len(view.texts[last]) >= MANY_LETTERS // DENSE:
-            texts.append((view.texts[last], last))
-        for text, place in texts:
-            if is_surely_one_of(allowed, text[:GLANCE].lower()):
+        places = [i for i, message in enumerate(view.t.messages) if message.role == role and texts[i]]
+        groups = [places[:8], places[-1:]] if len(places) > 1 else [places]
+        for group in groups:
+            glance = " ".join([lows[i] for i in group[:3]])[:GLANCE]
+            if len(glance) < MANY_LETTERS // DENSE or is_surely_one_of(allowed, glance):
                 continue
-            language = identify_language(text, sure=SURER, least=MANY_LETTERS)
+            language = identify_language(" ".join([texts[i] for i in group]), sure=SURER, least=MANY_LETTERS)
             if language and language not in allowed:
                 detail = f"the {role} writes {language!r}, the seed {', '.join(sorted(allowed))}"
-                return [Issue(code=Code.LANGUAGE, where=f"messages[{place}]", detail=detail)]
+                return [Issue(code=Code.LANGUAGE, where=f"messages[{group[0]}]", detail=detail)]
     return []
 
 
@@ -220,9 +215,9 @@ def is_surely_one_of(allowed: frozenset[str], low: str) -> bool:
     return any(max(4, len(words) / 8) <= sum(map(known.__contains__, words)) for known in common)
 
 
-def is_surely_english(low: str) -> bool:
+def is_surely_english(low: str, *, every: int = 80) -> bool:
     """Return whether a lower-case text has an English function word every 80 characters: what nearly all English texts have."""
-    return is_nearly_ascii(low) and 80 * (sum(map(low.count, FREQUENT))) >= len(low)
+    return is_nearly_ascii(low) and every * (sum(map(low.count, FREQUENT))) >= len(low)
 
 
 def find_seed_languages(seed: Trajectory) -> frozenset[str]:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from simia.errors import Code, Issue
+from simia.quality.language import is_surely_english
 from simia.quality.mentions import continues
 from simia.quality.trajectory_view import TrajectoryView
 
 # Markup that ends or starts a turn when a trainer renders it: wrong in any text, also a result's.
 TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|assistant|>")
 # Words of a prompt and of a model's self-description in other languages. They cost English texts nothing:
-# they are looked for only in conversations with more than a few letters beyond ASCII.
+# they are looked for only in conversations with letters beyond ASCII and without the frequent words of English.
 OTHER_LANGUAGES = (
     *(
         "示例对话",
@@ -108,8 +109,7 @@ def find_leaks(view: TrajectoryView, markers: Sequence[str]) -> Iterator[Issue]:
             if message.role == "assistant" and WRITTEN_CALL.match(text):
                 yield Issue(code=Code.LEAK, where=f"messages[{i}]", detail="a call stands there as text")
     style = view.style
-    # Texts of another language than English have more than a few letters beyond ASCII.
-    foreign = len(style.encode("utf-8", "replace")) - len(style) >= len(style) / 100
+    foreign = not style.isascii() and not is_surely_english(style[-600:], every=300)  # arguments of calls have none
     others = foreign and OTHER_PLACEHOLDER.search(style) is not None
     if (
         not others

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from simia.quality.language import is_surely_english
+
 ENGLISH_ROLE_BREAK = re.compile(
     r"\b(?:as an? (?:ai|artificial intelligence|language model|large language model)\b[^.!?]{0,80}?|"
     r"i(?:['’]?m| am) (?:just |only |merely )?an? (?:ai|artificial intelligence|(?:large )?language model|text-based)\b"
@@ -171,9 +173,9 @@ def find_role_break(text: str) -> str:
     """Return the phrase with which the assistant declines because it is a machine; "" if there is none."""
     low = text.lower()
     found = ENGLISH_ROLE_BREAK.search(text) if any(word in low for word in ENGLISH_MACHINES) else None
-    if found is None and (
-        any(word in low for word in MACHINES) or (any(name in low for name in SHORT_NAMES) and SHORT_NAME.search(low))
-    ):
+    if found is not None or is_surely_english(low[:600], every=300):
+        return found[0] if found else ""
+    if any(word in low for word in MACHINES) or (any(name in low for name in SHORT_NAMES) and SHORT_NAME.search(low)):
         found = ROLE_BREAK.search(unicodedata.normalize("NFC", ARABIC_VOWELS.sub("", text)))
     return found[0] if found else ""
 
