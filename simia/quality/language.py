@@ -1,8 +1,8 @@
 """Identify the language of texts and trajectories, offline.
 
 The script decides for Chinese, Japanese, Korean, Thai and other scripts of one language, and common words decide for
-English. Only what remains, mostly Latin and Cyrillic text, goes to py3langid, whose model (naive Bayes over bytes) is
-loaded then. It was the most accurate of five light libraries on 77 sentences of 13 languages (all right with the languages
+English. Only what remains, mostly Latin and Cyrillic text, goes to py3langid (the extra `languages`), whose model (naive
+Bayes over bytes) is loaded then; without it six more languages are known by their common words, and other texts are unsure. It was the most accurate of five light libraries on 77 sentences of 13 languages (all right with the languages
 below; whatlang 67, CLD2 68), and the only well-kept one without compiled code of its own; the script rules cost a
 fiftieth of it. Identifiers, addresses and numbers have no language and are removed first.
 """
@@ -139,8 +139,20 @@ def identify_latin(text: str, sure: float) -> str:
         return ""
     if is_english(words):
         return "en"
-    language, probability = load_identifier()(" ".join(text.split())[:MODEL_LONGEST])
+    identify = load_identifier()
+    if identify is None:
+        return find_by_common_words(words)
+    language, probability = identify(" ".join(text.split())[:MODEL_LONGEST])
     return language if probability >= sure else ""
+
+
+def find_by_common_words(words: Sequence[str]) -> str:
+    """Return the language whose frequent words are at least an eighth of the words, and twice as many as those of any other."""
+    counts = sorted(
+        ((sum(map(common.__contains__, words)), each) for each, common in FUNCTION_WORDS.items()), reverse=True
+    )
+    (most, language), (second, _) = counts[:2]
+    return language if most >= max(4, len(words) / 8, 2 * second) else ""
 
 
 def is_nearly_ascii(text: str) -> bool:
@@ -155,10 +167,12 @@ def is_english(words: Sequence[str]) -> bool:
 
 
 @cache
-def load_identifier() -> Callable[[str], tuple[str, float]]:
-    """Load py3langid's model: a third of a second and 60 MB, which English texts do not cost."""
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
+def load_identifier() -> Callable[[str], tuple[str, float]] | None:
+    """Load py3langid's model: a third of a second and 60 MB, which English texts do not cost. None where it is not installed."""
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ImportError:
+        return None
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages(AMONG.split())
     classify: Callable[[str], tuple[str, float]] = identifier.classify
