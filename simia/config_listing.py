@@ -77,7 +77,8 @@ def write_value(value: Any) -> str:
     if isinstance(value, BaseModel):
         kind = getattr(value, "kind", None)
         value = {"kind": kind} if kind else value.model_dump(mode="json", exclude_defaults=True)
-    return orjson.dumps(value, default=lambda each: each.model_dump(mode="json", exclude_defaults=True)).decode()
+    dump = lambda each: each.model_dump(mode="json", exclude_defaults=True)  # noqa: E731
+    return orjson.dumps(value, default=dump, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def describe_type(annotation: Any) -> str:

@@ -24,6 +24,7 @@ from request_contradictions import CONTRADICTIONS, read_request
 from request_seeds import make_chinese_seeds, make_tau_seeds
 
 from simia import formats
+from simia.amplification.model_mix import Writer
 from simia.amplification.request_plan import RequestPlan
 from simia.amplification.seeds import take_seeds
 from simia.amplification.settings import AmplifyConfig
@@ -77,7 +78,7 @@ def list_cases(tools: Path | None) -> dict[str, tuple[str, list[str], list[Traje
 def examine(config: AmplifyConfig, given: Sequence[Trajectory], n: int) -> dict[str, Any]:
     """Plan, render and read n requests."""
     seeds = take_seeds(given, config.seeds, config.checks)
-    simulator = Simulator(config, seeds, structured=True)
+    simulator = Simulator(config, seeds, writers=[Writer("fake", "fake", structured=True)])
     counts = PlanCounts(used=config.prompt.scenarios)
     planning = rendering = 0.0
     found: Counter[str] = Counter()

@@ -3,7 +3,8 @@
     python eval/bench/truth.py tests/quality/data/truth/seen
 
 The folder holds `right.jsonl` and `corrupted.jsonl`: one object a line with `id`, `language`, `kind`, `note` and `trajectory` (a row
-in simia's own dialect). Intervals are Wilson's, 95 %. All other rules run as well, with their default switches; the findings of
+in simia's own dialect). Intervals are Wilson's, 95 %. All other rules run as well, with their default switches: a row's `plan` gives its
+goals, and the first right row of its language (`seed_language` where it has one) stands for its seed's language. The findings of
 `--only-truth` are those of the truth checks alone. Every right trajectory that is rejected and every corrupted one that is not
 is listed. Prints tables; the last line is one JSON object; the exit code is 1 where a right trajectory is rejected or fewer than
 70 % of the corrupted ones are.
@@ -21,6 +22,8 @@ from typing import Any
 
 from simia.errors import Issue
 from simia.quality.check import Checks, check_trajectory
+from simia.quality.goals import PlannedGoal, find_unaddressed_goals
+from simia.quality.language import find_other_language
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.truth_checks import CHECKS, find_untruths
@@ -36,8 +39,19 @@ def read_rows(path: Path) -> list[Row]:
     return [(row, Trajectory.model_validate(row["trajectory"])) for row in rows]
 
 
-def find_all(t: Trajectory, only_truth: bool) -> list[Issue]:
-    return find_untruths(TrajectoryView(t), Checks()) if only_truth else check_trajectory(t, Checks())
+def find_all(row: dict[str, Any], t: Trajectory, seeds: dict[str, list[Trajectory]], only_truth: bool) -> list[Issue]:
+    """Return the findings of one row. `seeds`: right trajectories by language."""
+    view = TrajectoryView(t)
+    if only_truth:
+        return find_untruths(view, Checks())
+    issues = check_trajectory(t, Checks(), view=view)
+    if not issues:
+        goals = [PlannedGoal(tools[-1], before=tuple(tools[:-1])) for tools in row.get("plan", {}).get("goals", [])]
+        issues += find_unaddressed_goals(t, goals)
+    if not issues:
+        language = row.get("seed_language", row["language"])
+        issues += find_other_language(view, next(seed for seed in seeds[language] if seed is not t))
+    return issues
 
 
 def show_table(title: str, counts: dict[str, tuple[int, int]]) -> None:
@@ -65,11 +79,14 @@ def main() -> int:
     args = parser.parse_args()
     summary: dict[str, Any] = {}
     rows = {name: read_rows(args.folder / f"{name}.jsonl") for name in ("corrupted", "right")}
+    seeds: dict[str, list[Trajectory]] = defaultdict(list)
+    for row, t in rows["right"]:
+        seeds[row["language"]].append(t)
     for name, given in rows.items():
         by: dict[str, list[bool]] = defaultdict(list)
         codes: Counter[str] = Counter()
         for row, t in given:
-            issues = find_all(t, args.only_truth)
+            issues = find_all(row, t, seeds, args.only_truth)
             codes.update({issue.code.value for issue in issues})
             for key in (row["kind"], row["language"], "all"):
                 by[key].append(bool(issues))

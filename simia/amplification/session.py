@@ -160,8 +160,6 @@ async def work_on_amplification(
 ) -> Amplified:
     """Load the seeds, start the model, open the run, and work on it until it stops."""
     seeds = load_seeds(config, given)
-    for line in describe_seeds(seeds):
-        say(line)
     async with contextlib.AsyncExitStack() as stack:
         backends = open_models(config, say=say)
         judge_model = open_judge_backend(config, backends[0], say=say)
@@ -173,6 +171,8 @@ async def work_on_amplification(
         recorded = find_recording(backends[0])
         facts = collect_facts(config, seeds, writers, recorded=recorded, judge=judge_model)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
+        for line in describe_seeds(seeds):
+            say(line)
         try:
             seeds = await judge_seeds(run, config, seeds, backends[0])
         except SeedsPending as pending:

@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
-from simia.errors import Code, explain_json_error
+from simia.errors import Code, UserError, explain_json_error
 from simia.formats.dialect import RowError, RowLimits, find_fault
 from simia.formats.row_conversion import SHOWN, TURN_COLUMNS, FileRow
 
@@ -27,10 +27,25 @@ ROW_START = re.compile(r'\{\s*"(?:tools|system)"\s*:|\{[^{}\[\]]{0,500}?"(?:mess
 DECODER = json.JSONDecoder()
 
 
+def open_binary(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a file as UTF-8; other bytes become surrogates."""
+    try:
+        return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
 def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """The rows of a JSON Lines file; blank lines count as lines and not as rows."""
     line = index = 0
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         while chunk := file.readline(limits.row_bytes + 1):
             line += 1
             if line == 1:
@@ -57,7 +72,7 @@ def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
 
 def read_json_values(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     """The rows of a JSON file: a list, or values after one another. Bytes that are not UTF-8 refuse their row only."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with open_text(path) as file:
         yield from ValueReader(TextWindow(file, limits.row_bytes), limits).read()
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from simia.errors import UserError
 from simia.formats.dialect import RowLimits
-from simia.formats.json_rows import read_json_lines, read_json_values
+from simia.formats.json_rows import open_binary, read_json_lines, read_json_values
 from simia.formats.parquet_rows import open_parquet
 from simia.formats.row_conversion import FileRow
 
@@ -38,13 +38,6 @@ def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
         file.seek(0)
         lines = holds_lines(file, named_so=suffix == ".jsonl")
     return read_json_lines(path, limits) if lines else read_json_values(path, limits)
-
-
-def open_binary(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def holds_lines(file: BinaryIO, *, named_so: bool) -> bool:

@@ -168,12 +168,13 @@ def is_english(words: Sequence[str]) -> bool:
 
 @cache
 def load_identifier() -> Callable[[str], tuple[str, float]] | None:
-    """Load py3langid's model: a third of a second and 60 MB, which English texts do not cost. None where it is not installed."""
+    """Load py3langid's model: a third of a second and 60 MB, which English texts do not cost. None where it cannot be loaded."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
+
+        identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    except (ImportError, OSError):  # it unpacks the model into a temporary file, for which the disk may have no room
         return None
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     identifier.set_languages(AMONG.split())
     classify: Callable[[str], tuple[str, float]] = identifier.classify
     return classify

@@ -15,7 +15,7 @@ Effect = Literal["look_up", "change", ""]
 
 LOOK_UP_VERBS = (
     "get list find search read look lookup view show check calculate compute count query fetch retrieve describe browse compare"
-    " estimate convert validate verify translate scan track summarize analyze detect recommend suggest generate"
+    " estimate convert validate verify translate scan track summarize analyze detect recommend suggest generate quote preview"
 )
 CHANGE_VERBS = (
     "cancel create update modify change delete remove add set send book return exchange move rename reply forward append replace"

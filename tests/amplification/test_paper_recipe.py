@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from simia.amplification.model_mix import Writer
 from simia.amplification.session import load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
@@ -25,7 +26,7 @@ OFFICE = [f"seeds.packs=[{DATA / 'officebench.json'}]", "select.benchmarks={}"]
 
 def office(*settings: str) -> Simulator:
     config = load_config(AmplifyConfig, "amplify/officebench-30k", [*OFFICE, *settings])
-    return Simulator(config, load_seeds(config), structured=True)
+    return Simulator(config, load_seeds(config), writers=[Writer("fake", "fake", structured=True)])
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -68,7 +69,7 @@ def reply(*, thoughts: bool) -> str:
 
 
 def judge(simulator: Simulator, text: str) -> Any:
-    return simulator.judge(simulator.item(0), Reply(text=text, finish="stop"), model="m", keys=[], files={})
+    return simulator.judge(simulator.item(0), Reply(text=text, finish="stop"), keys=[], files={})
 
 
 def test_a_thought_that_the_prompt_demands_is_checked_and_kept() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from simia.amplification.model_mix import Writer, read_writers
 from simia.amplification.recheck import recheck_items
 from simia.amplification.session import load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
@@ -72,7 +73,7 @@ async def test_a_batch_is_balanced_as_a_live_run_is(endpoint: FakeEndpoint) -> N
     from simia.amplification.simulate import read_plan
     from simia.amplification.tool_counts import PlanCounts
 
-    simulator = Simulator(conf, seeds, structured=True)
+    simulator = Simulator(conf, seeds, writers=[Writer("fake", "fake", structured=True)])
 
     def plan(*, live: bool) -> Counter[str]:
         counts, used = PlanCounts(used=True), Counter[str]()
@@ -131,7 +132,7 @@ async def test_a_run_of_scenarios_is_rechecked_and_not_resumed(
         patch.setattr(Simulator, "item", item)
         await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
     run = Run.open(tmp_path, "r")
-    simulator = Simulator(conf, load_seeds(conf), structured=True)
+    simulator = Simulator(conf, load_seeds(conf), writers=[Writer("fake", "fake", structured=True)])
     first = next(iter(run.ledger.items()))
     asked = simulator.prompt(first).messages[-1]["content"]
     before = run.ledger.accepted_count()
@@ -140,7 +141,7 @@ async def test_a_run_of_scenarios_is_rechecked_and_not_resumed(
     facts["prompts"]["amplify/request.j2"] = "0123456789abcdef"
     run.ledger.set_meta("facts", facts, twice=True)
     monkeypatch.setattr("simia.amplification.simulate.render_scenario", lambda spec: "Other words.")
-    figures = recheck_items(run, conf, load_seeds(conf), model="fake", structured=True, alias="127.0.0.1")
+    figures = recheck_items(run, conf, load_seeds(conf), read_writers(run.ledger.meta("facts")))
     passed = [t for t in run.ledger.accepted() if t]
     run.close()
     assert asked.endswith("The user is in a hurry. Calls, in whatever order fits: get_order. The result is empty.")

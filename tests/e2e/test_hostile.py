@@ -169,7 +169,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "empty.jsonl": (b"", "no seeds: the files are empty"),
     "blank.json": (b" \n\n", "no seeds: the files are empty"),
     "open.json": (b"[", "the file ends before its list does"),
-    "seeds.csv": (GOOD, "trajectories are read from .jsonl and .json files"),
+    "seeds.csv": (GOOD, "trajectories are read from .jsonl, .json and .parquet files"),
 }
 
 
@@ -238,8 +238,8 @@ def test_a_row_of_a_hundred_megabytes_is_refused_in_little_memory(
     done = preview_alone(tmp_path / name)
     assert done.code == 0, done.said
     line = start.count(b"\n") + 1
-    assert "2 seeds of 3 read, 1 refused" in done.err
-    assert f"{name}:{line}: too_large: the row is larger than 20000000 bytes" in done.err
+    assert "2 seeds of 3 read; refused: 1" in done.err
+    assert f"too_large, first: {name}:{line}: the row is larger than 20000000 bytes" in done.err
     assert done.peak < 500
 
 

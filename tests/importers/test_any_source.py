@@ -205,7 +205,7 @@ def test_bad_rows_are_named_and_the_others_used(tmp_path: Path) -> None:
         ("a.json", "[]", "unknown format|none of its|no list"),
         ("a.json", "{broken", "none of its 1 rows"),
         ("a.jsonl", "", "none of its 0 rows"),
-        ("a.txt", "hello", "are read from .jsonl and .json files"),
+        ("a.txt", "hello", "are read from .jsonl, .json and .parquet files"),
         ("a.json", '[{"name": "x", "parameters": {"type": "object", "$ref": "file:///etc/passwd"}}]', "none of its 1 tools"),
         ("a.jsonl", '{"some": "thing"}', "unknown format: the first row has some; known formats: simia, "),
     ],

@@ -100,6 +100,8 @@ READ_WORDS = frozenset(
         "read",
         "show",
         "check",
+        "quote",
+        "preview",
         "look",
         "lookup",
         "count",
