@@ -109,6 +109,7 @@ async def test_a_recorded_judge_rejects_what_structure_lets_pass(tmp_path: Path)
     """A strong model's verdicts on the 20 trajectories of the small model that pass the structural checks."""
     judge = {"kind": "replay", "match": "draw", "path": str(RECORDINGS / "judge-quickstart.jsonl"), "alias": "batch"}
     settings = ["llm.kind=replay", "llm.match=draw", f"llm.path={RECORDINGS / 'quickstart.jsonl'}"]
+    settings += json.loads((RECORDINGS / "quickstart.expected.json").read_text())["settings"]
     settings += ["judge.enabled=true", f"judge.llm={json.dumps(judge)}", "stop.attempts=25"]
     config = load_config(AmplifyConfig, "amplify/quickstart", settings, n=25)
     made = await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
