@@ -4,6 +4,7 @@ contradict an earlier one unless a call between may have changed it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -12,13 +13,13 @@ from simia.errors import Code, Issue
 from simia.quality.entity_ledger import (
     MISSING,
     VOLATILE,
-    Entity,
     are_compatible,
     extract_noun,
+    flatten_fields,
     has_key,
     is_scalar,
-    iterate_entities,
     iterate_scalars,
+    list_entity_rows,
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.truth.facts import Step, TruthView, split_words
@@ -156,6 +157,10 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         return
     if sum(step.writes is False for step in steps) < 2:
         return
+    entities = {id(step): list_entities(step) for step in steps if not step.failed}
+    places = Counter((table, key) for rows in entities.values() for table, key, _, _ in rows)
+    repeated = {place for place, count in places.items() if count > 1}  # what occurs once has nothing to contradict
+    are_dated = sum(step.writes is False and not step.failed and may_have_dated(step) for step in steps) > 1
     known: dict[tuple[str, str], dict[str, Any]] = {}
     answers: dict[str, Step] = {}
     dated: dict[tuple[str, str], dict[str, Any]] = {}
@@ -177,28 +182,30 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             return
         if step.writes is False:
             answers[same] = step
-        rows = list_dated(step) if step.writes is False else {}
+        rows = list_dated(step) if are_dated and step.writes is False else {}
         for place, now in rows.items():
             if place in dated and (change := compare_answers(dated[place], now)):
                 yield make_issue(step, f"{place[0]!r}: {change}")
                 return
         dated |= rows
-        for each, is_part in list_entities(step):
-            row = known.setdefault((each.table, each.key), {})
-            for name, value in each.fields.items():
+        for table, key, shown, is_part in entities[id(step)] if repeated else ():
+            if (table, key) not in repeated:
+                continue
+            row = known.setdefault((table, key), {})
+            for name, value in flatten_fields(shown).items():
                 if is_part and PART.search(name):
                     continue
                 if step.writes is False and name in row and differs(name, row[name], value):
-                    yield make_issue(step, f"{name} of {each.key!r} was {row[name]!r} before and is {value!r} now")
+                    yield make_issue(step, f"{name} of {key!r} was {row[name]!r} before and is {value!r} now")
                     return
                 row[name] = value
 
 
-def list_entities(step: Step) -> list[tuple[Entity, bool]]:
-    """Return the entities of a result, each with whether it is a part of another: an item of an order."""
-    found = [each for each in iterate_entities(step.result, extract_noun(step.call.name)) if each.names is None]
+def list_entities(step: Step) -> list[tuple[str, str, dict[str, Any], bool]]:
+    """Return the entities of a result as (table, key, object, whether it is a part of another one: an item of an order)."""
+    found = [each for each in list_entity_rows(step.result, extract_noun(step.call.name)) if each[3] is None]
     whole = isinstance(step.result, dict) and has_key(step.result)
-    return [(each, whole and at > 0) for at, each in enumerate(found)]
+    return [(table, key, row, whole and at > 0) for at, (table, key, row, _) in enumerate(found)]
 
 
 def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
@@ -215,6 +222,12 @@ def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
     if is_scalar(before) and is_scalar(now) and name and differs(name, before, now):
         return f"{name} was {before!r} before and is {now!r} now"
     return None
+
+
+def may_have_dated(step: Step) -> bool:
+    """Return whether `list_dated` can find a row: the text of the result has names of both fields."""
+    text = step.text
+    return "\\u" in text or (any(f'"{each}"' in text for each in START) and any(f'"{each}"' in text for each in TITLE))
 
 
 def list_dated(step: Step) -> dict[tuple[str, str], dict[str, Any]]:
@@ -260,6 +273,8 @@ def forget(known: dict[tuple[str, str], dict[str, Any]], answers: dict[str, Step
     if step.failed:
         return
     answers.clear()
+    if not known:
+        return
     words = set(split_words(step.call.name))
     keeps = step.writes is True and words.isdisjoint(CHANGES)
     said = {

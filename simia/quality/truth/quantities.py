@@ -15,6 +15,10 @@ from typing import NamedTuple
 WIDE = str.maketrans("０１２３４５６７８９，．：％／－＋￥＄（）", "0123456789,.:%/-+¥$()")
 WIDE_CHAR = re.compile("[０-９，．：％／－＋￥＄（）]")
 TOKEN = re.compile(r"\d+(?:[.,:/-]\d+)*")
+# A token that is not a number between the signs of JSON: such a number has no unit, and is neither date nor time.
+MARKED = re.compile(
+    r'\d(?<!\d\d)(?<!\d[.,:/-]\d)(?!(?:(?<=[":\[]\d)|(?<=: \d))\d*(?:\.\d+)?(?:["}\]]|,(?!\d)))\d*(?:[.,:/-]\d+)*'
+)
 PLAIN_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
 EUROPEAN = re.compile(r"(\d{1,3}(?:\.\d{3})*|\d+),(\d{1,2})")
 SIGNS = "$€£¥₹₩฿"
@@ -69,11 +73,21 @@ def narrow(text: str) -> str:
 @lru_cache(maxsize=512)
 def find_quantities(text: str) -> tuple[Quantity, ...]:
     """Find the quantities of a text in order. Digits that are part of a word (ORD-20417, T5, #12) are none."""
+    return read_quantities(text, TOKEN)
+
+
+@lru_cache(maxsize=512)
+def find_marked_quantities(text: str) -> tuple[Quantity, ...]:
+    """Find the quantities of a text except for plain numbers between the signs of JSON: half of what a result costs otherwise."""
+    return read_quantities(text, MARKED)
+
+
+def read_quantities(text: str, tokens: re.Pattern[str]) -> tuple[Quantity, ...]:
     found: list[Quantity] = []
     text = narrow(text)
     low = text.lower()
     done = 0
-    for match in TOKEN.finditer(text):
+    for match in tokens.finditer(text):
         start, end = match.span()
         if start < done:
             continue
