@@ -18,6 +18,7 @@ from simia.quality.truth.vocabulary import (
     CLAIMS_IN_CJK,
     DONE,
     DONE_AT_START,
+    DONE_LEADS,
     GENERIC_DONE,
     NO,
     NOT_DONE,
@@ -60,7 +61,8 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
     """Yield (actions that the words can mean, start, end, passive)."""
     if low.isascii() or any(map(low.__contains__, (" the ", " is ", " i"))):
         at_start = (found for start in STARTS.finditer(low) if (found := DONE_AT_START.match(low, start.end())))
-        for match in (*DONE.finditer(low), *at_start):
+        done = DONE.finditer(low) if any(map(low.__contains__, DONE_LEADS)) else ()
+        for match in (*done, *at_start):
             sentence = low[max(low.rfind(mark, 0, match.start()) for mark in ".!?\n") + 1 : match.start()]
             rest = re.match(r"[^.!?\n]*\?", low[match.end() :])
             if (
