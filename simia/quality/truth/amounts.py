@@ -267,7 +267,8 @@ def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: in
                 return True
     if most < 3 or len(known) > 24:
         return False
-    return any(first - a - b in known or a + b - first in known or first - a + b in known for a in known for b in known)
+    sums = {a + b for a in known for b in known}
+    return any(first - c in sums or first + c in sums for c in known)  # first = a + b + c, or a + b - c
 
 
 def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> bool:
@@ -275,7 +276,7 @@ def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> 
     for step in facts.steps:
         if step.at >= i:
             continue
-        for signed in iterate_columns(step):
+        for signed in list_columns(facts, step):
             column = [abs(each) for each in signed]  # charges can be negative
             if abs(sum(column) - target) < tolerance or (
                 column and abs(sum(column) / len(column) - target) < max(tolerance, 0.0051)
@@ -327,6 +328,13 @@ def is_sum_of_product(target: float, values: list[float], tolerance: float) -> b
 def given_rates(facts: TruthView, i: int) -> set[float]:
     """Return the given numbers with decimals: rates and prices within texts."""
     return {each for each in facts.numbers_before(i) if each != int(each)}
+
+
+def list_columns(facts: TruthView, step: Step) -> list[list[float]]:
+    known: list[list[float]] | None = facts.kept.get(("columns", step.at))
+    if known is None:
+        known = facts.kept["columns", step.at] = list(iterate_columns(step))
+    return known
 
 
 def iterate_columns(step: Step) -> Iterator[list[float]]:
