@@ -205,8 +205,11 @@ def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
     if not allowed:
         return []
     texts, lows = view.texts, view.lows
-    for role in ("user", "assistant"):
-        places = [i for i, message in enumerate(view.t.messages) if message.role == role and texts[i]]
+    by_role: dict[str, list[int]] = {"user": [], "assistant": []}
+    for i, message in enumerate(view.t.messages):
+        if texts[i] and (wanted := by_role.get(message.role)) is not None:
+            wanted.append(i)
+    for role, places in by_role.items():
         groups = [places[:8], places[-1:]] if len(places) > 1 else [places]
         for group in groups:
             glance = " ".join([lows[i] for i in group[:3]])[:GLANCE]

@@ -12,8 +12,14 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
-from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
-from simia.quality.truth.quantities import Quantity, find_policy_quantities, find_quantities, narrow
+from simia.quality.truth.facts import Step, TruthView, find_money, has_number_in
+from simia.quality.truth.quantities import (
+    Quantity,
+    find_marked_quantities,
+    find_policy_quantities,
+    find_quantities,
+    narrow,
+)
 
 SIGNS_OF_SUMS = ("+", "＋", "×", "*", " x ")
 # Numbers of results that are no amounts.
@@ -85,6 +91,11 @@ def is_literal(facts: TruthView, i: int, text: str, amount: Quantity) -> bool:
     return facts.is_number_said(f"{value:.2f}", i) or (value >= 1000 and facts.is_number_said(f"{value:,.0f}", i))
 
 
+@lru_cache(maxsize=512)
+def has_number_word(text: str) -> bool:
+    return NUMBER_WORDS.search(text) is not None
+
+
 @lru_cache(maxsize=256)
 def has_amounts(policy: str) -> bool:
     return any(each.kind == "amount" for each in find_quantities(policy))
@@ -103,7 +114,7 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
     tolerance = 0.0051 if target != int(target) or target < 100 else 0.51
     if any(abs(each - target) < tolerance for each in given):
         return True
-    if any(NUMBER_WORDS.search(text) for at, text in facts.sources_before(i) if facts.t.messages[at].role == "user"):
+    if any(has_number_word(text) for at, text in facts.sources_before(i) if facts.t.messages[at].role == "user"):
         return True
     money = collect_money(facts, i) | set(derived) | {each.value for each in amounts if each.value != target}
     money |= {
@@ -157,29 +168,53 @@ def has_near(values: list[float], target: float, scale: float, tolerance: float)
 
 def wrote_just_before(facts: TruthView, i: int) -> bool:
     """Return whether the message answers a successful write whose result has an amount: then it restates."""
-    return any(step.at == i - 1 and step.writes and not step.failed and find_money(step.result) for step in facts.steps)
+    return any(
+        step.at == i - 1 and step.writes and not step.failed and has_number_in(step.result) for step in facts.steps
+    )
 
 
 def collect_money(facts: TruthView, i: int) -> set[float]:
     """Return the amounts that were given before message i: marked ones, and the numbers of results that can be amounts."""
+    known: set[float] | None = facts.kept.get(("money", i))
+    if known is not None:
+        return known
     found: set[float] = set()
     for step in facts.steps:
         if step.at < i:
-            found |= {abs(float(value)) for name, value in iterate_arguments(step.result) if is_money(name, value)}
-            found |= {
-                abs(float(value)) for name, value in iterate_arguments(step.call.arguments) if is_money(name, value)
-            }
-            wanted = ("amount", "number") if step.result is None else ("amount",)
-            found |= {each.value for each in find_quantities(step.text) if each.kind in wanted}
+            add_money(step.result, "", found)
+            add_money(step.call.arguments, "", found)
+            if step.result is None:
+                found |= {each.value for each in find_quantities(step.text) if each.kind in ("amount", "number")}
+            else:
+                found |= {each.value for each in find_marked_quantities(step.text) if each.kind == "amount"}
     for at, text in enumerate(facts.texts[:i]):
         if facts.t.messages[at].role != "tool":
             found |= {each.value for each in find_quantities(text) if each.kind == "amount"}
     found |= {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}
-    return {round(each, 4) for each in found if each > 0}
+    known = facts.kept["money", i] = {round(each, 4) for each in found if each > 0}
+    return known
+
+
+def add_money(value: object, name: str, found: set[float]) -> None:
+    """Add the numbers of a parsed result or of arguments that can be amounts."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if isinstance(each, (dict, list)):
+                add_money(each, key, found)
+            elif isinstance(each, (int, float)) and is_money(key, each):
+                found.add(abs(float(each)))
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, (dict, list)):
+                add_money(each, name, found)
+            elif isinstance(each, (int, float)) and is_money(name, each):
+                found.add(abs(float(each)))
 
 
 def is_money(name: str, value: object) -> bool:
-    return isinstance(value, int | float) and 0 < abs(value) < 1e9 and can_be_money(name)
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < abs(value) < 1e9 and can_be_money(name)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -232,7 +267,8 @@ def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: in
                 return True
     if most < 3 or len(known) > 24:
         return False
-    return any(first - a - b in known or a + b - first in known or first - a + b in known for a in known for b in known)
+    sums = {a + b for a in known for b in known}
+    return any(first - c in sums or first + c in sums for c in known)  # first = a + b + c, or a + b - c
 
 
 def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> bool:
@@ -240,7 +276,7 @@ def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> 
     for step in facts.steps:
         if step.at >= i:
             continue
-        for signed in iterate_columns(step):
+        for signed in list_columns(facts, step):
             column = [abs(each) for each in signed]  # charges can be negative
             if abs(sum(column) - target) < tolerance or (
                 column and abs(sum(column) / len(column) - target) < max(tolerance, 0.0051)
@@ -292,6 +328,13 @@ def is_sum_of_product(target: float, values: list[float], tolerance: float) -> b
 def given_rates(facts: TruthView, i: int) -> set[float]:
     """Return the given numbers with decimals: rates and prices within texts."""
     return {each for each in facts.numbers_before(i) if each != int(each)}
+
+
+def list_columns(facts: TruthView, step: Step) -> list[list[float]]:
+    known: list[list[float]] | None = facts.kept.get(("columns", step.at))
+    if known is None:
+        known = facts.kept["columns", step.at] = list(iterate_columns(step))
+    return known
 
 
 def iterate_columns(step: Step) -> Iterator[list[float]]:

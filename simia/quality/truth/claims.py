@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
-from simia.quality.truth.facts import Step, TruthView, classify_tool, split_words
+from simia.quality.truth.facts import Step, TruthView, classify_tools, split_words
 from simia.quality.truth.identifiers import CODE, is_code, make_shape
 from simia.quality.truth.vocabulary import (
     ACTIONS,
@@ -18,12 +18,14 @@ from simia.quality.truth.vocabulary import (
     CLAIMS_IN_CJK,
     DONE,
     DONE_AT_START,
+    DONE_LEADS,
     GENERIC_DONE,
     NO,
     NOT_DONE,
     PLAIN_ACTIONS,
     STARTS,
     YES,
+    find_action_words,
 )
 
 PARTICIPLES = {name: re.compile(rf"(?:{action.done})") for name, action in ACTIONS.items()}
@@ -60,7 +62,8 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
     """Yield (actions that the words can mean, start, end, passive)."""
     if low.isascii() or any(map(low.__contains__, (" the ", " is ", " i"))):
         at_start = (found for start in STARTS.finditer(low) if (found := DONE_AT_START.match(low, start.end())))
-        for match in (*DONE.finditer(low), *at_start):
+        done = DONE.finditer(low) if any(map(low.__contains__, DONE_LEADS)) else ()
+        for match in (*done, *at_start):
             sentence = low[max(low.rfind(mark, 0, match.start()) for mark in ".!?\n") + 1 : match.start()]
             rest = re.match(r"[^.!?\n]*\?", low[match.end() :])
             if (
@@ -96,12 +99,8 @@ def is_quoted(text: str, at: int) -> bool:
 
 def is_tool_of(facts: TruthView, actions: list[str]) -> bool:
     """Return whether the toolset has a tool for the claimed action."""
-    return any(
-        not ACTIONS[action].tools.isdisjoint(split_words(tool.name))
-        for tool in facts.t.tools
-        if classify_tool(facts.t.tools, tool.name) is not False
-        for action in actions
-    )
+    names = [name for name, writes in classify_tools(facts.t.tools).items() if writes is not False]
+    return any(not ACTIONS[action].tools.isdisjoint(split_words(name)) for name in names for action in actions)
 
 
 def is_supported(facts: TruthView, i: int, actions: list[str], passive: bool, is_also: bool) -> bool:
@@ -177,6 +176,5 @@ def find_generic_claim(facts: TruthView, i: int, low: str) -> bool:
     if not ASKS.search(asked) or NO.search(answer) or not YES.search(answer):
         return False
     return GENERIC_DONE.search(low) is not None and any(
-        re.search(rf"\b(?:{action.verbs})\b|{action.cjk}", asked) and is_tool_of(facts, [name])
-        for name, action in ACTIONS.items()
+        find_action_words(name).search(asked) and is_tool_of(facts, [name]) for name in ACTIONS
     )

@@ -67,16 +67,17 @@ def names_change(facts: TruthView, step: Step, k: int) -> bool:
     families = find_families(step.call.name)
     if not families or any(find_action_words(name).search(low) for name in families):
         return True
-    said = {(each.kind == "date", each.dates or each.value) for each in find_quantities(facts.texts[k])}
     values = [value for _, value in iterate_arguments(step.arguments)]
     plain = low.replace("_", " ")
-    if any(is_row_named(step, value, plain) for step in facts.steps if step.at < k for value in values):
+    if any(len(str(value)) > 1 and str(value).lower().replace("_", " ") in plain for value in values):
         return True
-    return any(
-        (len(str(value)) > 1 and str(value).lower().replace("_", " ") in plain)
-        or any((each.kind == "date", each.dates or each.value) in said for each in find_quantities(str(value)))
-        for value in values
-    )
+    if any(is_row_named(facts, step, value, plain) for step in facts.steps if step.at < k for value in values):
+        return True
+    named = [each for value in values for each in find_quantities(str(value))]
+    if not named:
+        return False
+    said = {(each.kind == "date", each.dates or each.value) for each in find_quantities(facts.texts[k])}
+    return any((each.kind == "date", each.dates or each.value) in said for each in named)
 
 
 @lru_cache(maxsize=1024)
@@ -85,19 +86,25 @@ def find_families(tool: str) -> tuple[str, ...]:
     return tuple(name for name, action in ACTIONS.items() if words & (action.tools | action.also))
 
 
-def is_row_named(step: Step, value: str | int | float, low: str) -> bool:
+def is_row_named(facts: TruthView, step: Step, value: str | int | float, low: str) -> bool:
     """Return whether a text names the row of a result that has this value: "the 10 GB pack" for its identifier."""
-    if str(value) not in step.text:
-        return False
+    place = (f"row of {value!r}", step.at)
+    words: list[str] | None = facts.kept.get(place)
+    if words is None:
+        words = facts.kept[place] = list_row_words(step, value) if str(value) in step.text else []
+    return any(each in low for each in words)
+
+
+def list_row_words(step: Step, value: str | int | float) -> list[str]:
+    """Return the texts, in lower case, of the rows of a result that have a value."""
+    found: list[str] = []
     waiting = [step.result]
     while waiting:
         held = waiting.pop()
         if isinstance(held, list):
             waiting += held
         elif isinstance(held, dict):
-            waiting += [each for each in held.values() if isinstance(each, dict | list)]
-            if value in held.values() and any(
-                isinstance(each, str) and len(each) > 2 and each.lower() in low for each in held.values()
-            ):
-                return True
-    return False
+            waiting += [each for each in held.values() if isinstance(each, (dict, list))]
+            if value in held.values():
+                found += [each.lower() for each in held.values() if isinstance(each, str) and len(each) > 2]
+    return found

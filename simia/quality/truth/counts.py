@@ -30,6 +30,7 @@ CJK = re.compile(
 CLAIM = re.compile(
     r"\b(?:you(?: currently)? have|there (?:are|were)|i (?:found|see|have found)|found|shows?|lists?|returned|here are(?: the| your)?|are|has|have)(?: only| exactly| the| a total of| these| all)*$"
 )
+CLAIM_WORDS = ("are", "has", "have", "found", "show", "list", "returned", "see", "were")  # CLAIM has one of these
 CJK_CLAIM = re.compile(r"(?:共|有|找到|查到|为您找到|一共|总共|以下|这|計|全部で|合計|は|が|に)(?:了|以下|是|有)?[ ]?$")
 CJK_EXISTS = re.compile(
     r"^[^。！？\n]{0,24}(?:ござい|あり|見つか|です|订单|预约|预订|结果|文件|邮件|航班|记录|，|：|:)"
@@ -110,7 +111,7 @@ def find_only_listing(listings: list[tuple[int, Listing]], i: int) -> list[Listi
 
 def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
     """Yield (count, nouns, the words, start, end) of each count of things that a text claims."""
-    for match in ENGLISH.finditer(low):
+    for match in ENGLISH.finditer(low) if any(map(low.__contains__, CLAIM_WORDS)) else ():
         if COMPARES.search(match["between"]) or COMPARES.search(low[match.end() : match.end() + 14]):
             continue
         if not CLAIM.search(low[max(0, match.start() - 32) : match.start()].rstrip()):

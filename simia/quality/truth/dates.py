@@ -9,7 +9,14 @@ from functools import lru_cache
 
 from simia.errors import Code, Issue
 from simia.quality.truth.facts import TruthView
-from simia.quality.truth.quantities import Quantity, find_policy_quantities, find_quantities, make_date, narrow
+from simia.quality.truth.quantities import (
+    Quantity,
+    find_marked_quantities,
+    find_policy_quantities,
+    find_quantities,
+    make_date,
+    narrow,
+)
 
 WEEKDAYS = {
     name: number
@@ -50,6 +57,7 @@ DURATION = re.compile(
 FIELD = re.compile(
     r'"(\w*(?:minutes|duration|nights|days|hours|length|mins|weeks|months)\w*)": ?"?(\d+(?:\.\d+)?)', re.I
 )
+FIELD_NAMES = ("minutes", "duration", "nights", "days", "hours", "length", "mins", "weeks", "months")
 DAYS = {
     "day": 1,
     "night": 1,
@@ -121,43 +129,59 @@ def is_wrong_weekday(facts: TruthView, i: int, low: str, each: Quantity) -> bool
     weekday = read_weekday(low, each)
     if weekday is None:
         return False
-    years = known_years(facts, i)
+    dated = False
+    tried: set[int] = set()
     for year, month, day in each.dates:
-        for one in [year] if year else years:
-            date = make_date(one, month, day)
+        if year:
+            dated = True
+            date = make_date(year, month, day)
             if date is None or date.weekday() == weekday:
                 return False
-    return bool(years) or any(year for year, _, _ in each.dates)
-
-
-def known_years(facts: TruthView, i: int) -> list[int]:
-    return sorted({date.year for date in collect_dates(facts, i)})
+    # The texts are read only up to the first year in which the weekday is right, which the policy mostly has.
+    for quantities in list_quantities(facts, i):
+        for other in quantities:
+            for reading in other.dates:
+                if reading[0] and reading[0] not in tried and make_date(*reading):
+                    dated = True
+                    tried.add(reading[0])
+                    for year, month, day in each.dates:
+                        date = None if year else make_date(reading[0], month, day)
+                        if not year and (date is None or date.weekday() == weekday):
+                            return False
+    return dated
 
 
 def list_quantities(facts: TruthView, i: int) -> Iterator[tuple[Quantity, ...]]:
+    """Yield the quantities of the policy and of each message before message i, but for plain numbers of results."""
     yield find_policy_quantities(facts.policy)
-    yield from map(find_quantities, facts.written[:i])
+    yield from map(find_marked_quantities, facts.written[:i])
 
 
 def collect_dates(facts: TruthView, i: int) -> set[datetime.date]:
     """Return the dates with a year that were given before message i."""
-    found = set()
-    for quantities in list_quantities(facts, i):
-        for each in quantities:
-            if each.kind == "date":
-                found |= {date for reading in each.dates if reading[0] and (date := make_date(*reading))}
-    return found
+    known: set[datetime.date] | None = facts.kept.get(("dates", i))
+    if known is None:
+        known = facts.kept["dates", i] = {
+            date
+            for quantities in list_quantities(facts, i)
+            for each in quantities
+            for reading in each.dates
+            if reading[0] and (date := make_date(*reading))
+        }
+    return known
 
 
 def collect_days(facts: TruthView, i: int) -> set[tuple[int, int]]:
     """Return the (month, day) of every date that was given before message i."""
-    return {
-        (month, day)
-        for quantities in list_quantities(facts, i)
-        for each in quantities
-        if each.kind == "date"
-        for _, month, day in each.dates
-    }
+    known: set[tuple[int, int]] | None = facts.kept.get(("days", i))
+    if known is None:
+        known = facts.kept["days", i] = {
+            (month, day)
+            for quantities in list_quantities(facts, i)
+            for each in quantities
+            for _, month, day in each.dates
+        }
+    return known
 
 
 def follows_date(facts: TruthView, i: int, each: Quantity, *, strict: bool = False) -> bool:
@@ -176,8 +200,8 @@ def follows_date(facts: TruthView, i: int, each: Quantity, *, strict: bool = Fal
             return True
     if not known or len(known) > MOST_DATES:
         return True  # nothing to compute from, or too much
-    away, _ = collect_durations(facts, i)
-    away |= {0} if strict else {n - 1 for n in away} | {0, 1}
+    given, _ = collect_durations(facts, i)
+    away = given | ({0} if strict else {n - 1 for n in given} | {0, 1})
     spoken = [text for at, text in enumerate(facts.texts[: i + 1]) if facts.t.messages[at].role == "user" or at == i]
     is_relative = any(RELATIVE.search(text) for text in spoken)
     today = min(known) if not facts.t.system else min(collect_system_dates(facts) or known)
@@ -209,6 +233,13 @@ def collect_system_dates(facts: TruthView) -> set[datetime.date]:
 
 def collect_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
     """Return the durations that were given before message i or in it: in days, and in minutes."""
+    known: tuple[set[int], set[float]] | None = facts.kept.get(("durations", i))
+    if known is None:
+        known = facts.kept["durations", i] = read_durations(facts, i)
+    return known
+
+
+def read_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
     days: set[int] = set()
     minutes: set[float] = set()
     for at, text in enumerate((facts.policy, *facts.written[: i + 1])):
@@ -222,7 +253,8 @@ def collect_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
                         minutes,
                     )
         if at and facts.t.messages[at - 1].role != "user":
-            for name, value in FIELD.findall(text.lower()):
+            low = text.lower()
+            for name, value in FIELD.findall(low) if any(map(low.__contains__, FIELD_NAMES)) else ():
                 unit = (
                     "day"
                     if re.search("day|night", name)

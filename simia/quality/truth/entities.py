@@ -4,21 +4,24 @@ contradict an earlier one unless a call between may have changed it."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import (
+    KEY,
     MISSING,
     VOLATILE,
-    Entity,
     are_compatible,
     extract_noun,
+    flatten_fields,
     has_key,
     is_scalar,
-    iterate_entities,
     iterate_scalars,
+    list_entity_rows,
+    list_scalars,
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.truth.facts import Step, TruthView, split_words
@@ -156,6 +159,15 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         return
     if sum(step.writes is False for step in steps) < 2:
         return
+    entities: dict[int, list[tuple[str, str, dict[str, Any], bool]]] = {}
+    may_be_dated = 0
+    for step in steps:
+        if not step.failed:
+            shapes: set[tuple[str, ...]] = set()
+            entities[id(step)] = list_entities(step, shapes)
+            may_be_dated += step.writes is False and any(all(select_title_and_start(names)) for names in shapes)
+    places = Counter((table, key) for rows in entities.values() for table, key, _, _ in rows)
+    repeated = {place for place, count in places.items() if count > 1}  # what occurs once has nothing to contradict
     known: dict[tuple[str, str], dict[str, Any]] = {}
     answers: dict[str, Step] = {}
     dated: dict[tuple[str, str], dict[str, Any]] = {}
@@ -177,28 +189,30 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             return
         if step.writes is False:
             answers[same] = step
-        rows = list_dated(step) if step.writes is False else {}
+        rows = list_dated(step) if may_be_dated > 1 and step.writes is False else {}
         for place, now in rows.items():
             if place in dated and (change := compare_answers(dated[place], now)):
                 yield make_issue(step, f"{place[0]!r}: {change}")
                 return
         dated |= rows
-        for each, is_part in list_entities(step):
-            row = known.setdefault((each.table, each.key), {})
-            for name, value in each.fields.items():
+        for table, key, shown, is_part in entities[id(step)] if repeated else ():
+            if (table, key) not in repeated:
+                continue
+            row = known.setdefault((table, key), {})
+            for name, value in flatten_fields(shown).items():
                 if is_part and PART.search(name):
                     continue
                 if step.writes is False and name in row and differs(name, row[name], value):
-                    yield make_issue(step, f"{name} of {each.key!r} was {row[name]!r} before and is {value!r} now")
+                    yield make_issue(step, f"{name} of {key!r} was {row[name]!r} before and is {value!r} now")
                     return
                 row[name] = value
 
 
-def list_entities(step: Step) -> list[tuple[Entity, bool]]:
-    """Return the entities of a result, each with whether it is a part of another: an item of an order."""
-    found = [each for each in iterate_entities(step.result, extract_noun(step.call.name)) if each.names is None]
+def list_entities(step: Step, shapes: set[tuple[str, ...]]) -> list[tuple[str, str, dict[str, Any], bool]]:
+    """Return the entities of a result as (table, key, object, whether it is a part of another one: an item of an order)."""
+    found = [each for each in list_entity_rows(step.result, extract_noun(step.call.name), shapes) if each[3] is None]
     whole = isinstance(step.result, dict) and has_key(step.result)
-    return [(each, whole and at > 0) for at, each in enumerate(found)]
+    return [(table, key, row, whole and at > 0) for at, (table, key, row, _) in enumerate(found)]
 
 
 def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
@@ -227,14 +241,25 @@ def list_dated(step: Step) -> dict[tuple[str, str], dict[str, Any]]:
         if isinstance(held, list):
             waiting += held
         elif isinstance(held, dict):
-            waiting += [each for each in held.values() if isinstance(each, dict | list)]
-            title = next((held[each] for each in TITLE if isinstance(held.get(each), str)), None)
-            start = next((held[each] for each in START if isinstance(held.get(each), str)), None)
-            if title and start and len(start) > 10 and not has_key(held):
+            waiting += [each for each in held.values() if isinstance(each, (dict, list))]
+            titles, starts = select_title_and_start(tuple(held))
+            if not titles or not starts:
+                continue
+            title = next((held[each] for each in titles if isinstance(held[each], str)), None)
+            start = next((held[each] for each in starts if isinstance(held[each], str)), None)
+            if title and start and len(start) > 10:
                 key = (title, start[:10])
                 twice |= {key} if key in found else set()
                 found[key] = held
     return {key: row for key, row in found.items() if key not in twice}
+
+
+@lru_cache(maxsize=4096)
+def select_title_and_start(names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Return the fields of a row that can be its title and its start; none of a row with an identifier."""
+    if any(KEY.search(name) for name in names):
+        return [], []
+    return [each for each in TITLE if each in names], [each for each in START if each in names]
 
 
 def make_issue(step: Step, detail: str) -> Issue:
@@ -260,11 +285,12 @@ def forget(known: dict[tuple[str, str], dict[str, Any]], answers: dict[str, Step
     if step.failed:
         return
     answers.clear()
+    if not known:
+        return
     words = set(split_words(step.call.name))
     keeps = step.writes is True and words.isdisjoint(CHANGES)
-    said = {
-        str(each) for each in (*iterate_scalars(step.arguments), *iterate_scalars(step.result)) if len(str(each)) > 2
-    }
+    values = [*list_scalars(step.arguments), *list_scalars(step.result)]
+    said = {text for each in values if len(text := each if isinstance(each, str) else str(each)) > 2}
     for place, row in list(known.items()):
-        if said & {*place[1].split("|"), *(str(each) for each in iterate_scalars(row))}:
+        if said & {*place[1].split("|"), *map(str, list_scalars(row))}:
             known[place] = {name: value for name, value in row.items() if STABLE.search(name)} if keeps else {}

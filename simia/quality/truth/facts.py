@@ -15,7 +15,9 @@ from simia.quality.truth.quantities import find_quantities, narrow
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
-NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
+# It starts with a digit, and not with alternatives: `re` then skips to the next digit at once.
+NUMBER = re.compile(r"\d(?:\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)?)")
+NUMBER_CHARS = bytes(code if chr(code) in "0123456789.," else 32 for code in range(256))
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 WRITE_WORDS = frozenset(
     [
@@ -158,18 +160,22 @@ class TruthView:
         self.t = view.t
         self.texts = view.texts
         self._numbers: dict[int, set[float]] = {}
+        self.kept: dict[tuple[str, int], Any] = {}
+        """What a check has computed of all that was given before a message, by what it is and the message's index."""
 
     @cached_property
     def steps(self) -> list[Step]:
         """The calls that have a result, in order."""
         opened: dict[str, tuple[int, int, ToolCall]] = {}
         steps = []
+        kinds = classify_tools(self.t.tools)
         for i, message in enumerate(self.t.messages):
-            for j, call in enumerate(message.calls):
-                opened[call.id] = (i, j, call)
+            if message.calls:
+                for j, call in enumerate(message.calls):
+                    opened[call.id] = (i, j, call)
             if message.role == "tool" and message.call_id in opened:
                 place, j, call = opened.pop(message.call_id)
-                writes = classify_tool(self.t.tools, call.name)
+                writes = kinds[call.name] if call.name in kinds else classify_name(call.name)
                 steps.append(Step(place, f"messages[{place}].calls[{j}]", call, i, message, self.texts[i], writes))
         return steps
 
@@ -214,7 +220,7 @@ class TruthView:
     def is_number_said(self, digits: str, i: int) -> bool:
         """Return whether a number, as it is written, occurs in the policy or before message i as a whole number."""
         joined, starts = self._joined
-        return has_number(joined, digits, starts[i]) or has_number(self.policy_low, digits, len(self.policy_low))
+        return has_number(joined, digits, starts[i]) or has_policy_number(self.policy_low, digits)
 
     @cached_property
     def policy_numbers(self) -> frozenset[float]:
@@ -268,6 +274,12 @@ def get_policy_numbers(policy: str) -> frozenset[float]:
 
 def classify_tool(tools: list[ToolSpec], name: str) -> bool | None:
     """Return whether a tool changes something: by its contract, else by the words of its name; None: not known."""
+    known = classify_tools(tools)
+    return known[name] if name in known else classify_name(name)
+
+
+def classify_tools(tools: list[ToolSpec]) -> dict[str, bool | None]:
+    """Return for each tool whether it changes something."""
     key = tuple(map(id, tools))
     known = _TOOLS.get(key)
     if known is None:
@@ -275,13 +287,14 @@ def classify_tool(tools: list[ToolSpec], name: str) -> bool | None:
             _TOOLS.clear()
         # The entry keeps the tools alive, so that no other object gets their ids.
         known = _TOOLS[key] = (list(tools), {tool.name: find_writes(tool) for tool in tools})
-    return known[1][name] if name in known[1] else classify_name(name)
+    return known[1]
 
 
 def find_writes(tool: ToolSpec) -> bool | None:
     return bool(tool.writes) if tool.writes is not None else classify_name(tool.name)
 
 
+@lru_cache(maxsize=4096)
 def classify_name(name: str) -> bool | None:
     words = split_words(name)
     if READS.match(name) or (words and words[0] in READ_WORDS):
@@ -291,9 +304,10 @@ def classify_name(name: str) -> bool | None:
     return False if any(word in READ_WORDS for word in words) else None
 
 
-def split_words(name: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def split_words(name: str) -> tuple[str, ...]:
     """Split a tool's name into words in lower case: `cancelOrder`, `order.cancel` and `cancel_order` are alike."""
-    return [word.lower() for word in WORDS.findall(name)]
+    return tuple(word.lower() for word in WORDS.findall(name))
 
 
 def has_number(text: str, digits: str, end: int) -> bool:
@@ -308,6 +322,11 @@ def has_number(text: str, digits: str, end: int) -> bool:
     return False
 
 
+@lru_cache(maxsize=4096)
+def has_policy_number(policy: str, digits: str) -> bool:
+    return has_number(policy, digits, len(policy))
+
+
 @lru_cache(maxsize=MOST)
 def get_lower(text: str) -> str:
     return text.lower()
@@ -315,10 +334,24 @@ def get_lower(text: str) -> str:
 
 def read_numbers(text: str) -> set[float]:
     """Return the plain numbers of a text and its amounts (1.2万円 is 12000)."""
+    if text.isascii():
+        return read_ascii_numbers(text)
     text = narrow(text)
     found = {float(each.replace(",", "")) for each in NUMBER.findall(text)}
     if not text.isascii() and any(char in text for char in "万億亿千"):
         found |= {each.value for each in find_quantities(text) if each.kind in ("amount", "number")}
+    return found
+
+
+def read_ascii_numbers(text: str) -> set[float]:
+    """Return the plain numbers of an ASCII text: the runs of digits and signs, of which few need the pattern."""
+    found: set[float] = set()
+    for each in set(text.encode().translate(NUMBER_CHARS).split()):
+        run = each.strip(b".,")
+        if run.isdigit():
+            found.add(float(run))
+        elif run:
+            found |= {float(number.replace(",", "")) for number in NUMBER.findall(run.decode())}
     return found
 
 
@@ -353,11 +386,19 @@ def find_money(value: Any) -> set[float]:
     }
 
 
+def has_number_in(value: Any) -> bool:
+    """Return whether a parsed result has a number."""
+    return any(isinstance(each, (int, float)) and not isinstance(each, bool) for each in iterate_scalars(value))
+
+
 def iterate_arguments(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (name, scalar) of arguments, nested ones too."""
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from iterate_arguments(each, key)
+            if isinstance(each, (dict, list)):
+                yield from iterate_arguments(each, key)
+            elif each is not None and not isinstance(each, bool):
+                yield key, each
     elif isinstance(value, list):
         for each in value:
             yield from iterate_arguments(each, name)

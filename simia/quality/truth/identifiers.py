@@ -12,6 +12,7 @@ from simia.quality.truth.quantities import narrow
 
 EMAIL = re.compile(r"[\w.+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)+", re.I | re.ASCII)
 CODE = re.compile(r"(?<![\w@.#/&=-])#?(?=[A-Za-z_./-]*\d)[A-Za-z0-9]+(?:[-_][A-Za-z0-9]+)*(?![\w@]|[./:-]\w)", re.ASCII)
+DIGIT_TO_SPACE = re.compile(r"\d\S*")
 NAMED = re.compile(
     r"(?:\b(?:tracking|confirmation|order|booking|reservation|reference|ticket|case|invoice|transaction|receipt|refund|return|request|"
     r"account|customer|member|card|policy|flight|locator|voucher|coupon|serial|claim|code|hold|rental|shipment|appointment)"
@@ -40,7 +41,7 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
                     return
         if not any(map(low.__contains__, "0123456789")):
             continue
-        for match in CODE.finditer(narrow(text)):
+        for match in iterate_codes(narrow(text)):
             token = match[0]
             lead = text[max(0, match.start() - 40) : match.start()]
             if is_code(token) and not is_given(facts, i, token) and is_like_one(facts, i, token, lead):
@@ -50,6 +51,17 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
             if not facts.is_said(match[1], i):
                 yield make_issue(i, match[0])
                 return
+
+
+def iterate_codes(text: str) -> Iterator[re.Match[str]]:
+    """Yield the matches of `CODE`: only words with a digit are searched, since a search of the whole text tries every character."""
+    done = 0
+    for word in DIGIT_TO_SPACE.finditer(text):
+        start, end = word.span()
+        while start > done and not text[start - 1].isspace():
+            start -= 1
+        yield from CODE.finditer(text, start, end)
+        done = end
 
 
 def make_issue(i: int, token: str) -> Issue:

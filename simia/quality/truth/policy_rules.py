@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from simia.quality.truth.facts import split_words
+from simia.quality.truth.facts import MOST, split_words
 from simia.quality.truth.vocabulary import ACTIONS, CONSENT_POLICY, LOOKUP_POLICY, find_action_words, is_handover
 
 SENTENCES = re.compile(r"[^.;\n。；;]+(?:\.(?=\S)[^.;\n。；;]*)*[.;。；]?")
@@ -38,8 +38,17 @@ class Rule:
     everything: bool = False
     words: frozenset[str] = frozenset()
     exceptions: tuple[str, ...] = field(default=())
+    known: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     def covers(self, tool: str) -> bool:
+        known = self.known.get(tool)
+        if known is None:
+            if len(self.known) >= MOST:
+                self.known.clear()
+            known = self.known[tool] = self._covers(tool)
+        return known
+
+    def _covers(self, tool: str) -> bool:
         words = set(split_words(tool))
         if is_handover(words) or not (self.everything or words & self.words):
             return False

@@ -70,6 +70,17 @@ DONE = re.compile(
     r"\b(?P<who>i(?:['’]ve| have)|we(?:['’]ve| have)|(?:has|have)(?: now| just| also| already| both| all)?(?: successfully)? been|(?:is|are) now)"
     rf"(?: (?:now|just|also|already|successfully|both|all|gone ahead and|gone ahead, and))* {VERB}\b"
 )
+DONE_LEADS = (
+    "i've",
+    "i’ve",
+    "i have",
+    "we've",
+    "we’ve",
+    "we have",
+    " been",
+    "is now",
+    "are now",
+)  # DONE has one of these
 # The beginning of a sentence: "Moved. See you …"
 DONE_AT_START = re.compile(rf"(?P<who>)(?:all )?(?:done[.,:!]? (?:and )?)?(?:successfully )?{VERB}\b")
 STARTS = re.compile(r"(?:^|[.!?:\n] |\n|[-*] )(?=[a-z])")

@@ -77,6 +77,11 @@ def classify_argument(name: str) -> str:
     return "given" if GIVEN.search(name) else "money" if MONEY.search(name) else ""
 
 
+@lru_cache(maxsize=4096)
+def is_money_name(name: str) -> bool:
+    return MONEY.search(name) is not None
+
+
 def find_ungiven(facts: TruthView, step: Step) -> str | None:
     """Find an address, a phone number or an amount in a call that neither user, policy nor results gave."""
     for name, value in iterate_arguments(step.arguments):
@@ -88,7 +93,9 @@ def find_ungiven(facts: TruthView, step: Step) -> str | None:
                 return f"{missing!r} of {name} {value!r}"
         elif (
             isinstance(value, str) and len(value) <= 25 and DAY.match(value) and is_other_day(facts, step, value)
-        ) or (isinstance(value, int | float) and MONEY.search(name) and not is_amount_given(facts, step, float(value))):
+        ) or (
+            isinstance(value, int | float) and is_money_name(name) and not is_amount_given(facts, step, float(value))
+        ):
             return f"{name} {value!r}"
     return None
 
@@ -203,7 +210,7 @@ def find_changed_in_result(step: Step) -> str | None:
             or isinstance(told, bool)
         ):
             continue
-        if is_entity_name(name) or FREE.search(name):
+        if is_entity_name(name) or is_free(name):
             continue
         if isinstance(value, int | float):
             if isinstance(told, int | float) and abs(value - told) > 0.006 and (not is_relative or MONEY.search(name)):
@@ -266,22 +273,47 @@ def find_changed_in_answers(facts: TruthView) -> Iterator[Issue]:
     writes = [step for step in facts.steps if step.writes and not step.failed]
     if not writes:
         return
-    values = {
-        value
-        for step in writes
-        for name, value in iterate_arguments([step.arguments, step.result])
-        if isinstance(value, str) and 4 <= len(value) <= MOST_VALUE and not FREE.search(name)
-    }
-    masks = {mask for value in values if (mask := make_mask(value)) is not None}
-    for i in facts.answers:
-        if i <= writes[0].at or not masks:
-            continue
-        text = narrow(facts.texts[i])
-        for mask in masks:
+    answers = [i for i in facts.answers if i > writes[0].at]
+    if not answers:
+        return
+    values: set[str] = set()
+    for step in writes:
+        add_maskable(step.arguments, "", values)
+        add_maskable(step.result, "", values)
+    masks = {mask: get_longest_part(value) for value in values if (mask := make_mask(value)) is not None}
+    for i in answers if masks else ():
+        text, low = narrow(facts.texts[i]), facts.view.lows[i]
+        is_ascii = text.isascii()
+        for mask, part in masks.items():
+            if is_ascii and part not in low:
+                continue
             for found in mask.findall(text):
                 if not is_written(facts, i, found):
                     yield make_issue(f"messages[{i}]", f"{found[:80]!r} is not what was written")
                     return
+
+
+def add_maskable(value: Any, name: str, found: set[str]) -> None:
+    """Add the texts that `make_mask` may make a pattern of."""
+    if isinstance(value, (dict, list)):
+        for key, each in value.items() if isinstance(value, dict) else ((name, each) for each in value):
+            if isinstance(each, str):
+                if " " not in each and each.isascii():
+                    continue
+                if 4 <= len(each) <= MOST_VALUE and DIGITS.search(each) and not is_free(key):
+                    found.add(each)
+            elif isinstance(each, (dict, list)):
+                add_maskable(each, key, found)
+
+
+@lru_cache(maxsize=4096)
+def is_free(name: str) -> bool:
+    return FREE.search(name) is not None
+
+
+def get_longest_part(value: str) -> str:
+    """Return the longest text between the digits of a value, in lower case: an ASCII text without it cannot fit the mask."""
+    return max(DIGITS.split(narrow(value).lower()), key=len)
 
 
 @lru_cache(maxsize=4096)
