@@ -135,7 +135,13 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
     percents = collect_percents(facts, i)
     scales = {round(factor * percent, 6) for factor in factors for percent in percents}
     sums = list_sums(alone)
-    return any(has_near(sums, target, scale, tolerance) for scale in scales if scale > 0)
+    # A share of an amount is cut or rounded up, also to tenths: that is for the policy to say.
+    width = 1.0 if target == int(target) else 0.1 if target * 10 == int(target * 10) else 0.0101
+    return any(
+        has_near(sums, target, scale, tolerance) or (scale not in factors and has_near(alone, target, scale, width))
+        for scale in scales
+        if scale > 0
+    )
 
 
 def list_sums(values: list[float]) -> list[float]:
@@ -204,6 +210,8 @@ def collect_percents(facts: TruthView, i: int) -> list[float]:
     """Return the factors that given percentages make: of, less, plus."""
     given = (find_policy_quantities(facts.policy), *map(find_quantities, facts.texts[: i + 1]))
     percents = {each.value for quantities in given for each in quantities if each.kind == "percent"}
+    for text in (facts.policy, *facts.texts[: i + 1]):
+        percents |= read_spelt_percents(text)
     for step in facts.steps:
         if step.at < i and isinstance(step.result, dict):
             percents |= {each * 100 for each in find_money(step.result) if 0 < each < 1}
@@ -215,6 +223,18 @@ def collect_percents(facts: TruthView, i: int) -> list[float]:
             if each < 10:
                 found += [each / 10]  # 8折
     return list(dict.fromkeys(found))
+
+
+CJK_SHARE = re.compile("([一二三四五六七八九])([一二三四五六七八九])?(?:折|割)")
+CJK_DIGITS = dict(zip("一二三四五六七八九", range(1, 10), strict=True))
+
+
+@lru_cache(maxsize=512)
+def read_spelt_percents(text: str) -> frozenset[float]:
+    """Return the percentages of discounts in Chinese numerals: 九五折 is 95, 二割 is 20."""
+    if text.isascii():
+        return frozenset()
+    return frozenset(10.0 * CJK_DIGITS[first] + CJK_DIGITS.get(second, 0) for first, second in CJK_SHARE.findall(text))
 
 
 def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: int = 3) -> bool:

@@ -14,6 +14,7 @@ from simia.quality.truth.vocabulary import (
     ASKS,
     CJK_AFTER_NOT,
     CJK_DONE,
+    CJK_NOT,
     CJK_NOT_DONE,
     CLAIMS_IN_CJK,
     DONE,
@@ -81,7 +82,12 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
     for match in CJK_DONE.finditer(text):
         at = next(match.start(name) for name in ("a", "b", "c") if match[name])
         before, after = text[max(0, match.start() - 16) : match.start()], text[match.end() : match.end() + 14]
-        if CJK_NOT_DONE.search(before) or CJK_AFTER_NOT.search(after) or is_quoted(text, match.start()):
+        if (
+            CJK_NOT.search(match[0])
+            or CJK_NOT_DONE.search(before)
+            or CJK_AFTER_NOT.search(after)
+            or is_quoted(text, match.start())
+        ):
             continue
         yield [name for name, words in STEMS.items() if words.match(text, at)], max(0, at - 3), match.end(), True
 

@@ -80,23 +80,26 @@ GENERIC_DONE = re.compile(
     r"|^\W*(?:はい、)?(?:お手続き(?:が|は)?|手続き(?:が|は)?|処理(?:が|は)?)?完了(?:いた|致)?しました"
 )
 CJK_DONE = re.compile(
-    r"(?P<zh>(?:已经?|刚刚?|现已|均已)[^，。！？；：、\n（(]{0,24}?(?P<a>"
+    r"(?P<zh>(?:已经?|刚刚?|现已|均已)[^，。！？；：、,.!?;:\n（(]{0,24}?(?P<a>"
     + "|".join(action.cjk for action in ACTIONS.values())
     + r")(?!中|前|后)"
     r"|(?P<b>" + "|".join(action.cjk for action in ACTIONS.values()) + r")(?:成功|好了|完成|完毕|了(?!解|吗|么|的话))"
     r"|(?P<c>"
     + "|".join(action.cjk for action in ACTIONS.values())
-    + r")[^、。！？\n]{0,2}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
+    + r")[^、。！？,.!?\n]{0,2}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
 )
 NOT_DONE = re.compile(
     r"\b(?:not|never|n['’]t|no|nothing|none|neither|nor|any|if|once|when|after|until|before|unless|would|could|can|will|should|cannot|whether|as soon as|already|hasn|haven|yet to|"
     r"previously|earlier|still)\b[^.!?\n]{0,48}$|(?:\bto|\bbe)\s$",
 )
 CJK_NOT_DONE = re.compile(
-    r"(?:没有?|未|不|尚|无法|不能|如果|若|等|待|一旦|之前|如需|请|是否|可以|将|会|您|曾|系统显示|显示|该订单|状态|还)[^，。！？\n]{0,12}$|(?:場合|れば|たら|まだ|以前|前に|すでに|既に|お客様)[^、。！？\n]{0,16}$"
+    r"(?:没有?|未|不|尚|无法|不能|如果|若|等|待|一旦|之前|如需|请|是否|可以|将|会|您|曾|系统显示|显示|该订单|状态|还)[^，。！？,!?\n]{0,12}$|(?:場合|れば|たら|まだ|以前|前に|すでに|既に|お客様)[^、。！？,!?\n]{0,16}$"
 )
+CJK_NOT = re.compile(
+    r"不[能可再予]|不是|不支持|没|無|无法|未|别|过期|超过|截止|限|でき|ません|なく"
+)  # "已经出餐不能取消了" refuses
 CJK_AFTER_NOT = re.compile(
-    r"^[^，。！？、\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
+    r"^[^，。！？、,!?\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
 )
 
 YES = re.compile(
@@ -115,6 +118,15 @@ NO = re.compile(
     r"|^\W*(?:いいえ|いえ|いや|やめ|待って|ちょっと待|結構です(?:$|。)|まだ|少し考え|考え)|考えさせて|検討(?:し|させ)|待ってください|やめておき|保留",
     re.I,
 )
+# The user wants to ask somebody, or to think, before anything is done.
+DEFERS = re.compile(
+    r"\b(?:i(?:['’]d| had)? better|let me|i(?:['’]ll| will| need to| have to| must| want to| should|['’]d (?:like|want|rather|prefer)(?: to)?)(?: just| first)?) "
+    r"(?:ring|call|phone|text|ask|check (?:with|that|it|first)|talk (?:to|with|it)|speak (?:to|with)|consult|discuss|think|sleep on|see what|find out)\b|\b(?:ask|check with|talk to|speak to) (?:my|him|her|them|the)\b[^.!?\n]{0,24}\bfirst\b"
+    r"|先[^，。！？,!?\n]{0,4}(?:打个?电话|问|商量|想想|看看|考虑)|(?:问问|问一下|问下|商量)[^，。！？,!?\n]{0,8}(?:再|看)|回头再|晚点再|过会儿再"
+    r"|(?:相談|聞い?|尋ね|訊い?|確認|電話|連絡)し?て?(?:から|み(?:ます|る|ない)|に(?:なり|し))|相談し(?:たい|ます|て)|あとで(?:また|連絡)|後で(?:また|連絡)|また(?:連絡|あとで|後で)",
+    re.I,
+)
+QUESTION = re.compile(r"(?:[?？]|吗|呢|か|かな)\W*$")
 STRONG_YES = re.compile(
     r"\b(?:yes|yeah|yep|yup|go ahead|go for it|please do|do it|confirm(?:ed)?|proceed|ok(?:ay)?|sure|approved?)\b|是的|好的|可以的?|确认|没问题|同意|はい|お願いし|大丈夫|進めて",
     re.I,
