@@ -85,7 +85,7 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                 ]
             known = [each for at, each in listings if at < i and not each.nouns.isdisjoint(nouns)]
             if not known and (not nouns or not ANYTHING.isdisjoint(nouns)):
-                known = find_only_listing(listings, i)
+                known = find_only_listing(facts, listings, i)
             if known and is_wrong(facts, i, low, count, known, start, end):
                 yield Issue(
                     code=Code.WRONG_COUNT,
@@ -95,10 +95,10 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                 return
 
 
-def find_only_listing(listings: list[tuple[int, Listing]], i: int) -> list[Listing]:
+def find_only_listing(facts: TruthView, listings: list[tuple[int, Listing]], i: int) -> list[Listing]:
     """Return the newest result's list of objects before message i, if it is the only one."""
     newest = max((at for at, _ in listings if at < i), default=-1)
-    if newest != i - 1:
+    if any(facts.t.messages[at].role == "user" for at in range(max(newest, 0), i)):
         return []  # the count may be of something else by now
     found = [
         each

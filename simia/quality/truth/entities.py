@@ -22,6 +22,7 @@ from simia.quality.entity_ledger import (
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.truth.facts import Step, TruthView, split_words
+from simia.quality.truth.identifiers import make_shape
 
 NAMED = re.compile(
     r"(?:^|_)(?:no|number|phone|sku|card|account|barcode|locator|reference|code|isbn|username|symbol|ticker|file|filename|path)$",
@@ -30,6 +31,11 @@ NAMED = re.compile(
 # What an entity keeps when another part of it is changed.
 STABLE = re.compile(
     r"(?:^|_)(?:depart|arrive|departure|arrival|start|end|title|name|email|phone|birth|author|brand|from|to|origin|destination|flight|train_no|bus_no|ordered_on|created_at|per_day|per_person|rate)(?:$|_)|_of_birth$",
+    re.I,
+)
+CODE = re.compile(r"[A-Z]{1,6}[-_]?\d{3,}")
+LASTING = re.compile(
+    r"(?:^|_)(?:depart|arrive|departure|arrival|title|name|birth|author|brand|origin|destination|model|memory|serial|warranty|manufacturer|isbn)(?:$|_)",
     re.I,
 )
 CHANGES = frozenset(
@@ -99,9 +105,15 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
         if step.writes is not False and not MAKES.isdisjoint(split_words(step.call.name)):
             continue  # the result's identifier can be that of the new object
         for name, value in step.arguments.items():
-            if not isinstance(value, str | int) or isinstance(value, bool) or not is_entity_name(name):
+            if not isinstance(value, str | int) or isinstance(value, bool):
                 continue
             told = find_field(step, name)
+            if (
+                not is_entity_name(name)
+                and not is_other_code(value, told)
+                and not is_other_choice(facts, step, name, told)
+            ):
+                continue
             if (
                 told is None
                 or is_same(value, told)
@@ -112,6 +124,24 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
             detail = f"{step.call.name} was asked about {name} {value!r}, and the result is about {told!r}"
             yield Issue(code=Code.WRONG_ENTITY, where=f"messages[{step.at}]", detail=detail[:300])
             return
+
+
+def is_other_code(value: Any, told: Any) -> bool:
+    """Return whether two values are codes of one shape with other digits: OL-2291 and OL-2219."""
+    if not isinstance(value, str) or not isinstance(told, str) or not CODE.fullmatch(value):
+        return False
+    return make_shape(value) == make_shape(told)
+
+
+def is_other_choice(facts: TruthView, step: Step, name: str, told: Any) -> bool:
+    """Return whether the schema of a reading call's argument lists the result's value as another choice, as with rooms."""
+    if step.writes is not False or not isinstance(told, str):
+        return False
+    tool = next((each for each in facts.t.tools if each.name == step.call.name), None)
+    properties: Any = tool.parameters.get("properties") if tool is not None else None
+    schema = properties.get(name) if isinstance(properties, dict) else None
+    choices = schema.get("enum") if isinstance(schema, dict) else None
+    return isinstance(choices, list) and told in choices and step.arguments[name] in choices
 
 
 @lru_cache(maxsize=4096)
@@ -159,10 +189,14 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
     known: dict[tuple[str, str], dict[str, Any]] = {}
     answers: dict[str, Step] = {}
     dated: dict[tuple[str, str], dict[str, Any]] = {}
+    lasting: dict[str, Step] = {}
     for step in steps:
         same = f"{step.call.name} {step.arguments!r}"
         before = answers.get(same)
         if step.writes is not False:
+            if not step.failed:
+                is_plain = step.writes is True and CHANGES.isdisjoint(split_words(step.call.name))
+                lasting = lasting | answers if is_plain else {}
             forget(known, answers, step)
             words = set(split_words(step.call.name))
             if step.writes is None or not words.isdisjoint(CHANGES):
@@ -173,6 +207,11 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         if step.failed:
             continue
         if before is not None and (change := compare_answers(before.result, step.result)):
+            yield make_issue(step, f"{change}, for the same call")
+            return
+        if same in lasting and (
+            change := compare_answers(pick_lasting(lasting[same].result), pick_lasting(step.result))
+        ):
             yield make_issue(step, f"{change}, for the same call")
             return
         if step.writes is False:
@@ -199,6 +238,13 @@ def list_entities(step: Step) -> list[tuple[Entity, bool]]:
     found = [each for each in iterate_entities(step.result, extract_noun(step.call.name)) if each.names is None]
     whole = isinstance(step.result, dict) and has_key(step.result)
     return [(each, whole and at > 0) for at, each in enumerate(found)]
+
+
+def pick_lasting(result: Any) -> Any:
+    """Return the fields of a result that no call changes which only adds something: model, memory, title."""
+    if not isinstance(result, dict):
+        return None
+    return {name: value for name, value in result.items() if is_scalar(value) and LASTING.search(name)}
 
 
 def compare_answers(before: Any, now: Any, name: str = "") -> str | None:

@@ -39,12 +39,13 @@ ACTIONS = {
         "book reserve schedule appointment reservation booking rebook", "create add make place set order hold update change move reschedule confirm event calendar",
         "booked|reserved|scheduled|rebooked", "book\\w*|reserv\\w*|schedul\\w*|appointment", "预订|预定|预约|订了|订好|安排|预留|挂号|予約|手配|押さえ|ご用意|お取り|指定"),
     "move": make_action("move reschedule change_date rebook", "update change modify edit set event exchange shift book transfer reassign", "moved|rescheduled|postponed|shifted", "mov\\w*|reschedul\\w*|postpon\\w*|shift\\w*|push\\w*", "改期|改到|挪到|移动|移到|改签|延后|推迟|移動|移し|振り替|変更|日程"),
+    "reset": make_action("reset", "update change send create set request", "reset", "reset\\w*", "重置|重设|リセット|再設定"),
     "update": make_action(
-        "update modify change edit set correct adjust rename replace", "add move remove create append write save submit patch upgrade exchange reschedule apply switch toggle enable disable reset extend correct record log cells book rows", "updated|changed|modified|corrected|adjusted|renamed|edited", "updat\\w*|chang\\w*|modif\\w*|correct\\w*|adjust\\w*|renam\\w*|edit\\w*|switch\\w*|replac\\w*|set|redirect\\w*", "更新|修改|更改|改为|改成|变更|更正|调整|改好|変更|更新|修正|訂正|書き換え"),
+        "update modify change edit set correct adjust rename replace", "add move remove create append write save submit patch upgrade exchange reschedule apply switch toggle enable disable reset extend correct record log cells book rows", "updated|changed|modified|corrected|adjusted|renamed|edited|raised|lowered", "updat\\w*|chang\\w*|modif\\w*|correct\\w*|adjust\\w*|renam\\w*|edit\\w*|switch\\w*|replac\\w*|set|redirect\\w*", "更新|修改|更改|改为|改成|变更|更正|调整|改好|変更|更新|修正|訂正|書き換え"),
     "add": make_action(
         "add append insert", "create update set modify put book place write save apply attach register schedule edit record note log", "added", "add\\w*|put|append\\w*|includ\\w*|block\\w*", "添加|增加|加上|加入|新增|追加|加え|入れ|付け"),
     "create": make_action(
-        "create open file submit register log raise make new", "add book place write save schedule set issue generate send report request enroll note post upload order ticket transfer escalate", "created|opened|filed|submitted|registered|logged", "creat\\w*|open\\w*|fil(?:e|ing)|submit\\w*|regist\\w*|log\\w*|raise", "创建|新建|建立|提交|登记|注册|开具|开了|作成|登録|起票|提出|申請|発行"),
+        "create open file submit register log raise make new", "add book place write save schedule set issue generate send report request enroll note post upload order ticket transfer escalate", "created|opened|filed|submitted|registered|logged|raised", "creat\\w*|open\\w*|fil(?:e|ing)|submit\\w*|regist\\w*|log\\w*|raise", "创建|新建|建立|提交|登记|注册|开具|开了|作成|登録|起票|提出|申請|発行"),
     "delete": make_action("delete remove clear", "cancel update move archive set edit modify replace", "deleted|removed", "delet\\w*|remov\\w*|tak\\w* off|drop\\w*", "删除|移除|删掉|去掉|削除|外し|取り除"),
     "pay": make_action("pay charge payment transfer", "order book place purchase buy checkout process create settle change add modify update exchange fine", "paid|charged|transferred", "pay\\w*|charg\\w*|transfer\\w*", "支付|付款|转账|扣款|缴纳|缴清|支払|振込|振り込|請求"),
     "order": make_action("order purchase buy checkout", "place create book submit cart reorder replenish", "ordered|purchased|bought", "order\\w*|purchas\\w*|buy\\w*", "下单|购买|订购|采购|购票|出票|注文|購入|発注"),
@@ -76,7 +77,7 @@ STARTS = re.compile(r"(?:^|[.!?:\n] |\n|[-*] )(?=[a-z])")
 CLAIMS_IN_CJK = ("已", "刚", "了", "成功", "完", "まし", "済")
 GENERIC_DONE = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|great|perfect|thanks?|thank you|sure|alright)[,.! ]+)?(?:(?:it|that)['’]?s )?(?:all )?(?:done|all set|completed)\b"
-    r"|^[^。！？\n]{0,20}(?:已经?(?:为您|帮您|给您)?(?:办好|完成|处理好|搞定)|(?:都)?(?:办好|搞定|完成)了)"
+    r"|^[^。！？\n]{0,20}(?:已经?(?:为您|帮您|给您)?(?:办好|完成|处理好|搞定)|(?<![没未不])(?:都)?(?:办好|搞定|完成|约好|订好|约上|订上|改好|退好|报好|取消好)了(?!吗|么|的话))"
     r"|^\W*(?:はい、)?(?:お手続き(?:が|は)?|手続き(?:が|は)?|処理(?:が|は)?)?完了(?:いた|致)?しました"
 )
 CJK_DONE = re.compile(
