@@ -60,6 +60,9 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
         amounts = [each for each in find_quantities(text) if each.kind == "amount"] if has_digit(text) else []
         if not amounts:
             continue
+        if issue := find_wrong_sum(facts, i, text):
+            yield issue
+            return
         derived: list[float] = []
         for each in amounts:
             if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
@@ -366,6 +369,31 @@ def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity
             if is_sum(each.value, values, 0.006):
                 continue
             detail = f"the {name} is said to be {each.value:g}, the results say {values[-1]:g}"
+            return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
+    return None
+
+
+TOTAL = re.compile(r"(?:合计|总计|共计|合計|計|in total|altogether|total(?: of| is)?|together)[ :：是]*[$€£¥₹]?$")
+NO_PLAIN_SUM = re.compile(
+    r"[×*x+＋%－−]|\d-|\b(?:each|per|a piece|apiece|less|minus|discount|off|saved?|instead|was|from|refund|balance|deposit|already|times|twice|double)\b|"
+    r"各|每|减|折|优惠|券|原价|退|差|抵|扣|余额|ずつ|割引|引|毎|元の|差額|返金|残高|[二两三四五六七八九十\d]+(?:张|个|份|件|晚|人|次|盒|枚|個|名|泊|回|本|台|つ)",
+    re.I,
+)
+
+
+def find_wrong_sum(facts: TruthView, i: int, text: str) -> Issue | None:
+    """Find a total that is not the sum of the amounts before it in its sentence, right after the calls whose results have these."""
+    if not wrote_just_before(facts, i):
+        return None
+    for sentence in re.split(r"(?<=[。！？!?\n])|(?<=\.)\s", narrow(text)):
+        found = [each for each in find_quantities(sentence) if each.kind == "amount"]
+        if len(found) < 3 or not TOTAL.search(sentence[: found[-1].start].lower()) or NO_PLAIN_SUM.search(sentence):
+            continue
+        *parts, total = (each.value for each in found)
+        last = max(step.place for step in facts.steps if step.at < i)
+        told = {value for step in facts.steps if step.place == last for value in find_money(step.result)}
+        if all(part in told for part in parts) and abs(sum(parts) - total) > 0.006 and total not in told:
+            detail = f"the total is said to be {total:g}, its parts make {sum(parts):g}"
             return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
     return None
 

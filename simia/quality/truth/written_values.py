@@ -86,11 +86,26 @@ def find_ungiven(facts: TruthView, step: Step) -> str | None:
                 return f"{name} {value!r}"
             if not email and (missing := find_missing_digits(facts, step, value)):
                 return f"{missing!r} of {name} {value!r}"
+            if not email and (other := find_other_digits(facts, step, value)):
+                return f"{name} {value!r} for {other!r}"
         elif (
             isinstance(value, str) and len(value) <= 25 and DAY.match(value) and is_other_day(facts, step, value)
         ) or (isinstance(value, int | float) and MONEY.search(name) and not is_amount_given(facts, step, float(value))):
             return f"{name} {value!r}"
     return None
+
+
+def find_other_digits(facts: TruthView, step: Step, value: str) -> str | None:
+    """Return the address of the last proposal that the user agreed to, where the call writes the same one with other digits."""
+    mask = make_mask(value) if facts.steps and len(value) <= MOST_VALUE else None
+    asked = [i for i in facts.answers if i < step.place]
+    if mask is None or not asked or facts.is_said(narrow(value).lower(), step.place):
+        return None
+    after = [text for at, text in enumerate(facts.texts) if asked[-1] < at < step.place]
+    if any(DIGITS.search(narrow(text)) or SPELT.search(text) for text in after):
+        return None  # the user corrects it
+    found = mask.search(narrow(facts.texts[asked[-1]]))
+    return found[0] if found and found[0].lower() != narrow(value).lower() else None
 
 
 def is_other_day(facts: TruthView, step: Step, value: str) -> bool:
