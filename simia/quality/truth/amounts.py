@@ -387,7 +387,10 @@ def find_wrong_sum(facts: TruthView, i: int, text: str) -> Issue | None:
         return None
     for sentence in re.split(r"(?<=[。！？!?\n])|(?<=\.)\s", narrow(text)):
         found = [each for each in find_quantities(sentence) if each.kind == "amount"]
-        if len(found) < 3 or not TOTAL.search(sentence[: found[-1].start].lower()) or NO_PLAIN_SUM.search(sentence):
+        if len(found) < 3 or not TOTAL.search(sentence[: found[-1].start].lower()):
+            continue
+        lead = re.split("[,;:，；：]", sentence[: found[0].start])[-1]
+        if NO_PLAIN_SUM.search(lead + sentence[found[0].start :]):
             continue
         *parts, total = (each.value for each in found)
         last = max(step.place for step in facts.steps if step.at < i)

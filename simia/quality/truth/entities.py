@@ -34,6 +34,10 @@ STABLE = re.compile(
     re.I,
 )
 CODE = re.compile(r"[A-Z]{1,6}[-_]?\d{3,}")
+SERVICE = re.compile(r"^(?:train|flight|bus|ferry|performance|screening|showing|sailing)(?:_(?:no|number|id|code))?$")
+PLACES = re.compile(r"^(?:from|to|origin|destination|station|stop)(?:_|$)|_(?:from|to|station|stop|city|airport)$")
+TIMES = re.compile(r"^(?:depart|arriv|start)")
+CLOCK = re.compile(r"\d{1,2}:\d\d")
 LASTING = re.compile(
     r"(?:^|_)(?:depart|arrive|departure|arrival|title|name|birth|author|brand|origin|destination|model|memory|serial|warranty|manufacturer|isbn)(?:$|_)",
     re.I,
@@ -190,6 +194,7 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
     answers: dict[str, Step] = {}
     dated: dict[tuple[str, str], dict[str, Any]] = {}
     lasting: dict[str, Step] = {}
+    departures: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for step in steps:
         same = f"{step.call.name} {step.arguments!r}"
         before = answers.get(same)
@@ -216,6 +221,14 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             return
         if step.writes is False:
             answers[same] = step
+        if step.writes is not False:
+            departures.clear()
+        for service, now in list_departures(step) if step.writes is False else ():
+            for earlier in departures.setdefault(service, []):
+                if change := compare_departures(earlier, now):
+                    yield make_issue(step, f"{service[1]}: {change}")
+                    return
+            departures[service].append(now)
         rows = list_dated(step) if step.writes is False else {}
         for place, now in rows.items():
             if place in dated and (change := compare_answers(dated[place], now)):
@@ -281,6 +294,39 @@ def list_dated(step: Step) -> dict[tuple[str, str], dict[str, Any]]:
                 twice |= {key} if key in found else set()
                 found[key] = held
     return {key: row for key, row in found.items() if key not in twice}
+
+
+def list_departures(step: Step) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Yield (field and number of a train, flight or performance; the row's fields with those around it and of the call)."""
+    waiting = [(step.result, dict(step.arguments))]
+    while waiting:
+        held, around = waiting.pop()
+        if isinstance(held, list):
+            waiting += [(each, around) for each in held]
+        elif isinstance(held, dict):
+            fields = around | {name: each for name, each in held.items() if is_scalar(each)}
+            waiting += [(each, fields) for each in held.values() if isinstance(each, dict | list)]
+            for name, value in held.items():
+                if isinstance(value, str) and SERVICE.search(name):
+                    yield (name, value), fields
+
+
+def compare_departures(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Describe another time of the same service on the same day between the same places; None where one of these is not known."""
+    days = [{row[name] for name in ("day", "date", "departure_date") if name in row} for row in (before, now)]
+    if len(days[0]) != 1 or days[0] != days[1]:
+        return None
+    if any(PLACES.search(name) and before.get(name) != now.get(name) for name in before.keys() | now.keys()):
+        return None
+    for name in before.keys() & now.keys():
+        was, value = before[name], now[name]
+        if (
+            TIMES.search(name)
+            and all(isinstance(each, str) and CLOCK.fullmatch(each) for each in (was, value))
+            and was != value
+        ):
+            return f"{name} was {was!r} before and is {value!r} now"
+    return None
 
 
 def make_issue(step: Step, detail: str) -> Issue:

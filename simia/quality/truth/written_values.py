@@ -13,7 +13,7 @@ from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_product,
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
-from simia.quality.truth.quantities import MONTH, find_quantities, narrow
+from simia.quality.truth.quantities import MONTH, Quantity, find_quantities, narrow
 
 # Arguments whose digits somebody gave. Free texts (a note, a title) are the agent's own.
 GIVEN = re.compile(
@@ -114,7 +114,40 @@ def is_other_day(facts: TruthView, step: Step, value: str) -> bool:
     if not named or not any(each.kind == "date" for each in find_quantities(facts.texts[named[-1]])):
         return False
     date = next((each for each in find_quantities(value) if each.kind == "date"), None)
+    if date is not None and is_superseded(facts, step, date, named[-1]):
+        return True
     return date is not None and not follows_date(facts, step.place, date, strict=True)
+
+
+def is_superseded(facts: TruthView, step: Step, date: Quantity, asked: int) -> bool:
+    """Return whether the last proposal repeats another value of the call and names one other day, the user only agreed, and
+    the written day was named by the assistant before."""
+    texts = facts.texts
+    days = {each.dates[0][1:] for each in find_quantities(texts[asked]) if each.kind == "date"}
+    written = date.dates[0][1:]
+    if len(days) != 1 or written in days or not PROPOSAL.search(texts[asked]):
+        return False
+    dated = [value for _, value in iterate_arguments(step.arguments) if isinstance(value, str) and DAY.match(value)]
+    if len(dated) != 1 or not any(
+        isinstance(value, str) and len(value) >= 6 and not is_entity_name(name) and value in texts[asked]
+        for name, value in iterate_arguments(step.arguments)
+    ):
+        return False
+    if any(
+        at > asked and facts.t.messages[at].role == "user" and not PLAIN_YES.search(texts[at])
+        for at in range(step.place)
+    ):
+        return False
+    return any(
+        each.kind == "date" and each.dates[0][1:] == written
+        for at in facts.answers
+        if at < asked
+        for each in find_quantities(texts[at])
+    )
+
+
+PROPOSAL = re.compile(r"(?:[?？]|吗|か|か。)\s*$")
+PLAIN_YES = re.compile(r"^[^\d一二三四五六七八九十月火水木金土]{0,20}$")
 
 
 def is_email_given(facts: TruthView, step: Step, value: str) -> bool:
