@@ -39,8 +39,11 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
     """Report an action that an answer claims and that no successful call before it did."""
     for i in facts.answers:
         text, low = facts.texts[i], facts.view.lows[i]
-        for actions, at, end, passive in iterate_claims(text, low):
+        wrote = any(step.at == i - 1 and step.writes and not step.failed for step in facts.steps)
+        for n, (actions, at, end, passive) in enumerate(iterate_claims(text, low)):
             is_also = ALSO.search(text[at:end]) is not None
+            if n == 0 and wrote and not is_also and STRICT.isdisjoint(actions):
+                continue  # what the call just did, in other words
             is_action = is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions))
             if is_action and not is_supported(facts, i, actions, passive, is_also):
                 yield make_issue(i, text[max(0, at - 10) : end + 30].strip())

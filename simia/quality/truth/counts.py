@@ -113,6 +113,7 @@ def find_wrong_share(facts: TruthView, i: int, low: str) -> str | None:
             if isinstance(value, str) and 2 <= len(value) <= 16 and not any(map(str.isdigit, value)):
                 groups[value.lower()] += 1
                 names[value.lower()].add(name)
+    values = "\n".join(groups)
     for match in SHARE.finditer(low):
         word = match["n"] or match["n2"]
         count = WORDS.get(word) or CJK_WORDS.get(word) or int(word)
@@ -122,13 +123,17 @@ def find_wrong_share(facts: TruthView, i: int, low: str) -> str | None:
         after = clause[0] if clause else ""
         if PARTIAL.search(before) or PARTIAL.search(after) or any(map(str.isdigit, before + after)):
             continue
+        if any(word in values for word in LETTERS.findall(before)):
+            continue  # of the rows with another value
         for value, size in groups.items():
             ends = not value.isascii() or not after[len(value) :][:1].isalpha()
-            if after.startswith(value) and ends and len(names[value]) == 1 and count != size:
+            others = any(other in after[len(value) :] for other in groups)
+            if after.startswith(value) and ends and not others and len(names[value]) == 1 and count != size:
                 return f"{(match[0] + after)[:40]!r}, and the result lists {size}"
     return None
 
 
+LETTERS = re.compile(r"[a-z]{2,}|[\u3040-\u30ff]{2,}|[\u4e00-\u9fff]{2}")
 SHARE = re.compile(
     r"(?<![\w.,$€£#/:-])(?P<n>\d{1,2}|"
     + "|".join(list(WORDS)[1:])

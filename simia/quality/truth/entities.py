@@ -91,7 +91,7 @@ PLAIN = re.compile(r"[\W_]+")
 # Fields that change without a call, or differ by what was asked.
 FLEETING = re.compile(
     r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|weather|unread|views|eta|message|note|summary|"
-    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
+    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|free|used|usage|battery|signal|level|uptime|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
     re.I,
 )
 PART = re.compile(

@@ -97,10 +97,10 @@ CJK_NOT_DONE = re.compile(
     r"(?:没有?|未|不|尚|无法|不能|如果|若|等|待|一旦|之前|如需|请|是否|可以|将|会|您|曾|系统显示|显示|该订单|状态|还)[^，。！？,!?\n]{0,12}$|(?:場合|れば|たら|まだ|以前|前に|すでに|既に|お客様)[^、。！？,!?\n]{0,16}$"
 )
 CJK_NOT = re.compile(
-    r"不[能可再予]|不是|不支持|没|無|无法|未|别|过期|超过|截止|限|でき|ません|なく"
+    r"[可能想]|不[再予]|不是|不支持|没|無|无法|未|别|过期|超过|截止|限|でき|ません|なく"
 )  # "已经出餐不能取消了" refuses
 CJK_AFTER_NOT = re.compile(
-    r"^[^，。！？、,!?\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
+    r"^不|^得了|^[^，。！？、,!?\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
 )
 
 YES = re.compile(
@@ -125,6 +125,11 @@ DEFERS = re.compile(
     r"(?:ring|call|phone|text|ask|check (?:with|that|it|first)|talk (?:to|with|it)|speak (?:to|with)|consult|discuss|think|sleep on|see what|find out)\b|\b(?:ask|check with|talk to|speak to) (?:my|him|her|them|the)\b[^.!?\n]{0,24}\bfirst\b"
     r"|先[^，。！？,!?\n]{0,4}(?:打个?电话|问|商量|想想|看看|考虑)|(?:问问|问一下|问下|商量)[^，。！？,!?\n]{0,8}(?:再|看)|回头再|晚点再|过会儿再"
     r"|(?:相談|聞い?|尋ね|訊い?|確認|電話|連絡)し?て?(?:から|み(?:ます|る|ない)|に(?:なり|し))|相談し(?:たい|ます|て)|あとで(?:また|連絡)|後で(?:また|連絡)|また(?:連絡|あとで|後で)",
+    re.I,
+)
+# A request in the form of a question is consent: "could you put it down like that?"
+REQUEST = re.compile(
+    r"\b(?:can|could|would|will) you (?!tell|explain|check|show|say|confirm|clarify|remind|wait|hold)|(?:帮|给|替)(?:我|他|她|我们|咱)|(?:もらえ|いただけ|くれ|頂け)(?:ます|ません|る|ない)?(?:でしょう)?か?",
     re.I,
 )
 QUESTION = re.compile(r"(?:[?？]|吗|呢|か|かな)\W*$")

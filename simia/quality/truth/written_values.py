@@ -14,6 +14,7 @@ from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
 from simia.quality.truth.quantities import MONTH, Quantity, find_quantities, narrow
+from simia.quality.truth.vocabulary import NO
 
 # Arguments whose digits somebody gave. Free texts (a note, a title) are the agent's own.
 GIVEN = re.compile(
@@ -133,10 +134,10 @@ def is_superseded(facts: TruthView, step: Step, date: Quantity, asked: int) -> b
         for name, value in iterate_arguments(step.arguments)
     ):
         return False
-    if any(
-        at > asked and facts.t.messages[at].role == "user" and not PLAIN_YES.search(texts[at])
-        for at in range(step.place)
-    ):
+    users = [at for at in range(step.place) if facts.t.messages[at].role == "user"]
+    if any(at > asked and (not PLAIN_YES.search(texts[at]) or NO.search(texts[at])) for at in users):
+        return False
+    if not any(at < asked and MIND.search(texts[at]) for at in users):
         return False
     return any(
         each.kind == "date" and each.dates[0][1:] == written
@@ -147,7 +148,13 @@ def is_superseded(facts: TruthView, step: Step, date: Quantity, asked: int) -> b
 
 
 PROPOSAL = re.compile(r"(?:[?？]|吗|か|か。)\s*$")
-PLAIN_YES = re.compile(r"^[^\d一二三四五六七八九十月火水木金土]{0,20}$")
+MIND = re.compile(
+    r"\b(?:actually|instead|rather|make it|change|sorry|on second thought)\b|还是|改成|换成|改到|算了|不对|やっぱり|やはり|変え|じゃなく|ではなく",
+    re.I,
+)
+PLAIN_YES = re.compile(
+    r"^(?!.*\b(?:first|second|third|other|former|latter)\b)[^\d一二三四五六七八九十月火水木金土]{0,20}$", re.I
+)
 
 
 def is_email_given(facts: TruthView, step: Step, value: str) -> bool:
