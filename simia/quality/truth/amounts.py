@@ -23,6 +23,7 @@ NO_MONEY = re.compile(
     r"row|line|version|score|percent|zip|phone|last_four|baggages?|limit|capacity|bytes|found)(?:$|_)",
     re.I,
 )
+COMPUTES = re.compile(r"[?？×*=%％]|\bround|\babout\b|\beach\b|\bper\b|か。|约|大约|約|概算|每|各|ずつ", re.I)
 MOST_VALUES = 60  # values whose sums are tried
 AVERAGES = (3, 4, 6, 12)  # months and quarters, which words name too
 MOST_PAIRS = 30  # values of which every two are added
@@ -67,7 +68,9 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
         for each in amounts:
             if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
                 continue
-            if follows_from(facts, i, each, derived, amounts):
+            if follows_from(facts, i, each, derived, amounts) or not (
+                restates_amounts(facts, i, text) or is_near_miss(facts, i, each, amounts)
+            ):
                 derived.append(each.value)
                 continue
             shown = narrow(text)[max(0, each.start - 1) : each.end + 1].strip()
@@ -144,6 +147,42 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
         has_near(sums, target, scale, tolerance) or (scale not in factors and has_near(alone, target, scale, width))
         for scale in scales
         if scale > 0
+    )
+
+
+def restates_amounts(facts: TruthView, i: int, text: str) -> bool:
+    """Return whether a text states what results with amounts just said: it asks nothing and shows no computation."""
+    return wrote_just_before(facts, i) and not COMPUTES.search(text)
+
+
+def is_near_miss(facts: TruthView, i: int, amount: Quantity, amounts: list[Quantity]) -> bool:
+    """Return whether an amount is a given one, or a sum or difference of two in the same text, with digits mixed up.
+
+    A text can compute in more ways than any search covers; a slip in what it copies or adds shows in its digits.
+    """
+    own = sorted({each.value for each in amounts if each.value != amount.value})[:12]
+    known = {abs(a + sign * b) for at, a in enumerate(own) for b in own[at + 1 :] for sign in (1, -1)}
+    known |= collect_money(facts, i)
+    for column in (each for step in facts.steps if step.at < i for each in iterate_columns(step)):
+        known.add(sum(map(abs, column)))
+        if len(column) <= 8:
+            known |= {abs(a) + abs(b) for at, a in enumerate(column) for b in column[at + 1 :]}
+    if len(known) > MOST_VALUES:
+        return False
+    digits = write_digits(amount.value)
+    return len(digits) >= 3 and any(is_slip(digits, write_digits(each)) for each in known)
+
+
+def write_digits(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}".replace(".", "")
+
+
+def is_slip(digits: str, other: str) -> bool:
+    """Return whether two numbers have the same digits in another order, or differ in one digit."""
+    if len(digits) != len(other) or digits == other:
+        return False
+    return sum(a != b for a, b in zip(digits, other, strict=True)) == 1 or (
+        sorted(digits) == sorted(other) and sum(a != b for a, b in zip(digits, other, strict=True)) == 2
     )
 
 
