@@ -187,6 +187,19 @@ def test_a_result_of_the_same_batch_comes_too_late() -> None:
     assert flagged(*parts, ("call", {"id": "ORD-2"})) == ["id"]
 
 
+def test_a_reading_call_may_take_what_another_call_of_its_message_returns() -> None:
+    tools = [tool("get_student", id={"type": "string"}), tool("get_course", id={"type": "string"})]
+    calls = [ToolCall(id=f"c{n}", name=each.name, arguments={"id": f"X-{n}"}) for n, each in enumerate(tools)]
+    results = ['{"id": "X-0", "course": "X-1"}', '{"id": "X-1"}']
+    for told, found in ((results, []), (["{}", results[1]], ["id: 'X-1' was not said before"])):
+        messages = [Message(role="user", content="I am X-0"), Message(role="assistant", calls=calls)]
+        messages += [
+            Message(role="tool", call_id=call.id, content=text) for call, text in zip(calls, told, strict=True)
+        ]
+        t = Trajectory(tools=tools, messages=messages)
+        assert [issue.detail for issue in find_ungrounded(TrajectoryView(t), infer_identifiers(tools))] == found
+
+
 def test_digits_alone_do_not_count_in_a_result() -> None:
     assert flagged(("user", "go"), ("tool", '{"total": 20417}'), ("call", {"id": "ORD-20417"})) == ["id"]
 

@@ -30,6 +30,10 @@ TOOLS = [
     make_tool("cancel_order", order_id=TEXT),
     make_tool("change_address", order_id=TEXT, address=TEXT),
     make_tool("send_mail", to=TEXT, body=TEXT),
+    make_tool("get_trip", trip=TEXT),
+    make_tool("get_device", asset_tag=TEXT),
+    make_tool("find_slots", room={"enum": ["hall", "kitchen"]}),
+    make_tool("create_ticket", subject=TEXT),
 ]
 ORDER = {
     "order_id": "ORD-20417",
@@ -69,6 +73,18 @@ def find_codes(t: Trajectory, **switches: bool) -> list[str]:
     return [issue.code.value for issue in check_trajectory(t, checks)]
 
 
+STATES = (
+    *LIST[:2],
+    {
+        "orders": [
+            {"status": "shipped", "for": "Jo"},
+            {"status": "shipped", "for": "Li"},
+            {"status": "open", "for": "Jo"},
+        ]
+    },
+)
+TRAIN = ("get_trip", {"trip": "A"}, {"train": "G1562", "from": "A", "day": "2025-05-16", "depart": "09:12"})
+TAG = ("get_device", {"asset_tag": "OL-2291"}, {"asset_tag": "OL-2291", "memory_gb": 16})
 ASK = ("Where is ORD-20417?", LOOK)
 AGREED = ("Cancel ORD-20417.", LOOK, "I would cancel it and refund €37.90. Shall I?", "Yes.")
 MOVED = ("Send ORD-20417 to 7 Quay Lane.", LOOK, "I would change the address to 7 Quay Lane. OK?", "ok")
@@ -82,6 +98,26 @@ RIGHT: list[tuple[Any, ...]] = [
     (*MOVED, MOVE, "Your order goes to 7 Quay Lane."),
     ("List the orders of CUS-1042.", LIST, "You have two orders: ORD-20318 and ORD-20395."),
     (*ASK, "It is pending.", "And now?", LOOK, "Still pending."),
+    (*ASK, "It comes on Friday, May 16. Shall I move it to 9 June, or keep it until 30 June?"),
+    ("ORD-20417 by half past three?", LOOK, "It comes on Friday, May 16, so 15:30 suits."),
+    ("取消ORD-20417?", LOOK, "抱歉,这单已经发货,不能取消了。"),
+    ("取消ORD-20417?", LOOK, "已发货的订单取消不了。"),
+    ("キャンセルできますか。ORD-20417", LOOK, "すでに発送したので、キャンセルはできなくなりました。"),
+    (*AGREED[:-1], "Might as well.", CANCEL, "It is cancelled."),
+    (*AGREED[:-1], "Could you do that?", CANCEL, "It is cancelled."),
+    ("取消ORD-20417", LOOK, "撤掉这单,退37.90欧元,行吗?", "撤撤撤", CANCEL, "撤掉了。"),
+    (
+        "ORD-20417をキャンセルしたい",
+        LOOK,
+        "取り消して37.90ユーロを返金します。よろしいですか。",
+        "じゃあそれだけで。",
+        CANCEL,
+        "取り消しました。",
+    ),
+    (*ASK, "Three would be €98.85, less 8% that is €90.94, and cut to whole euros €90."),
+    ("List the orders of CUS-1042.", STATES, "One is open and two are shipped."),
+    ("List the orders of CUS-1042.", STATES, "Of Jo's orders one is shipped."),
+    (*MOVED[:-1], "yes, but number 5", (*MOVE[:1], {"order_id": "ORD-20417", "address": "5 Quay Lane"}, {}), "Done."),
 ]
 WRONG: list[tuple[Code, str, tuple[Any, ...]]] = [
     (Code.WRONG_AMOUNT, "amounts", (*ASK, "It costs €38.90 in all.")),
@@ -103,6 +139,15 @@ WRONG: list[tuple[Code, str, tuple[Any, ...]]] = [
     (Code.CLAIMED_ACTION, "claimed_actions", (*AGREED, "Done. Is there anything else?")),
     (Code.WRONG_ENTITY, "result_entities", ("ORD-20417?", ("get_order", {"order_id": "ORD-20417"}, ORDER | {"order_id": "ORD-20471"}), "Pending.")),
     (Code.CONTRADICTING_RESULTS, "consistent_results", (*ASK, "Pending.", "Sure?", ("get_order", {"order_id": "ORD-20417"}, ORDER | {"status": "delivered"}), "Yes.")),
+    (Code.WRONG_ENTITY, "result_entities", ("OL-2291?", (*TAG[:2], {"asset_tag": "OL-2219", "memory_gb": 16}), "16 GB.")),
+    (Code.WRONG_ENTITY, "result_entities", ("Kitchen?", ("find_slots", {"room": "kitchen"}, {"room": "hall", "free": ["a.m."]}), "Free.")),
+    (Code.CONTRADICTING_RESULTS, "consistent_results", ("G1562?", TRAIN, "At 09:12.", "From A?", ("get_trip", {"trip": "B"}, TRAIN[2] | {"depart": "09:42"}), "Yes.")),
+    (Code.CONTRADICTING_RESULTS, "consistent_results", ("OL-2291?", TAG, "Shall I open a ticket for more?", "yes", ("create_ticket", {"subject": "OL-2291"}, {"ticket": "T-1"}), "It is open.", "How much has it?", (*TAG[:2], TAG[2] | {"memory_gb": 32}), "Enough.")),
+    (Code.WRONG_COUNT, "counts", ("List the orders of CUS-1042.", STATES, "One is shipped.")),
+    (Code.WRONG_WRITTEN_VALUE, "written_values", ("Send ORD-20417 to 7 Quay Lane 502.", LOOK, "Change the address to 7 Quay Lane 502?", "ok", (*MOVE[:1], {"order_id": "ORD-20417", "address": "502 Quay Lane 7"}, {"address": "7 Quay Lane"}), "Done.")),
+    (Code.NO_CONSENT, "consent", (*AGREED[:-1], "Then I'd better ask my wife. What time do you close?", CANCEL, "It is cancelled.")),
+    (Code.NO_CONSENT, "consent", ("取消ORD-20417", LOOK, "取消后退37.90欧元,要取消吗?", "我先打个电话问问", CANCEL, "取消了。")),
+    (Code.NO_CONSENT, "consent", ("キャンセルしたい。ORD-20417", LOOK, "取り消して返金します。よろしいですか。", "家族に聞いてみます", CANCEL, "取り消しました。")),
     (Code.NO_CONSENT, "consent", ("Cancel ORD-20417.", LOOK, CANCEL, "It is cancelled.")),
     (Code.NO_CONSENT, "consent", (*AGREED[:-1], "No, wait.", CANCEL, "It is cancelled.")),
     (Code.NO_CONSENT, "consent", ("Cancel ORD-20417.", LOOK, "What is your postcode?", "H91", CANCEL, "It is cancelled.")),

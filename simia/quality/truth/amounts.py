@@ -29,6 +29,7 @@ NO_MONEY = re.compile(
     r"row|line|version|score|percent|zip|phone|last_four|baggages?|limit|capacity|bytes|found)(?:$|_)",
     re.I,
 )
+COMPUTES = re.compile(r"[?？×*=%％]|\bround|\babout\b|\beach\b|\bper\b|か。|约|大约|約|概算|每|各|ずつ", re.I)
 MOST_VALUES = 60  # values whose sums are tried
 AVERAGES = (3, 4, 6, 12)  # months and quarters, which words name too
 MOST_PAIRS = 30  # values of which every two are added
@@ -66,11 +67,16 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
         amounts = [each for each in find_quantities(text) if each.kind == "amount"] if has_digit(text) else []
         if not amounts:
             continue
+        if issue := find_wrong_sum(facts, i, text):
+            yield issue
+            return
         derived: list[float] = []
         for each in amounts:
             if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
                 continue
-            if follows_from(facts, i, each, derived, amounts):
+            if follows_from(facts, i, each, derived, amounts) or not (
+                restates_amounts(facts, i, text) or is_near_miss(facts, i, each, amounts)
+            ):
                 derived.append(each.value)
                 continue
             shown = narrow(text)[max(0, each.start - 1) : each.end + 1].strip()
@@ -146,7 +152,49 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
     percents = collect_percents(facts, i)
     scales = {round(factor * percent, 6) for factor in factors for percent in percents}
     sums = list_sums(alone)
-    return any(has_near(sums, target, scale, tolerance) for scale in scales if scale > 0)
+    # A share of an amount is cut or rounded up, also to tenths: that is for the policy to say.
+    width = 1.0 if target == int(target) else 0.1 if target * 10 == int(target * 10) else 0.0101
+    return any(
+        has_near(sums, target, scale, tolerance) or (scale not in factors and has_near(alone, target, scale, width))
+        for scale in scales
+        if scale > 0
+    )
+
+
+def restates_amounts(facts: TruthView, i: int, text: str) -> bool:
+    """Return whether a text states what results with amounts just said: it asks nothing and shows no computation."""
+    return wrote_just_before(facts, i) and not COMPUTES.search(text)
+
+
+def is_near_miss(facts: TruthView, i: int, amount: Quantity, amounts: list[Quantity]) -> bool:
+    """Return whether an amount is a given one, or a sum or difference of two in the same text, with digits mixed up.
+
+    A text can compute in more ways than any search covers; a slip in what it copies or adds shows in its digits.
+    """
+    own = sorted({each.value for each in amounts if each.value != amount.value})[:12]
+    known = {abs(a + sign * b) for at, a in enumerate(own) for b in own[at + 1 :] for sign in (1, -1)}
+    known |= collect_money(facts, i)
+    for column in (each for step in facts.steps if step.at < i for each in iterate_columns(step)):
+        known.add(sum(map(abs, column)))
+        if len(column) <= 8:
+            known |= {abs(a) + abs(b) for at, a in enumerate(column) for b in column[at + 1 :]}
+    if len(known) > MOST_VALUES:
+        return False
+    digits = write_digits(amount.value)
+    return len(digits) >= 3 and any(is_slip(digits, write_digits(each)) for each in known)
+
+
+def write_digits(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.2f}".replace(".", "")
+
+
+def is_slip(digits: str, other: str) -> bool:
+    """Return whether two numbers have the same digits in another order, or differ in one digit."""
+    if len(digits) != len(other) or digits == other:
+        return False
+    return sum(a != b for a, b in zip(digits, other, strict=True)) == 1 or (
+        sorted(digits) == sorted(other) and sum(a != b for a, b in zip(digits, other, strict=True)) == 2
+    )
 
 
 def list_sums(values: list[float]) -> list[float]:
@@ -239,6 +287,8 @@ def collect_percents(facts: TruthView, i: int) -> list[float]:
     """Return the factors that given percentages make: of, less, plus."""
     given = (find_policy_quantities(facts.policy), *map(find_quantities, facts.texts[: i + 1]))
     percents = {each.value for quantities in given for each in quantities if each.kind == "percent"}
+    for text in (facts.policy, *facts.texts[: i + 1]):
+        percents |= read_spelt_percents(text)
     for step in facts.steps:
         if step.at < i and isinstance(step.result, dict):
             percents |= {each * 100 for each in find_money(step.result) if 0 < each < 1}
@@ -250,6 +300,18 @@ def collect_percents(facts: TruthView, i: int) -> list[float]:
             if each < 10:
                 found += [each / 10]  # 8折
     return list(dict.fromkeys(found))
+
+
+CJK_SHARE = re.compile("([一二三四五六七八九])([一二三四五六七八九])?(?:折|割)")
+CJK_DIGITS = dict(zip("一二三四五六七八九", range(1, 10), strict=True))
+
+
+@lru_cache(maxsize=512)
+def read_spelt_percents(text: str) -> frozenset[float]:
+    """Return the percentages of discounts in Chinese numerals: 九五折 is 95, 二割 is 20."""
+    if text.isascii():
+        return frozenset()
+    return frozenset(10.0 * CJK_DIGITS[first] + CJK_DIGITS.get(second, 0) for first, second in CJK_SHARE.findall(text))
 
 
 def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: int = 3) -> bool:
@@ -389,6 +451,34 @@ def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity
             if is_sum(each.value, values, 0.006):
                 continue
             detail = f"the {name} is said to be {each.value:g}, the results say {values[-1]:g}"
+            return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
+    return None
+
+
+TOTAL = re.compile(r"(?:合计|总计|共计|合計|計|in total|altogether|total(?: of| is)?|together)[ :：是]*[$€£¥₹]?$")
+NO_PLAIN_SUM = re.compile(
+    r"[×*x+＋%－−]|\d-|\b(?:each|per|a piece|apiece|less|minus|discount|off|saved?|instead|was|from|refund|balance|deposit|already|times|twice|double)\b|"
+    r"各|每|减|折|优惠|券|原价|退|差|抵|扣|余额|ずつ|割引|引|毎|元の|差額|返金|残高|[二两三四五六七八九十\d]+(?:张|个|份|件|晚|人|次|盒|枚|個|名|泊|回|本|台|つ)",
+    re.I,
+)
+
+
+def find_wrong_sum(facts: TruthView, i: int, text: str) -> Issue | None:
+    """Find a total that is not the sum of the amounts before it in its sentence, right after the calls whose results have these."""
+    if not wrote_just_before(facts, i):
+        return None
+    for sentence in re.split(r"(?<=[。！？!?\n])|(?<=\.)\s", narrow(text)):
+        found = [each for each in find_quantities(sentence) if each.kind == "amount"]
+        if len(found) < 3 or not TOTAL.search(sentence[: found[-1].start].lower()):
+            continue
+        lead = re.split("[,;:，；：]", sentence[: found[0].start])[-1]
+        if NO_PLAIN_SUM.search(lead + sentence[found[0].start :]):
+            continue
+        *parts, total = (each.value for each in found)
+        last = max(step.place for step in facts.steps if step.at < i)
+        told = {value for step in facts.steps if step.place == last for value in find_money(step.result)}
+        if all(part in told for part in parts) and abs(sum(parts) - total) > 0.006 and total not in told:
+            detail = f"the total is said to be {total:g}, its parts make {sum(parts):g}"
             return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
     return None
 

@@ -14,6 +14,7 @@ from simia.quality.truth.vocabulary import (
     ASKS,
     CJK_AFTER_NOT,
     CJK_DONE,
+    CJK_NOT,
     CJK_NOT_DONE,
     CLAIMS_IN_CJK,
     DONE,
@@ -40,8 +41,11 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
     """Report an action that an answer claims and that no successful call before it did."""
     for i in facts.answers:
         text, low = facts.texts[i], facts.view.lows[i]
-        for actions, at, end, passive in iterate_claims(text, low):
+        wrote = any(step.at == i - 1 and step.writes and not step.failed for step in facts.steps)
+        for n, (actions, at, end, passive) in enumerate(iterate_claims(text, low)):
             is_also = ALSO.search(text[at:end]) is not None
+            if n == 0 and wrote and not is_also and STRICT.isdisjoint(actions):
+                continue  # what the call just did, in other words
             is_action = is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions))
             if is_action and not is_supported(facts, i, actions, passive, is_also):
                 yield make_issue(i, text[max(0, at - 10) : end + 30].strip())
@@ -84,7 +88,12 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
     for match in CJK_DONE.finditer(text):
         at = next(match.start(name) for name in ("a", "b", "c") if match[name])
         before, after = text[max(0, match.start() - 16) : match.start()], text[match.end() : match.end() + 14]
-        if CJK_NOT_DONE.search(before) or CJK_AFTER_NOT.search(after) or is_quoted(text, match.start()):
+        if (
+            CJK_NOT.search(match[0])
+            or CJK_NOT_DONE.search(before)
+            or CJK_AFTER_NOT.search(after)
+            or is_quoted(text, match.start())
+        ):
             continue
         yield [name for name, words in STEMS.items() if words.match(text, at)], max(0, at - 3), match.end(), True
 

@@ -10,12 +10,32 @@ from simia.errors import Code, Issue
 from simia.quality.truth.facts import Step, TruthView, iterate_arguments, split_words
 from simia.quality.truth.policy_rules import read_rule
 from simia.quality.truth.quantities import find_quantities
-from simia.quality.truth.vocabulary import ACTIONS, ASKS, NO, STRONG_YES, YES, find_action_words
+from simia.quality.truth.vocabulary import (
+    ACTIONS,
+    ASKS,
+    DEFERS,
+    NO,
+    QUESTION,
+    REQUEST,
+    STRONG_YES,
+    YES,
+    find_action_words,
+)
 
 UNGO = re.compile(r"\byes\b|\bgo ahead\b|はい|是的|确认", re.I)
 KNOWN_SCRIPT = re.compile(r"[^\W\d_]")
 GO = re.compile(r"\byes\b|\bgo ahead\b|はい|是的|确认", re.I)
 KNOWN_SCRIPT = re.compile(r"[A-Za-z\u3040-\u30ff\u4e00-\u9fff]")
+
+
+# "No, the first one then": another choice, and consent to it.
+CHOOSES = re.compile(
+    r"\b(?:the (?:first|second|third|other|former|latter|earlier|later|cheaper)|instead|make it)\b|那个|换成|改成|就要|の方|のほう|にして",
+    re.I,
+)
+AGREES = re.compile(
+    r"^\W*(?i:fine|al(?:l )?right|good|great|perfect|cool|right|deal|lovely)\b|[改退办订换取发报约]吧|可以|[改退办订换]了?[，。,!！]|就这|お願い|頼み|進めて|ください(?:$|[。、!！])"
+)
 
 
 def find_missing_consent(facts: TruthView) -> Iterator[Issue]:
@@ -40,7 +60,9 @@ def has_consent(facts: TruthView, step: Step) -> bool:
         return True
     last = said[-1]
     answer = facts.texts[last]
-    if NO.search(answer) and not STRONG_YES.search(answer):
+    if (
+        (NO.search(answer) and not CHOOSES.search(answer)) or (DEFERS.search(answer) and not AGREES.search(answer))
+    ) and not STRONG_YES.search(answer):
         return False
     values = [value for _, value in iterate_arguments(step.arguments) if isinstance(value, str) and len(value) > 3]
     if last > 0 and GO.search(answer) and any(value.lower() in facts.view.lows[last] for value in values):
@@ -48,7 +70,24 @@ def has_consent(facts: TruthView, step: Step) -> bool:
     named = [
         k for k in range(last) if messages[k].role == "assistant" and facts.texts[k] and names_change(facts, step, k)
     ]
-    return any(YES.search(facts.texts[i]) or not is_known(facts.texts[i]) for k in named for i in said if i > k)
+    asked = next((k for k in range(last - 1, -1, -1) if messages[k].role == "assistant" and facts.texts[k]), None)
+    if (
+        asked is not None
+        and QUESTION.search(facts.texts[asked])
+        and not QUESTION.search(answer)
+        and any(each.kind in ("amount", "date", "time") for each in find_quantities(facts.texts[asked]))
+    ):
+        return True  # the question states a price or a day, in words that the tables lack
+    # Consent has too many forms to list: an answer that neither asks nor refuses nor puts off is one.
+    return any(
+        YES.search(facts.texts[i])
+        or not is_known(facts.texts[i])
+        or REQUEST.search(facts.texts[i])
+        or not QUESTION.search(facts.texts[i])
+        for k in named
+        for i in said
+        if i > k
+    )
 
 
 def is_known(text: str) -> bool:

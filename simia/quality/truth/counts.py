@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,6 +76,9 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
     listings: list[tuple[int, Listing]] | None = None
     for i in facts.answers:
         low = narrow(facts.view.lows[i])
+        if found := find_wrong_share(facts, i, low):
+            yield Issue(code=Code.WRONG_COUNT, where=f"messages[{i}]", detail=found)
+            return
         for count, nouns, shown, start, end in iterate_counts(low):
             if listings is None:
                 listings = [
@@ -86,7 +89,7 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                 ]
             known = [each for at, each in listings if at < i and not each.nouns.isdisjoint(nouns)]
             if not known and (not nouns or not ANYTHING.isdisjoint(nouns)):
-                known = find_only_listing(listings, i)
+                known = find_only_listing(facts, listings, i)
             if known and is_wrong(facts, i, low, count, known, start, end):
                 yield Issue(
                     code=Code.WRONG_COUNT,
@@ -96,10 +99,58 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
                 return
 
 
-def find_only_listing(listings: list[tuple[int, Listing]], i: int) -> list[Listing]:
+def find_wrong_share(facts: TruthView, i: int, low: str) -> str | None:
+    """Find a count of rows with a value that the only list of the result before the text does not have: "two are ready"."""
+    found = [step for step in facts.steps if step.at == i - 1 and not step.failed]
+    if not found or sum(step.place == found[0].place for step in facts.steps) > 1:
+        return None
+    rows = [each for each in iterate_listings(found[0].result, "") if each.rows and not each.inner]
+    if len(rows) != 1 or not all(isinstance(each, dict) for each in rows[0].rows):
+        return None
+    groups: Counter[str] = Counter()
+    names = defaultdict(set)
+    for row in rows[0].rows:
+        for name, value in row.items():
+            if isinstance(value, str) and 2 <= len(value) <= 16 and not any(map(str.isdigit, value)):
+                groups[value.lower()] += 1
+                names[value.lower()].add(name)
+    values = "\n".join(groups)
+    for match in SHARE.finditer(low):
+        word = match["n"] or match["n2"]
+        count = WORDS.get(word) or CJK_WORDS.get(word) or int(word)
+        start = max(low.rfind(mark, 0, match.start()) for mark in ".!?。！？\n;；:：") + 1
+        before = low[start : match.start()]
+        clause = re.match(r"[^,.!?。！？\n、]*", low[match.end() :])
+        after = clause[0] if clause else ""
+        if PARTIAL.search(before) or PARTIAL.search(after) or any(map(str.isdigit, before + after)):
+            continue
+        if any(word in values for word in LETTERS.findall(before)):
+            continue  # of the rows with another value
+        for value, size in groups.items():
+            ends = not value.isascii() or not after[len(value) :][:1].isalpha()
+            others = any(other in after[len(value) :] for other in groups)
+            if after.startswith(value) and ends and not others and len(names[value]) == 1 and count != size:
+                return f"{(match[0] + after)[:40]!r}, and the result lists {size}"
+    return None
+
+
+LETTERS = re.compile(r"[a-z]{2,}|[\u3040-\u30ff]{2,}|[\u4e00-\u9fff]{2}")
+SHARE = re.compile(
+    r"(?<![\w.,$€£#/:-])(?P<n>\d{1,2}|"
+    + "|".join(list(WORDS)[1:])
+    + r") (?:of (?:them|these|those) )?(?:are|is) (?:still |currently )?"
+    r"|(?<![\d.,第月年一二三四五六七八九十两兩])(?P<n2>\d{1,2}|[一二三四五六七八九十两兩])[ ]?(?:个|件|笔|条|张|次|份|封|本|名|間|つ|個|通|冊|便|枚|台|回)(?:是|が|は)?"
+)
+# A part of the list: what follows counts within it.
+PARTIAL = re.compile(
+    r"\b(?:in|on|from|since|before|after|by|with|other|more|another|this|last|next|only|than|at|between|except|among|due|(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*|red|new|old)\b|月|周|週|本周|今天|明天|今日|明日|其他|另|还有|还|ほか|他|别|以外|除|以上|以下|之前|之后|里的|的里"
+)
+
+
+def find_only_listing(facts: TruthView, listings: list[tuple[int, Listing]], i: int) -> list[Listing]:
     """Return the newest result's list of objects before message i, if it is the only one."""
     newest = max((at for at, _ in listings if at < i), default=-1)
-    if newest != i - 1:
+    if any(facts.t.messages[at].role == "user" for at in range(max(newest, 0), i)):
         return []  # the count may be of something else by now
     found = [
         each

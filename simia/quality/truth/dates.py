@@ -10,6 +10,7 @@ from functools import lru_cache
 from simia.errors import Code, Issue
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.quantities import (
+    CJK_DATE,
     Quantity,
     find_marked_quantities,
     find_policy_quantities,
@@ -77,6 +78,17 @@ DAYS = {
 }
 MINUTES = {"min": 1, "分": 1, "hour": 60, "hr": 60, "h": 60, "小": 60, "時": 60}
 MOST_DATES = 60
+# A text with a question or a condition proposes: it may name any day, or one that it worked out.
+PROPOSES = re.compile(
+    r"[?？]|\b(?:would|could|if|shall|say yes|let me know|go-ahead)\b|か。|か$|ましょう|いただければ|ください|下さい|如果|要不|吗|吧|告诉我|的话|请确认|请回复",
+    re.I,
+)
+SPOKEN_TIME = re.compile(
+    r"\b(?:half|quarter|o['’]?clock|noon|midnight|midday)\b|"
+    r"\b(?:at|by|until|till|before|after|from|to|around|about|past) (?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|"
+    r"[一二两三四五六七八九十][点點時时]|半|中午|正午",
+    re.I,
+)
 
 
 def find_wrong_dates(facts: TruthView) -> Iterator[Issue]:
@@ -87,15 +99,16 @@ def find_wrong_dates(facts: TruthView) -> Iterator[Issue]:
         if not found:
             continue
         low = narrow(text).lower()
+        states = restates_result(facts, i)
         for each in found:
             if each.kind == "date":
                 if is_wrong_weekday(facts, i, low, each):
                     yield make(i, text, each, "is not on this weekday")
                     return
-                if not follows_date(facts, i, each):
+                if states and not follows_date(facts, i, each, strict=states == "write"):
                     yield make(i, text, each, "does not follow from what was given")
                     return
-            elif not is_question(low, each) and not follows_time(facts, i, each, found):
+            elif states and (states == "write" or not is_spoken(facts, i)) and not follows_time(facts, i, each, found):
                 yield make(i, text, each, "does not follow from what was given")
                 return
 
@@ -105,10 +118,20 @@ def make(i: int, text: str, each: Quantity, problem: str) -> Issue:
     return Issue(code=Code.WRONG_DATE, where=f"messages[{i}]", detail=f"{shown!r} {problem}")
 
 
-def is_question(low: str, each: Quantity) -> bool:
-    """Return whether the sentence of a value is a question: the assistant may propose any time."""
-    end = min((at for mark in "?？\n。!！" if (at := low.find(mark, each.end)) >= 0), default=len(low))
-    return low[end : end + 1] in ("?", "？") or "か。" in low[end - 1 : end + 1]
+def restates_result(facts: TruthView, i: int) -> str | None:
+    """Return "write" or "read" where a text states what results with dates just said; None where it asks, proposes or computes."""
+    last = next((step for step in facts.steps if step.at == i - 1), None)
+    if last is None or last.failed or PROPOSES.search(facts.texts[i]):
+        return None
+    batch = [step for step in facts.steps if step.place == last.place]
+    if not any(each.kind in ("date", "time") for step in batch for each in find_quantities(step.text)):
+        return None
+    return "write" if all(step.writes for step in batch) else "read"
+
+
+def is_spoken(facts: TruthView, i: int) -> bool:
+    """Return whether the user named a time in words: "half past three", 三点半."""
+    return any(SPOKEN_TIME.search(facts.texts[at]) for at in range(i) if facts.t.messages[at].role == "user")
 
 
 def read_weekday(low: str, each: Quantity) -> int | None:
@@ -129,26 +152,15 @@ def is_wrong_weekday(facts: TruthView, i: int, low: str, each: Quantity) -> bool
     weekday = read_weekday(low, each)
     if weekday is None:
         return False
-    dated = False
-    tried: set[int] = set()
+    given = collect_dates(facts, i)
+    years = sorted({date.year for date in given})
     for year, month, day in each.dates:
-        if year:
-            dated = True
-            date = make_date(year, month, day)
+        exact = {date.year for date in given if (date.month, date.day) == (month, day)}
+        for one in [year] if year else exact or years:
+            date = make_date(one, month, day)
             if date is None or date.weekday() == weekday:
                 return False
-    # The texts are read only up to the first year in which the weekday is right, which the policy mostly has.
-    for quantities in list_quantities(facts, i):
-        for other in quantities:
-            for reading in other.dates:
-                if reading[0] and reading[0] not in tried and make_date(*reading):
-                    dated = True
-                    tried.add(reading[0])
-                    for year, month, day in each.dates:
-                        date = None if year else make_date(reading[0], month, day)
-                        if not year and (date is None or date.weekday() == weekday):
-                            return False
-    return dated
+    return bool(years) or any(year for year, _, _ in each.dates)
 
 
 def list_quantities(facts: TruthView, i: int) -> Iterator[tuple[Quantity, ...]]:
@@ -272,7 +284,7 @@ def read_durations(facts: TruthView, i: int) -> tuple[set[int], set[float]]:
 
 @lru_cache(maxsize=512)
 def find_durations(text: str) -> list[tuple[str, str, str]]:
-    return DURATION.findall(narrow(text).lower())
+    return DURATION.findall(CJK_DATE.sub(" ", narrow(text).lower()))
 
 
 def add_duration(value: float, unit: str, days: set[int], minutes: set[float]) -> None:
@@ -289,7 +301,11 @@ def add_duration(value: float, unit: str, days: set[int], minutes: set[float]) -
 def is_month_away(base: datetime.date, date: datetime.date, away: set[int]) -> bool:
     """Return whether a date is some given months or years after another, on the same day."""
     months = abs((date.year - base.year) * 12 + date.month - base.month)
-    return base.day == date.day and (months * 30 in away or months // 12 * 365 in away) and months > 0
+    return (
+        base.day == date.day
+        and (months * 30 in away or (months % 12 == 0 and months // 12 * 365 in away))
+        and months > 0
+    )
 
 
 def is_working_days(base: datetime.date, date: datetime.date, away: set[int]) -> bool:

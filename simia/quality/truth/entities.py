@@ -25,6 +25,7 @@ from simia.quality.entity_ledger import (
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.truth.facts import Step, TruthView, split_words
+from simia.quality.truth.identifiers import make_shape
 
 NAMED = re.compile(
     r"(?:^|_)(?:no|number|phone|sku|card|account|barcode|locator|reference|code|isbn|username|symbol|ticker|file|filename|path)$",
@@ -33,6 +34,15 @@ NAMED = re.compile(
 # What an entity keeps when another part of it is changed.
 STABLE = re.compile(
     r"(?:^|_)(?:depart|arrive|departure|arrival|start|end|title|name|email|phone|birth|author|brand|from|to|origin|destination|flight|train_no|bus_no|ordered_on|created_at|per_day|per_person|rate)(?:$|_)|_of_birth$",
+    re.I,
+)
+CODE = re.compile(r"[A-Z]{1,6}[-_]?\d{3,}")
+SERVICE = re.compile(r"^(?:train|flight|bus|ferry|performance|screening|showing|sailing)(?:_(?:no|number|id|code))?$")
+PLACES = re.compile(r"^(?:from|to|origin|destination|station|stop)(?:_|$)|_(?:from|to|station|stop|city|airport)$")
+TIMES = re.compile(r"^(?:depart|arriv|start)")
+CLOCK = re.compile(r"\d{1,2}:\d\d")
+LASTING = re.compile(
+    r"(?:^|_)(?:depart|arrive|departure|arrival|title|name|birth|author|brand|origin|destination|model|memory|serial|warranty|manufacturer|isbn)(?:$|_)",
     re.I,
 )
 CHANGES = frozenset(
@@ -84,7 +94,7 @@ PLAIN = re.compile(r"[\W_]+")
 # Fields that change without a call, or differ by what was asked.
 FLEETING = re.compile(
     r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|weather|unread|views|eta|message|note|summary|"
-    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
+    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|free|used|usage|battery|signal|level|uptime|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
     re.I,
 )
 PART = re.compile(
@@ -102,9 +112,15 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
         if step.writes is not False and not MAKES.isdisjoint(split_words(step.call.name)):
             continue  # the result's identifier can be that of the new object
         for name, value in step.arguments.items():
-            if not isinstance(value, str | int) or isinstance(value, bool) or not is_entity_name(name):
+            if not isinstance(value, str | int) or isinstance(value, bool):
                 continue
             told = find_field(step, name)
+            if (
+                not is_entity_name(name)
+                and not is_other_code(value, told)
+                and not is_other_choice(facts, step, name, told)
+            ):
+                continue
             if (
                 told is None
                 or is_same(value, told)
@@ -115,6 +131,24 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
             detail = f"{step.call.name} was asked about {name} {value!r}, and the result is about {told!r}"
             yield Issue(code=Code.WRONG_ENTITY, where=f"messages[{step.at}]", detail=detail[:300])
             return
+
+
+def is_other_code(value: Any, told: Any) -> bool:
+    """Return whether two values are codes of one shape with other digits: OL-2291 and OL-2219."""
+    if not isinstance(value, str) or not isinstance(told, str) or not CODE.fullmatch(value):
+        return False
+    return make_shape(value) == make_shape(told)
+
+
+def is_other_choice(facts: TruthView, step: Step, name: str, told: Any) -> bool:
+    """Return whether the schema of a reading call's argument lists the result's value as another choice, as with rooms."""
+    if step.writes is not False or not isinstance(told, str):
+        return False
+    tool = next((each for each in facts.t.tools if each.name == step.call.name), None)
+    properties: Any = tool.parameters.get("properties") if tool is not None else None
+    schema = properties.get(name) if isinstance(properties, dict) else None
+    choices = schema.get("enum") if isinstance(schema, dict) else None
+    return isinstance(choices, list) and told in choices and step.arguments[name] in choices
 
 
 @lru_cache(maxsize=4096)
@@ -171,10 +205,15 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
     known: dict[tuple[str, str], dict[str, Any]] = {}
     answers: dict[str, Step] = {}
     dated: dict[tuple[str, str], dict[str, Any]] = {}
+    lasting: dict[str, Step] = {}
+    departures: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for step in steps:
         same = f"{step.call.name} {step.arguments!r}"
         before = answers.get(same)
         if step.writes is not False:
+            if not step.failed:
+                is_plain = step.writes is True and CHANGES.isdisjoint(split_words(step.call.name))
+                lasting = lasting | answers if is_plain else {}
             forget(known, answers, step)
             words = set(split_words(step.call.name))
             if step.writes is None or not words.isdisjoint(CHANGES):
@@ -187,8 +226,21 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         if before is not None and (change := compare_answers(before.result, step.result)):
             yield make_issue(step, f"{change}, for the same call")
             return
+        if same in lasting and (
+            change := compare_answers(pick_lasting(lasting[same].result), pick_lasting(step.result))
+        ):
+            yield make_issue(step, f"{change}, for the same call")
+            return
         if step.writes is False:
             answers[same] = step
+        if step.writes is not False:
+            departures.clear()
+        for service, now in list_departures(step) if step.writes is False else ():
+            for earlier in departures.setdefault(service, []):
+                if change := compare_departures(earlier, now):
+                    yield make_issue(step, f"{service[1]}: {change}")
+                    return
+            departures[service].append(now)
         rows = list_dated(step) if may_be_dated > 1 and step.writes is False else {}
         for place, now in rows.items():
             if place in dated and (change := compare_answers(dated[place], now)):
@@ -213,6 +265,13 @@ def list_entities(step: Step, shapes: set[tuple[str, ...]]) -> list[tuple[str, s
     found = [each for each in list_entity_rows(step.result, extract_noun(step.call.name), shapes) if each[3] is None]
     whole = isinstance(step.result, dict) and has_key(step.result)
     return [(table, key, row, whole and at > 0) for at, (table, key, row, _) in enumerate(found)]
+
+
+def pick_lasting(result: Any) -> Any:
+    """Return the fields of a result that no call changes which only adds something: model, memory, title."""
+    if not isinstance(result, dict):
+        return None
+    return {name: value for name, value in result.items() if is_scalar(value) and LASTING.search(name)}
 
 
 def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
@@ -260,6 +319,39 @@ def select_title_and_start(names: tuple[str, ...]) -> tuple[list[str], list[str]
     if any(KEY.search(name) for name in names):
         return [], []
     return [each for each in TITLE if each in names], [each for each in START if each in names]
+
+
+def list_departures(step: Step) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Yield (field and number of a train, flight or performance; the row's fields with those around it and of the call)."""
+    waiting = [(step.result, dict(step.arguments))]
+    while waiting:
+        held, around = waiting.pop()
+        if isinstance(held, list):
+            waiting += [(each, around) for each in held]
+        elif isinstance(held, dict):
+            fields = around | {name: each for name, each in held.items() if is_scalar(each)}
+            waiting += [(each, fields) for each in held.values() if isinstance(each, dict | list)]
+            for name, value in held.items():
+                if isinstance(value, str) and SERVICE.search(name):
+                    yield (name, value), fields
+
+
+def compare_departures(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Describe another time of the same service on the same day between the same places; None where one of these is not known."""
+    days = [{row[name] for name in ("day", "date", "departure_date") if name in row} for row in (before, now)]
+    if len(days[0]) != 1 or days[0] != days[1]:
+        return None
+    if any(PLACES.search(name) and before.get(name) != now.get(name) for name in before.keys() | now.keys()):
+        return None
+    for name in before.keys() & now.keys():
+        was, value = before[name], now[name]
+        if (
+            TIMES.search(name)
+            and all(isinstance(each, str) and CLOCK.fullmatch(each) for each in (was, value))
+            and was != value
+        ):
+            return f"{name} was {was!r} before and is {value!r} now"
+    return None
 
 
 def make_issue(step: Step, detail: str) -> Issue:

@@ -91,6 +91,14 @@ WRITE_WORDS = frozenset(
         "redeem",
         "notify",
         "email",
+        "freeze",
+        "unfreeze",
+        "pause",
+        "enrol",
+        "swap",
+        "downgrade",
+        "terminate",
+        "reimburse",
     ]
 )
 READ_WORDS = frozenset(

@@ -39,12 +39,13 @@ ACTIONS = {
         "book reserve schedule appointment reservation booking rebook", "create add make place set order hold update change move reschedule confirm event calendar",
         "booked|reserved|scheduled|rebooked", "book\\w*|reserv\\w*|schedul\\w*|appointment", "预订|预定|预约|订了|订好|安排|预留|挂号|予約|手配|押さえ|ご用意|お取り|指定"),
     "move": make_action("move reschedule change_date rebook", "update change modify edit set event exchange shift book transfer reassign", "moved|rescheduled|postponed|shifted", "mov\\w*|reschedul\\w*|postpon\\w*|shift\\w*|push\\w*", "改期|改到|挪到|移动|移到|改签|延后|推迟|移動|移し|振り替|変更|日程"),
+    "reset": make_action("reset", "update change send create set request", "reset", "reset\\w*", "重置|重设|リセット|再設定"),
     "update": make_action(
-        "update modify change edit set correct adjust rename replace", "add move remove create append write save submit patch upgrade exchange reschedule apply switch toggle enable disable reset extend correct record log cells book rows", "updated|changed|modified|corrected|adjusted|renamed|edited", "updat\\w*|chang\\w*|modif\\w*|correct\\w*|adjust\\w*|renam\\w*|edit\\w*|switch\\w*|replac\\w*|set|redirect\\w*", "更新|修改|更改|改为|改成|变更|更正|调整|改好|変更|更新|修正|訂正|書き換え"),
+        "update modify change edit set correct adjust rename replace", "add move remove create append write save submit patch upgrade exchange reschedule apply switch toggle enable disable reset extend correct record log cells book rows", "updated|changed|modified|corrected|adjusted|renamed|edited|raised|lowered", "updat\\w*|chang\\w*|modif\\w*|correct\\w*|adjust\\w*|renam\\w*|edit\\w*|switch\\w*|replac\\w*|set|redirect\\w*", "更新|修改|更改|改为|改成|变更|更正|调整|改好|変更|更新|修正|訂正|書き換え"),
     "add": make_action(
         "add append insert", "create update set modify put book place write save apply attach register schedule edit record note log", "added", "add\\w*|put|append\\w*|includ\\w*|block\\w*", "添加|增加|加上|加入|新增|追加|加え|入れ|付け"),
     "create": make_action(
-        "create open file submit register log raise make new", "add book place write save schedule set issue generate send report request enroll note post upload order ticket transfer escalate", "created|opened|filed|submitted|registered|logged", "creat\\w*|open\\w*|fil(?:e|ing)|submit\\w*|regist\\w*|log\\w*|raise", "创建|新建|建立|提交|登记|注册|开具|开了|作成|登録|起票|提出|申請|発行"),
+        "create open file submit register log raise make new", "add book place write save schedule set issue generate send report request enroll note post upload order ticket transfer escalate", "created|opened|filed|submitted|registered|logged|raised", "creat\\w*|open\\w*|fil(?:e|ing)|submit\\w*|regist\\w*|log\\w*|raise", "创建|新建|建立|提交|登记|注册|开具|开了|作成|登録|起票|提出|申請|発行"),
     "delete": make_action("delete remove clear", "cancel update move archive set edit modify replace", "deleted|removed", "delet\\w*|remov\\w*|tak\\w* off|drop\\w*", "删除|移除|删掉|去掉|削除|外し|取り除"),
     "pay": make_action("pay charge payment transfer", "order book place purchase buy checkout process create settle change add modify update exchange fine", "paid|charged|transferred", "pay\\w*|charg\\w*|transfer\\w*", "支付|付款|转账|扣款|缴纳|缴清|支払|振込|振り込|請求"),
     "order": make_action("order purchase buy checkout", "place create book submit cart reorder replenish", "ordered|purchased|bought", "order\\w*|purchas\\w*|buy\\w*", "下单|购买|订购|采购|购票|出票|注文|購入|発注"),
@@ -87,27 +88,30 @@ STARTS = re.compile(r"(?:^|[.!?:\n] |\n|[-*] )(?=[a-z])")
 CLAIMS_IN_CJK = ("已", "刚", "了", "成功", "完", "まし", "済")
 GENERIC_DONE = re.compile(
     r"^\W*(?:(?:ok(?:ay)?|great|perfect|thanks?|thank you|sure|alright)[,.! ]+)?(?:(?:it|that)['’]?s )?(?:all )?(?:done|all set|completed)\b"
-    r"|^[^。！？\n]{0,20}(?:已经?(?:为您|帮您|给您)?(?:办好|完成|处理好|搞定)|(?:都)?(?:办好|搞定|完成)了)"
+    r"|^[^。！？\n]{0,20}(?:已经?(?:为您|帮您|给您)?(?:办好|完成|处理好|搞定)|(?<![没未不])(?:都)?(?:办好|搞定|完成|约好|订好|约上|订上|改好|退好|报好|取消好)了(?!吗|么|的话))"
     r"|^\W*(?:はい、)?(?:お手続き(?:が|は)?|手続き(?:が|は)?|処理(?:が|は)?)?完了(?:いた|致)?しました"
 )
 CJK_DONE = re.compile(
-    r"(?P<zh>(?:已经?|刚刚?|现已|均已)[^，。！？；：、\n（(]{0,24}?(?P<a>"
+    r"(?P<zh>(?:已经?|刚刚?|现已|均已)[^，。！？；：、,.!?;:\n（(]{0,24}?(?P<a>"
     + "|".join(action.cjk for action in ACTIONS.values())
     + r")(?!中|前|后)"
     r"|(?P<b>" + "|".join(action.cjk for action in ACTIONS.values()) + r")(?:成功|好了|完成|完毕|了(?!解|吗|么|的话))"
     r"|(?P<c>"
     + "|".join(action.cjk for action in ACTIONS.values())
-    + r")[^、。！？\n]{0,2}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
+    + r")[^、。！？,.!?\n]{0,2}?(?:(?:いた|致)?しました|りました|きました|えました|ておきました|済みです|を完了|が完了))"
 )
 NOT_DONE = re.compile(
     r"\b(?:not|never|n['’]t|no|nothing|none|neither|nor|any|if|once|when|after|until|before|unless|would|could|can|will|should|cannot|whether|as soon as|already|hasn|haven|yet to|"
     r"previously|earlier|still)\b[^.!?\n]{0,48}$|(?:\bto|\bbe)\s$",
 )
 CJK_NOT_DONE = re.compile(
-    r"(?:没有?|未|不|尚|无法|不能|如果|若|等|待|一旦|之前|如需|请|是否|可以|将|会|您|曾|系统显示|显示|该订单|状态|还)[^，。！？\n]{0,12}$|(?:場合|れば|たら|まだ|以前|前に|すでに|既に|お客様)[^、。！？\n]{0,16}$"
+    r"(?:没有?|未|不|尚|无法|不能|如果|若|等|待|一旦|之前|如需|请|是否|可以|将|会|您|曾|系统显示|显示|该订单|状态|还)[^，。！？,!?\n]{0,12}$|(?:場合|れば|たら|まだ|以前|前に|すでに|既に|お客様)[^、。！？,!?\n]{0,16}$"
 )
+CJK_NOT = re.compile(
+    r"[可能想]|不[再予]|不是|不支持|没|無|无法|未|别|过期|超过|截止|限|でき|ません|なく"
+)  # "已经出餐不能取消了" refuses
 CJK_AFTER_NOT = re.compile(
-    r"^[^，。！？、\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
+    r"^不|^得了|^[^，。！？、,!?\n]{0,10}(?:吗|么|？|前|之后|后|的话|场合|場合|ません|ところ|たら|れば|后再|才)"
 )
 
 YES = re.compile(
@@ -126,6 +130,20 @@ NO = re.compile(
     r"|^\W*(?:いいえ|いえ|いや|やめ|待って|ちょっと待|結構です(?:$|。)|まだ|少し考え|考え)|考えさせて|検討(?:し|させ)|待ってください|やめておき|保留",
     re.I,
 )
+# The user wants to ask somebody, or to think, before anything is done.
+DEFERS = re.compile(
+    r"\b(?:i(?:['’]d| had)? better|let me|i(?:['’]ll| will| need to| have to| must| want to| should|['’]d (?:like|want|rather|prefer)(?: to)?)(?: just| first)?) "
+    r"(?:ring|call|phone|text|ask|check (?:with|that|it|first)|talk (?:to|with|it)|speak (?:to|with)|consult|discuss|think|sleep on|see what|find out)\b|\b(?:ask|check with|talk to|speak to) (?:my|him|her|them|the)\b[^.!?\n]{0,24}\bfirst\b"
+    r"|先[^，。！？,!?\n]{0,4}(?:打个?电话|问|商量|想想|看看|考虑)|(?:问问|问一下|问下|商量)[^，。！？,!?\n]{0,8}(?:再|看)|回头再|晚点再|过会儿再"
+    r"|(?:相談|聞い?|尋ね|訊い?|確認|電話|連絡)し?て?(?:から|み(?:ます|る|ない)|に(?:なり|し))|相談し(?:たい|ます|て)|あとで(?:また|連絡)|後で(?:また|連絡)|また(?:連絡|あとで|後で)",
+    re.I,
+)
+# A request in the form of a question is consent: "could you put it down like that?"
+REQUEST = re.compile(
+    r"\b(?:can|could|would|will) you (?!tell|explain|check|show|say|confirm|clarify|remind|wait|hold)|(?:帮|给|替)(?:我|他|她|我们|咱)|(?:もらえ|いただけ|くれ|頂け)(?:ます|ません|る|ない)?(?:でしょう)?か?",
+    re.I,
+)
+QUESTION = re.compile(r"(?:[?？]|吗|呢|か|かな)\W*$")
 STRONG_YES = re.compile(
     r"\b(?:yes|yeah|yep|yup|go ahead|go for it|please do|do it|confirm(?:ed)?|proceed|ok(?:ay)?|sure|approved?)\b|是的|好的|可以的?|确认|没问题|同意|はい|お願いし|大丈夫|進めて",
     re.I,

@@ -13,7 +13,8 @@ from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_product,
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
-from simia.quality.truth.quantities import MONTH, find_quantities, narrow
+from simia.quality.truth.quantities import MONTH, Quantity, find_quantities, narrow
+from simia.quality.truth.vocabulary import NO
 
 # Arguments whose digits somebody gave. Free texts (a note, a title) are the agent's own.
 GIVEN = re.compile(
@@ -91,6 +92,8 @@ def find_ungiven(facts: TruthView, step: Step) -> str | None:
                 return f"{name} {value!r}"
             if not email and (missing := find_missing_digits(facts, step, value)):
                 return f"{missing!r} of {name} {value!r}"
+            if not email and (other := find_other_digits(facts, step, value)):
+                return f"{name} {value!r} for {other!r}"
         elif (
             isinstance(value, str) and len(value) <= 25 and DAY.match(value) and is_other_day(facts, step, value)
         ) or (
@@ -100,13 +103,65 @@ def find_ungiven(facts: TruthView, step: Step) -> str | None:
     return None
 
 
+def find_other_digits(facts: TruthView, step: Step, value: str) -> str | None:
+    """Return the address of the last proposal that the user agreed to, where the call writes the same one with other digits."""
+    mask = make_mask(value) if facts.steps and len(value) <= MOST_VALUE else None
+    asked = [i for i in facts.answers if i < step.place]
+    if mask is None or not asked or facts.is_said(narrow(value).lower(), step.place):
+        return None
+    after = [text for at, text in enumerate(facts.texts) if asked[-1] < at < step.place]
+    if any(DIGITS.search(narrow(text)) or SPELT.search(text) for text in after):
+        return None  # the user corrects it
+    found = mask.search(narrow(facts.texts[asked[-1]]))
+    return found[0] if found and found[0].lower() != narrow(value).lower() else None
+
+
 def is_other_day(facts: TruthView, step: Step, value: str) -> bool:
     """Return whether a call writes another day than the days that the assistant has named to the user before."""
     named = [i for i in facts.answers if i < step.place]
     if not named or not any(each.kind == "date" for each in find_quantities(facts.texts[named[-1]])):
         return False
     date = next((each for each in find_quantities(value) if each.kind == "date"), None)
+    if date is not None and is_superseded(facts, step, date, named[-1]):
+        return True
     return date is not None and not follows_date(facts, step.place, date, strict=True)
+
+
+def is_superseded(facts: TruthView, step: Step, date: Quantity, asked: int) -> bool:
+    """Return whether the last proposal repeats another value of the call and names one other day, the user only agreed, and
+    the written day was named by the assistant before."""
+    texts = facts.texts
+    days = {each.dates[0][1:] for each in find_quantities(texts[asked]) if each.kind == "date"}
+    written = date.dates[0][1:]
+    if len(days) != 1 or written in days or not PROPOSAL.search(texts[asked]):
+        return False
+    dated = [value for _, value in iterate_arguments(step.arguments) if isinstance(value, str) and DAY.match(value)]
+    if len(dated) != 1 or not any(
+        isinstance(value, str) and len(value) >= 6 and not is_entity_name(name) and value in texts[asked]
+        for name, value in iterate_arguments(step.arguments)
+    ):
+        return False
+    users = [at for at in range(step.place) if facts.t.messages[at].role == "user"]
+    if any(at > asked and (not PLAIN_YES.search(texts[at]) or NO.search(texts[at])) for at in users):
+        return False
+    if not any(at < asked and MIND.search(texts[at]) for at in users):
+        return False
+    return any(
+        each.kind == "date" and each.dates[0][1:] == written
+        for at in facts.answers
+        if at < asked
+        for each in find_quantities(texts[at])
+    )
+
+
+PROPOSAL = re.compile(r"(?:[?？]|吗|か|か。)\s*$")
+MIND = re.compile(
+    r"\b(?:actually|instead|rather|make it|change|sorry|on second thought)\b|还是|改成|换成|改到|算了|不对|やっぱり|やはり|変え|じゃなく|ではなく",
+    re.I,
+)
+PLAIN_YES = re.compile(
+    r"^(?!.*\b(?:first|second|third|other|former|latter)\b)[^\d一二三四五六七八九十月火水木金土]{0,20}$", re.I
+)
 
 
 def is_email_given(facts: TruthView, step: Step, value: str) -> bool:
