@@ -7,7 +7,7 @@ in simia's own dialect). Intervals are Wilson's, 95 %. All other rules run as we
 goals, and the first right row of its language (`seed_language` where it has one) stands for its seed's language. The findings of
 `--only-truth` are those of the truth checks alone. Every right trajectory that is rejected and every corrupted one that is not
 is listed. Prints tables; the last line is one JSON object; the exit code is 1 where a right trajectory is rejected or fewer than
-70 % of the corrupted ones are.
+half of the corrupted ones are.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from simia.quality.goals import PlannedGoal, find_unaddressed_goals
 from simia.quality.language import find_other_language
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.facts import TruthView
-from simia.quality.truth.truth_checks import CHECKS, find_untruths
+from simia.quality.truth.truth_checks import CHECKS, TruthChecks, find_untruths
 from simia.statistics import compute_wilson_interval
 from simia.trajectory import Trajectory
 
-WANTED = 0.70
+WANTED = 0.5
 Row = tuple[dict[str, Any], Trajectory]
 
 
@@ -39,12 +39,14 @@ def read_rows(path: Path) -> list[Row]:
     return [(row, Trajectory.model_validate(row["trajectory"])) for row in rows]
 
 
-def find_all(row: dict[str, Any], t: Trajectory, seeds: dict[str, list[Trajectory]], only_truth: bool) -> list[Issue]:
+def find_all(
+    row: dict[str, Any], t: Trajectory, seeds: dict[str, list[Trajectory]], only_truth: bool, checks: Checks
+) -> list[Issue]:
     """Return the findings of one row. `seeds`: right trajectories by language."""
     view = TrajectoryView(t)
     if only_truth:
-        return find_untruths(view, Checks())
-    issues = check_trajectory(t, Checks(), view=view)
+        return find_untruths(view, checks)
+    issues = check_trajectory(t, checks, view=view)
     if not issues:
         goals = [PlannedGoal(tools[-1], before=tuple(tools[:-1])) for tools in row.get("plan", {}).get("goals", [])]
         issues += find_unaddressed_goals(t, goals)
@@ -76,7 +78,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only-truth", action="store_true")
+    parser.add_argument("--every", action="store_true", help="also the truth checks that are off by default")
     args = parser.parse_args()
+    checks = Checks(**dict.fromkeys(TruthChecks.model_fields, True)) if args.every else Checks()  # type: ignore[arg-type]
     summary: dict[str, Any] = {}
     rows = {name: read_rows(args.folder / f"{name}.jsonl") for name in ("corrupted", "right")}
     seeds: dict[str, list[Trajectory]] = defaultdict(list)
@@ -86,7 +90,7 @@ def main() -> int:
         by: dict[str, list[bool]] = defaultdict(list)
         codes: Counter[str] = Counter()
         for row, t in given:
-            issues = find_all(row, t, seeds, args.only_truth)
+            issues = find_all(row, t, seeds, args.only_truth, checks)
             codes.update({issue.code.value for issue in issues})
             for key in (row["kind"], row["language"], "all"):
                 by[key].append(bool(issues))
@@ -102,7 +106,7 @@ def main() -> int:
     for switch, find in CHECKS:
         cost = measure(everything, lambda t, find=find: list(find(TruthView(TrajectoryView(t)))))  # type: ignore[misc]
         print(f"  {switch:<24} {max(0.0, cost - base):6.0f}")
-    summary["microseconds"] = round(measure(everything, lambda t: find_untruths(TrajectoryView(t), Checks())))
+    summary["microseconds"] = round(measure(everything, lambda t: find_untruths(TrajectoryView(t), checks)))
     print(f"  {'all together':<24} {summary['microseconds']:6}")
     print(json.dumps(summary))
     right, corrupted = summary["right"], summary["corrupted"]

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.quality.entity_ledger import READS
 from simia.quality.mentions import Mentions
 from simia.quality.toolset import Toolset
 from simia.quality.trajectory_view import TrajectoryView
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import Trajectory
 
 Path = tuple[str, ...]
 
@@ -83,29 +82,12 @@ def find_ungrounded(view: TrajectoryView, ids: Identifiers) -> list[Issue]:
             if not call.arguments or call.name not in ids.paths:
                 continue
             for where, value in ids.of(call.name, call.arguments):
-                if not said.contains(value) and not is_in_other_result(view, i, call, value):
+                if not said.contains(value):
                     detail = f"{where}: {str(value)[:80]!r} was not said before"
                     issues.append(Issue(code=Code.UNGROUNDED_ID, where=f"messages[{i}].calls[{j}]", detail=detail))
         if message.role != "assistant":
             said.add(view.texts[i], low=view.lows[i], by_user=message.role == "user")
     return issues
-
-
-def is_in_other_result(view: TrajectoryView, i: int, call: ToolCall, value: Any) -> bool:
-    """Return whether another call of the same message returned the identifier that a reading call takes: one that was known,
-    and that no text shows."""
-    calls = view.t.messages[i].calls
-    if len(calls) < 2 or not READS.match(call.name):
-        return False
-    others = {each.id for each in calls if each.id != call.id and each.name != call.name}
-    said = Mentions()
-    for at in range(i + 1, len(view.t.messages)):
-        message = view.t.messages[at]
-        if message.role != "tool":
-            break
-        if message.call_id in others:
-            said.add(view.texts[at], low=view.lows[at])
-    return said.contains(value)
 
 
 def infer_identifiers(tools: Sequence[ToolSpec], seeds: Sequence[Trajectory] = ()) -> Identifiers:

@@ -141,7 +141,8 @@ def follows_from(facts: TruthView, i: int, amount: Quantity, derived: list[float
         if target in sum_subsets(parts) or is_sum_of_product(target, [*parts, *sorted(money)[:MOST_ITEMS]], tolerance):
             return True
     if wrote_just_before(facts, i):
-        return False
+        shares = collect_percents(facts, i)[1:]
+        return any(has_near(sorted(money), target, share, 0.0101) for share in shares if share > 0)  # with its tax
     if is_product(target, money, own | given_rates(facts, i)):
         return True
     fees = {each.value for each in find_policy_quantities(facts.policy) if each.kind == "amount"}

@@ -22,8 +22,6 @@ from simia.quality.truth.vocabulary import (
     find_action_words,
 )
 
-UNGO = re.compile(r"\byes\b|\bgo ahead\b|はい|是的|确认", re.I)
-KNOWN_SCRIPT = re.compile(r"[^\W\d_]")
 GO = re.compile(r"\byes\b|\bgo ahead\b|はい|是的|确认", re.I)
 KNOWN_SCRIPT = re.compile(r"[A-Za-z\u3040-\u30ff\u4e00-\u9fff]")
 
@@ -61,7 +59,8 @@ def has_consent(facts: TruthView, step: Step) -> bool:
     last = said[-1]
     answer = facts.texts[last]
     if (
-        (NO.search(answer) and not CHOOSES.search(answer)) or (DEFERS.search(answer) and not AGREES.search(answer))
+        (NO.search(answer) and not CHOOSES.search(answer) and not AGREES.search(answer))
+        or (DEFERS.search(answer) and not AGREES.search(answer))
     ) and not STRONG_YES.search(answer):
         return False
     values = [value for _, value in iterate_arguments(step.arguments) if isinstance(value, str) and len(value) > 3]

@@ -17,7 +17,7 @@ GENERAL = re.compile(
 EXCEPTION = re.compile(
     r"\bno (?:yes|confirmation|consent|permission|approval|agreement)\b[^.\n]{0,30}\b(?:needed|required|necessary)|\bneeds? no (?:yes|confirmation|consent|permission|approval)|"
     r"\bneed(?:s)? none\b|\bmay be done (?:on request|at once|without|directly)|\bwithout (?:asking|confirm\w*|consent)\b|\bdo not (?:ask|need to ask)\b|\bdon['’]t ask\b|\bno need to (?:ask|confirm)|\bat once\b|"
-    r"无须|无需|不用[^。\n]{0,4}(?:问|确认|同意)|不必|不需要|直接办理|确认不要|確認(?:は|も)?(?:不要|いりません|要りません)|了承(?:は|も)?不要|すぐ[^。\n]{0,8}(?:かまいません|構いません|よい|行って)|確認なし|不要です",
+    r"无须|无需|不用[^。\n]{0,4}(?:问|确认|同意)|不必|不需要|直接(?:办理|做|登记|处理)|确认不要|確認(?:は|も)?(?:不要|いりません|要りません)|了承(?:は|も)?不要|すぐ[^。\n]{0,8}(?:かまいません|構いません|よい|行って)|確認なし|不要です",
     re.I,
 )
 LOOKING = re.compile(r"\blook(?:ing)?(?:[- ]?ups?|ing things up| things up)|查询|照会|検索|閲覧|查看|調べ", re.I)

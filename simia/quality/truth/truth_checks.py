@@ -25,13 +25,16 @@ from simia.trajectory import Trajectory
 
 
 class TruthChecks(Config):
-    """Switches of the truth checks. They look at generated trajectories; seeds are only reported."""
+    """Switches of the truth checks. They look at generated trajectories; seeds are only reported.
 
-    amounts: bool = True
+    Those that refused right conversations of a domain nobody had seen before are off by default (docs/checks.md has the figures).
+    """
+
+    amounts: bool = False
     """Refuse an answer with an amount of money that does not follow from results, user or policy (`wrong_amount`)."""
     dates: bool = True
     """Refuse an answer with a weekday that is not its date's, or a date or time that does not follow (`wrong_date`)."""
-    counts: bool = True
+    counts: bool = False
     """Refuse an answer that counts the rows of a result wrongly (`wrong_count`)."""
     answer_identifiers: bool = True
     """Refuse an answer with an identifier, e-mail address or card's last digits that nothing gave (`wrong_identifier`)."""
@@ -41,9 +44,9 @@ class TruthChecks(Config):
     """Refuse a result about another entity than its call named (`wrong_entity`)."""
     consistent_results: bool = True
     """Refuse a result that contradicts an earlier one where no call changed it (`contradicting_results`)."""
-    consent: bool = True
+    consent: bool = False
     """Refuse a change without the user's yes to an assistant message that names it, where the policy wants it (`no_consent`)."""
-    lookups: bool = True
+    lookups: bool = False
     """Refuse a change of what was never looked up, where the policy wants it or the seed does it (`no_lookup`)."""
     written_values: bool = True
     """Refuse a written value that nothing gave, or that its result or the answer states otherwise (`wrong_written_value`)."""
