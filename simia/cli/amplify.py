@@ -70,6 +70,10 @@ def resolve_amplify_config(
         else:
             endpoint = endpoint or kind not in ("embedded", "replay")
         config = "amplify/default" if endpoint else "amplify/quickstart"
+        if seeds and not endpoint:
+            say_error(
+                "config: amplify/quickstart, for a small model: results keep the seeds' order of turns, and near-duplicates are kept"
+            )
         if n is None and "n" not in given:
             n = 8
     if endpoint and kind is None:

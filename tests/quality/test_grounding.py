@@ -187,17 +187,19 @@ def test_a_result_of_the_same_batch_comes_too_late() -> None:
     assert flagged(*parts, ("call", {"id": "ORD-2"})) == ["id"]
 
 
-def test_a_reading_call_may_take_what_another_call_of_its_message_returns() -> None:
+def test_a_call_cannot_take_what_another_call_of_its_message_returns() -> None:
+    """The agent makes both at once: what the other result shows is not known yet."""
     tools = [tool("get_student", id={"type": "string"}), tool("get_course", id={"type": "string"})]
     calls = [ToolCall(id=f"c{n}", name=each.name, arguments={"id": f"X-{n}"}) for n, each in enumerate(tools)]
     results = ['{"id": "X-0", "course": "X-1"}', '{"id": "X-1"}']
-    for told, found in ((results, []), (["{}", results[1]], ["id: 'X-1' was not said before"])):
+    for told in (results, ["{}", results[1]]):
         messages = [Message(role="user", content="I am X-0"), Message(role="assistant", calls=calls)]
         messages += [
             Message(role="tool", call_id=call.id, content=text) for call, text in zip(calls, told, strict=True)
         ]
         t = Trajectory(tools=tools, messages=messages)
-        assert [issue.detail for issue in find_ungrounded(TrajectoryView(t), infer_identifiers(tools))] == found
+        found = [issue.detail for issue in find_ungrounded(TrajectoryView(t), infer_identifiers(tools))]
+        assert found == ["id: 'X-1' was not said before"]
 
 
 def test_digits_alone_do_not_count_in_a_result() -> None:

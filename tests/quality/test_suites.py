@@ -221,7 +221,7 @@ def look(status: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 CANCEL = ("cancel_pending_order", {"order_id": "#W1"}, {"order_id": "#W1", "status": "cancelled"})
 REFUSED = ("cancel_pending_order", {"order_id": "#W1"}, "Error: non-pending order cannot be cancelled")
 ASK = ("Cancel #W1.", look("pending"), "I would cancel #W1 and refund it. Shall I?")
-CHECKS = Checks(identifiers=False)
+CHECKS = Checks(identifiers=False, consent=True, lookups=True)
 
 
 @pytest.mark.parametrize(

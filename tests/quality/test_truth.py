@@ -12,6 +12,7 @@ import pytest
 from simia.errors import Code
 from simia.quality.check import Checks, check_trajectory
 from simia.quality.seed_filter import filter_seeds, find_doubtful_seeds
+from simia.quality.truth.truth_checks import TruthChecks
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -69,7 +70,8 @@ def make_dialogue(*turns: Any, system: str = POLICY) -> Trajectory:
 
 
 def find_codes(t: Trajectory, **switches: bool) -> list[str]:
-    checks = Checks(identifiers=False, **switches)  # calls are the matter of test_grounding.py
+    every = dict.fromkeys(TruthChecks.model_fields, True)  # also those that are off by default
+    checks = Checks(**{**every, **switches, "identifiers": False})  # calls are the matter of test_grounding.py
     return [issue.code.value for issue in check_trajectory(t, checks)]
 
 
@@ -179,7 +181,7 @@ def test_a_policy_without_the_rule_asks_for_neither_consent_nor_lookups() -> Non
 def test_a_seed_that_looks_up_first_makes_it_the_rule() -> None:
     hasty = make_dialogue("Cancel ORD-20417.", CANCEL, "It is cancelled.", system="Be kind.")
     careful = make_dialogue(*AGREED, CANCEL, "It is cancelled.", system="Be kind.")
-    found = check_trajectory(hasty, Checks(), seed=careful)
+    found = check_trajectory(hasty, Checks(lookups=True), seed=careful)
     assert [issue.code for issue in found] == [Code.NO_LOOKUP]
 
 
@@ -192,7 +194,7 @@ def test_seeds_are_kept_and_named() -> None:
     seed = make_dialogue("Cancel ORD-20417.", LOOK, CANCEL, "It is cancelled.")
     kept, refused = filter_seeds([seed], Checks())
     assert (kept, refused) == ([seed], [])
-    ((doubtful, issues),) = find_doubtful_seeds(kept, Checks())
+    ((doubtful, issues),) = find_doubtful_seeds(kept, Checks(consent=True))
     assert doubtful is seed
     assert [issue.code for issue in issues] == [Code.NO_CONSENT]
 
@@ -211,4 +213,15 @@ def test_no_right_trajectory_of_the_seen_half_is_rejected() -> None:
 def test_most_corrupted_trajectories_of_the_seen_half_are_rejected() -> None:
     rows = [row for row in read_rows("corrupted.jsonl") if row["kind"] not in ("unaddressed_goal", "other_language")]
     found = sum(bool(find_codes(Trajectory.model_validate(row["trajectory"]))) for row in rows)
-    assert found >= 0.85 * len(rows) >= 40
+    assert found >= 0.8 * len(rows) >= 40
+
+
+def test_no_right_trajectory_of_a_set_that_was_opened_last_is_rejected_by_default() -> None:
+    path = DATA.parent / "third" / "right.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rejected = {
+        row["id"]: found
+        for row in rows
+        if (found := check_trajectory(Trajectory.model_validate(row["trajectory"]), Checks()))
+    }
+    assert rejected == {}
