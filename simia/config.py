@@ -259,7 +259,7 @@ def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]
 
 
 def keep_model(section: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return what a model's section keeps when its kind changes: the model and what is said of it, between an endpoint and a batch for it."""
+    """Return what a model's section keeps when its kind changes: the model and its settings, between an endpoint and a batch for it."""
     if {section.get("kind"), kind} != SAME_MODEL:
         return {}
     return {name: section[name] for name in OF_MODEL if name in section}

@@ -2,7 +2,7 @@
 
 Words are parted by spaces; in scripts without spaces, overlapping pieces of a word's average length take their place
 (`quality.text_units`), at the same threshold. Signatures of other texts have not changed since 0.1.0; those of Chinese,
-Japanese, Korean and Thai conversations that were stored before are made anew by `simia runs recheck`.
+Japanese, Korean and Thai conversations that were stored before are computed again by `simia runs recheck`.
 
 Texts of user and assistant and calls count; results and call ids do not, since they make conversations about the same
 shop look alike. Shingles of one to five words (and eight to sixteen characters) separate copies from new stories equally

@@ -7,12 +7,23 @@ search is bounded; where too much was given to search, the check abstains.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
+from simia.quality.truth.amount_labels import find_wrong_label
 from simia.quality.truth.facts import Step, TruthView, find_money, has_number_in
+from simia.quality.truth.number_search import (
+    MOST_SUMS,
+    has_near,
+    is_product,
+    is_slip,
+    is_sum,
+    is_sum_of_product,
+    list_sums,
+    sum_subsets,
+    write_digits,
+)
 from simia.quality.truth.quantities import (
     Quantity,
     find_marked_quantities,
@@ -32,28 +43,12 @@ NO_MONEY = re.compile(
 COMPUTES = re.compile(r"[?？×*=%％]|\bround|\babout\b|\beach\b|\bper\b|か。|约|大约|約|概算|每|各|ずつ", re.I)
 MOST_VALUES = 60  # values whose sums are tried
 AVERAGES = (3, 4, 6, 12)  # months and quarters, which words name too
-MOST_PAIRS = 30  # values of which every two are added
-MOST_SUMS = 20_000
 MOST_ITEMS = 14  # values of which every subset is summed
 NUMBER_WORDS = re.compile(
     r"\b(?:hundred|thousand|million|dozen|half|twice|double|triple|third|quarter|grand|twenty|thirty|forty|fifty|sixty|"
     r"seventy|eighty|ninety)\b|[二三四五六七八九十百千两]+[十百千万]",
     re.I,
 )
-KEYS = {
-    "refund": re.compile(r"refund", re.I),
-    "total": re.compile(r"^(?:grand_|new_|order_)?total(?:_(?:price|amount|cost|due|charge))?$", re.I),
-    "balance": re.compile(r"balance", re.I),
-    "fee": re.compile(r"(?:^|_)fee", re.I),
-    "shipping": re.compile(r"^shipping(?:_(?:fee|cost))?$|delivery_(?:fee|cost)", re.I),
-}
-LABELS = {
-    "refund": re.compile(r"refund(?:ed)?(?: amount)?(?: (?:is|of|will be|comes to|total(?:s|ing)?|for))*[ :]*\W{0,3}$|(?:退款|返金)(?:金额|额|額|金額)?(?:は|为|是|：|:|了|共)?[ ]*\W{0,2}$"),
-    "total": re.compile(r"(?<!sub)(?<!sub-)total(?: (?:amount|price|cost|is|of|was|now|will be|comes to|charge))*[ :]*\W{0,3}$|(?:总价|总计|合计|总额|合計|総額)(?:金额|金額|额|額)?(?:は|为|是|：|:|共)?[ ]*\W{0,2}$"),
-    "balance": re.compile(r"balance(?: (?:is|of|now|due|currently))*[ :]*\W{0,3}$|(?:余额|残高|余額)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
-    "fee": re.compile(r"\bfee(?: (?:is|of))*[ :]*\W{0,3}$|(?:手续费|手数料)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
-    "shipping": re.compile(r"shipping(?: (?:is|of|costs?|fee))*[ :]*\W{0,3}$|(?:运费|送料)(?:は|为|是|：|:)?[ ]*\W{0,2}$"),
-}  # fmt: skip
 
 
 def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
@@ -84,7 +79,7 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
                 code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=f"{shown!r} does not follow from what was given"
             )
             return
-        if issue := find_wrong_label(facts, i, text, amounts):
+        if wrote_just_before(facts, i) and (issue := find_wrong_label(facts, i, text, amounts)):
             yield issue
             return
 
@@ -183,36 +178,6 @@ def is_near_miss(facts: TruthView, i: int, amount: Quantity, amounts: list[Quant
         return False
     digits = write_digits(amount.value)
     return len(digits) >= 3 and any(is_slip(digits, write_digits(each)) for each in known)
-
-
-def write_digits(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}".replace(".", "")
-
-
-def is_slip(digits: str, other: str) -> bool:
-    """Return whether two numbers have the same digits in another order, or differ in one digit."""
-    if len(digits) != len(other) or digits == other:
-        return False
-    return sum(a != b for a, b in zip(digits, other, strict=True)) == 1 or (
-        sorted(digits) == sorted(other) and sum(a != b for a, b in zip(digits, other, strict=True)) == 2
-    )
-
-
-def list_sums(values: list[float]) -> list[float]:
-    """Return the values with the sums and differences of every two, sorted."""
-    found = set(values)
-    if len(values) <= MOST_PAIRS:
-        for at, a in enumerate(values):
-            for b in values[at + 1 :]:
-                found.add(a + b)
-                found.add(b - a)
-    return sorted(found)
-
-
-def has_near(values: list[float], target: float, scale: float, tolerance: float) -> bool:
-    """Return whether a value, scaled, is the target."""
-    at = bisect_left(values, (target - tolerance) / scale)
-    return at < len(values) and values[at] <= (target + tolerance) / scale
 
 
 def wrote_just_before(facts: TruthView, i: int) -> bool:
@@ -315,25 +280,6 @@ def read_spelt_percents(text: str) -> frozenset[float]:
     return frozenset(10.0 * CJK_DIGITS[first] + CJK_DIGITS.get(second, 0) for first, second in CJK_SHARE.findall(text))
 
 
-def is_sum(target: float, values: Iterable[float], tolerance: float, *, most: int = 3) -> bool:
-    """Return whether the target is a value, or a sum or difference of up to `most` values."""
-    known = {round(each * 100) for each in values}
-    width = round(tolerance * 100) if tolerance > 0.3 else 0
-    first = round(target * 100)
-    for goal in range(first - width, first + width + 1):
-        if goal in known:
-            return True
-        if most < 2:
-            continue
-        for each in known:
-            if goal - each in known or goal + each in known:
-                return True
-    if most < 3 or len(known) > 24:
-        return False
-    sums = {a + b for a in known for b in known}
-    return any(first - c in sums or first + c in sums for c in known)  # first = a + b + c, or a + b - c
-
-
 def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> bool:
     """Return whether the target is the sum of some numbers of one result, with their quantities, or all of one field."""
     for step in facts.steps:
@@ -354,38 +300,6 @@ def is_subset_sum(target: float, facts: TruthView, i: int, tolerance: float) -> 
                 if any(abs(each - target * 100) < tolerance * 100 for each in sums):
                     return True
     return False
-
-
-def sum_subsets(values: list[float]) -> set[float]:
-    """Return the sums of all subsets."""
-    sums = {0.0}
-    for each in values:
-        sums |= {round(known + each, 2) for known in sums}
-        if len(sums) > MOST_SUMS:
-            break
-    return sums
-
-
-def is_product(target: float, money: set[float], others: set[float]) -> bool:
-    """Return whether the target is the product of an amount and another value, cut or rounded to what it shows."""
-    tolerance = 1.0 if target == int(target) and target >= 100 else 0.0101
-    if len(money) * len(others) > MOST_SUMS:
-        return True
-    factors = money | others
-    return any(abs(a * b - target) < tolerance for a in money for b in factors if a != int(a) or b != int(b)) or any(
-        abs(a * b - target) < 0.0051 for a in money for b in others
-    )
-
-
-def is_sum_of_product(target: float, values: list[float], tolerance: float) -> bool:
-    """Return whether the target is a product of two values and a third, as in "24 × 415 + 180"."""
-    return any(
-        abs(abs(a * b + sign * c) - target) < tolerance
-        for a in values
-        for b in values
-        for c in values
-        for sign in (1, -1)
-    )
 
 
 def given_rates(facts: TruthView, i: int) -> set[float]:
@@ -434,28 +348,6 @@ def iterate_columns(step: Step) -> Iterator[list[float]]:
             yield numbers
 
 
-def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity]) -> Issue | None:
-    """Find an amount that is called the refund, total, balance or fee, where every result before says another one."""
-    if not wrote_just_before(facts, i):
-        return None
-    low = narrow(text).lower()
-    said = {each.value for each in amounts}
-    for each in amounts:
-        lead = low[max(0, each.start - 48) : each.start]
-        for name, label in LABELS.items():
-            if not label.search(lead):
-                continue
-            values = [value for step in facts.steps if step.at < i for value in iterate_fields(step.result, KEYS[name])]
-            # The newest result decides; a text that names the right value too explains how it came about.
-            if not values or said & set(values) or any(abs(each.value - value) < 0.51 for value in values):
-                continue
-            if is_sum(each.value, values, 0.006):
-                continue
-            detail = f"the {name} is said to be {each.value:g}, the results say {values[-1]:g}"
-            return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
-    return None
-
-
 TOTAL = re.compile(r"(?:合计|总计|共计|合計|計|in total|altogether|total(?: of| is)?|together)[ :：是]*[$€£¥₹]?$")
 NO_PLAIN_SUM = re.compile(
     r"[×*x+＋%－−]|\d-|\b(?:each|per|a piece|apiece|less|minus|discount|off|saved?|instead|was|from|refund|balance|deposit|already|times|twice|double)\b|"
@@ -482,18 +374,3 @@ def find_wrong_sum(facts: TruthView, i: int, text: str) -> Issue | None:
             detail = f"the total is said to be {total:g}, its parts make {sum(parts):g}"
             return Issue(code=Code.WRONG_AMOUNT, where=f"messages[{i}]", detail=detail)
     return None
-
-
-def iterate_fields(value: object, name: re.Pattern[str]) -> Iterator[float]:
-    """Yield the numbers of the fields with such a name."""
-    waiting = [value]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, list):
-            waiting += held
-        elif isinstance(held, dict):
-            for key, each in held.items():
-                if isinstance(each, dict | list):
-                    waiting.append(each)
-                elif isinstance(each, int | float) and not isinstance(each, bool) and name.search(key):
-                    yield float(each)

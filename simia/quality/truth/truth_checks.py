@@ -27,7 +27,7 @@ from simia.trajectory import Trajectory
 class TruthChecks(Config):
     """Switches of the truth checks. They look at generated trajectories; seeds are only reported.
 
-    Those that refused right conversations of a domain nobody had seen before are off by default (docs/checks.md has the figures).
+    Those that refused right conversations of unseen domains are off by default (docs/checks.md has the figures).
     """
 
     amounts: bool = False

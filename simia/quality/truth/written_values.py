@@ -9,10 +9,11 @@ from typing import Any
 
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import is_scalar
-from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_product, is_subset_sum, is_sum
+from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_subset_sum
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
+from simia.quality.truth.number_search import is_product, is_sum
 from simia.quality.truth.quantities import MONTH, Quantity, find_quantities, narrow
 from simia.quality.truth.vocabulary import NO
 
