@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.engine import Engine
+from simia.llm.types import describe_waiting
 from simia.quality.judging.panel import Panelist, gather_all
 from simia.quality.judging.run_judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.settings import QualitySettings
@@ -77,7 +78,8 @@ async def judge_run(
         for item in accepted
         if (row := book.rows.get((name, way, item))) is not None and row.trajectory == current.get(item, row.trajectory)
     )
-    return Judgement([book.rows[name, by[name], item] for name in panel for item in chosen])
+    waiting = describe_waiting(engine.backend for engine in engines.values())
+    return Judgement([book.rows[name, by[name], item] for name in panel for item in chosen], waiting)
 
 
 def hash_judge(panelist: Panelist) -> str:

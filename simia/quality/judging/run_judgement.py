@@ -47,9 +47,10 @@ class JudgedItem(BaseModel):
 
 @dataclass(slots=True)
 class Judgement:
-    """The rows of a run, and the figures that follow from them."""
+    """The rows of a run, and the figures that follow from them. `waiting`: where questions of a batch wait; empty if none do."""
 
     rows: list[JudgedItem] = field(default_factory=list)
+    waiting: str = ""
 
     @property
     def judges(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,21 @@ def test_the_command_says_what_it_could_not_judge(run: Run) -> None:
     done = command("r", "--runs", str(run.folder.parent), "-k", "2")
     assert done.exit_code == 1
     assert "no verdict of quality: replay_miss" in done.output
+
+
+def test_the_command_names_the_next_one_while_a_batch_waits(run: Run, tmp_path: Path) -> None:
+    folder, runs = tmp_path / "b", str(run.folder.parent)
+    llm = f'judges.quality.llm={{"kind": "batch", "model": "critic", "folder": "{folder}"}}'
+    arguments = ["r", "--sample", "3", "--set", llm, "--runs", runs]
+    done = command(*arguments)
+    assert done.exit_code == 1, done.output
+    assert f"stopped: batch (3 questions wait in requests-0001.jsonl in {folder}: " in done.output
+    assert done.output.splitlines()[-1] == f"next: simia judge {shlex.join(arguments)}"
+    asked = [json.loads(line) for line in (folder / "requests-0001.jsonl").read_text().splitlines()]
+    rows = [json.dumps({"custom_id": row["custom_id"], "text": points()}) for row in asked]
+    (folder / "results" / "a.jsonl").write_text("\n".join(rows) + "\n")
+    done = command(*arguments)
+    assert (done.exit_code, "next:" in done.output) == (0, False), done.output
 
 
 def test_the_command_shows_a_prompt(run: Run) -> None:
