@@ -144,8 +144,14 @@ async def resume_amplification(
     changes: dict[str, Any] | None = None,
     **options: Unpack[SessionOptions],
 ) -> Amplified:
-    """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop."""
+    """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop.
+
+    Raises `UserError` for an n below the number of accepted trajectories, which would withdraw some of them.
+    """
     with reopen_run(AmplifyConfig, runs, run_id, changes, say=options.get("say", terminal.say)) as (run, config):
+        accepted = run.ledger.accepted_count()
+        if "n" in (changes or {}) and config.n < accepted:
+            raise UserError(f"--n {config.n} is below the {accepted} accepted; leave it out, or give a larger total")
         return await work_on_amplification(config, None, partial(continue_run, run, config), **options)
 
 

@@ -100,6 +100,8 @@ def export(
             say(f"  {line}")
     for reason, count in selection.left_out.items():
         say(f"{count} {reason}")
+    if judged:
+        say(f"{selection.unjudged} have no verdict and were kept")
     for issue in report.examples:
         say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +67,13 @@ def judge(
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
     say(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")
-    if any(row.verdict.error for row in judgement.rows):
+    if judgement.waiting:
+        given = [run, *(["--config", config] if config else []), *(["--sample", str(sample)] if sample else [])]
+        given += [word for setting in settings or [] for word in ("--set", setting)]
+        given += [] if runs == Path("runs") else ["--runs", str(runs)]
+        say(f"stopped: batch ({judgement.waiting}); nothing is lost")
+        say(f"next: simia judge {shlex.join(given)}")
+    if judgement.waiting or any(row.verdict.error for row in judgement.rows):
         raise typer.Exit(1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ class Selection:
     """The trajectories to export.
 
     `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, and `unread`: rows
-    that no dialect reads; both are complete when `rows` have been read.
+    that no dialect reads; `unjudged`: selected trajectories without a verdict, counted if `judged`; all are complete when `rows` have been read.
     """
 
     rows: Iterable[Trajectory]
@@ -40,6 +40,7 @@ class Selection:
     notes: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     unread: RefusalCounts = field(default_factory=RefusalCounts)
+    unjudged: int = 0
 
 
 def select(
@@ -75,11 +76,14 @@ def select(
             all_facts.append(read_facts(run))
     selection.facts = merge_facts(all_facts, names, runs)
     rows = mix_packs(names, runs, mix, take, unread) if mix else iterate_trajectories(names, runs, unread)
-    bad: set[tuple[str | None, str | None]] = set()
     if judged:
         selection.left_out[JUDGED_BAD] = 0
-        bad = {(folder.name, item) for folder in folders for item in load_judgement(folder).failed()}
-    rows = filter_rows(rows, selection.left_out, bad)
+        verdicts = {folder.name: load_judgement(folder) for folder in folders}
+        bad = {(run, item) for run, judgement in verdicts.items() for item in judgement.failed()}
+        known = {(run, item) for run, judgement in verdicts.items() for item in judgement.judged_items()}
+        rows = count_unjudged(filter_rows(rows, selection.left_out, bad), known, selection)
+    else:
+        rows = filter_rows(rows, selection.left_out)
     selection.rows = set_system(rows, system) if system else rows
     return selection
 
@@ -96,6 +100,15 @@ def filter_rows(
             left_out[JUDGED_BAD] += 1
         else:
             yield t
+
+
+def count_unjudged(
+    rows: Iterable[Trajectory], known: Set[tuple[str | None, str | None]], selection: Selection
+) -> Iterator[Trajectory]:
+    """Pass rows on; count in `selection.unjudged` those whose (run, item) is not among the `known` ones."""
+    for t in rows:
+        selection.unjudged += (t.provenance.run, t.provenance.item) not in known
+        yield t
 
 
 def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:

@@ -24,7 +24,7 @@ from simia.jobs.ledger import FAILED, PASSED, Item
 from simia.jobs.progress import Progress
 from simia.jobs.run import Run
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import DeferredBackend, LLMFault
+from simia.llm.types import LLMFault, describe_waiting
 from simia.trajectory import Usage
 
 GRACE = 10.0  # seconds that work in flight gets after a stop
@@ -312,12 +312,8 @@ class Coordinator(Generic[R, O]):
 
     def _find_batch(self) -> Stop | None:
         """Replies to a batch come after the session."""
-        for engine in self._engines:
-            backend: object = engine.backend
-            if isinstance(backend, DeferredBackend) and (self.progress.pending or backend.pending):
-                count = self.progress.pending or backend.pending
-                return Stop("batch", f"{count:,} questions wait in {backend.place}")
-        return None
+        waiting = describe_waiting([engine.backend for engine in self._engines])
+        return Stop("batch", waiting) if waiting else None
 
     def _update_progress(self) -> Progress:
         progress, stats = self.progress, [engine.stats for engine in self._engines]

@@ -5,6 +5,7 @@ A back end makes exactly one attempt: retries, limits, the store and the account
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -130,3 +131,10 @@ class DeferredBackend(Protocol):
     @property
     def place(self) -> str:
         """Where they wait, and what to do: a text for the user."""
+
+
+def describe_waiting(backends: Iterable[object]) -> str:
+    """Return the number of waiting requests and their place for each deferred back end; empty if none waits."""
+    distinct = {id(backend): backend for backend in backends}.values()  # engines may share a back end
+    deferred = [backend for backend in distinct if isinstance(backend, DeferredBackend) and backend.pending]
+    return "; ".join(f"{backend.pending:,} questions wait in {backend.place}" for backend in deferred)

@@ -169,6 +169,26 @@ async def test_a_judge_may_answer_in_batches(endpoint: FakeEndpoint, tmp_path: P
     assert all(verdict["passed"] for status, *_, verdict in read_results(tmp_path).values() if status == "passed")
 
 
+async def test_a_stop_names_each_folder_in_which_questions_wait(tmp_path: Path) -> None:
+    writing, judging = tmp_path / "b1", tmp_path / "jb1"
+    settings = ["llm.kind=batch", "llm.model=fake", f"llm.folder={writing}", "seeds.packs=[customer_service]", "n=4"]
+    own = f'judge.llm={{"kind": "batch", "model": "critic", "folder": "{judging}"}}'
+    given = [*settings, "reply.form=json", "judge.enabled=true", own]
+    made = await start(load_config(AmplifyConfig, "amplify/default", given), tmp_path)
+    assert made.stop.detail.startswith(f"4 questions wait in requests-0001.jsonl in {writing}: ")
+    assert str(judging) not in made.stop.detail
+    asked = [json.loads(line) for line in (writing / "requests-0001.jsonl").read_text().splitlines()]
+    answers = [json.dumps({"custom_id": row["custom_id"], "text": judged(row["body"])}) for row in asked[:3]]
+    (writing / "results" / "a.jsonl").write_text("\n".join(answers) + "\n")
+    made = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
+    assert made.stop.kind == "batch"
+    first, second = made.stop.detail.split("; ")
+    written = (judging / "requests-0001.jsonl").read_text().splitlines()
+    assert " questions wait in " in first
+    assert f" in {writing}: " in first
+    assert second.startswith(f"{len(written)} questions wait in requests-0001.jsonl in {judging}: ")
+
+
 def test_a_judge_reads_the_goals_of_the_plan() -> None:
     goals = [{"tools": ["get_order"], "outcome": "fulfilled\n# Form of your reply"}]
     assert find_goals(Item("i0", 0, {"plan": {"goals": goals}})) == goals

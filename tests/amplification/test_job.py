@@ -103,6 +103,14 @@ async def test_a_raised_n_goes_on(endpoint: FakeEndpoint, tmp_path: Path) -> Non
     assert len(list(more.trajectories())) == 9
 
 
+async def test_an_n_below_the_accepted_is_refused(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    await start(config(endpoint, "n=5"), tmp_path)
+    with pytest.raises(UserError, match=r"^--n 4 is below the 5 accepted; "):
+        await resume_amplification("r", runs=tmp_path, changes={"n": 4}, say=lambda _: None)
+    again = await resume_amplification("r", runs=tmp_path, changes={"n": 5}, say=lambda _: None)
+    assert (again.stop.kind, len(list(again.trajectories()))) == ("complete", 5)
+
+
 async def test_an_outage_stops_and_the_run_goes_on_later(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     conf = config(endpoint, "n=20", "limits.retries=0", "stop.outage=5", "limits.concurrency=4")
     endpoint.plan(rate=1.0, mix=["503"])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.engine import Engine
+from simia.llm.types import describe_waiting
 from simia.quality.judging.panel import Panelist, gather_all
 from simia.quality.judging.run_judgement import JudgedItem, Judgement, VerdictFile
 from simia.quality.judging.settings import QualitySettings
@@ -30,7 +31,8 @@ async def judge_run(
 ) -> Judgement:
     """Ask every judge about the sampled accepted trajectories. `engines`: one for each judge, by name; they may be the same.
 
-    What is already judged in the same way is not asked again; a verdict that was an error is. Raises `BudgetReached` after
+    What is already judged in the same way is not asked again; a verdict that was an error is. Verdicts of other judges, and of
+    the same judges asked in another way, stay in the file unless the trajectory has changed. Raises `BudgetReached` after
     the replies on their way have been written down.
     """
     if missing := [name for name in config.judges if name not in engines]:
@@ -40,14 +42,15 @@ async def judge_run(
     accepted = dict.fromkeys(str(body["trajectory"]["provenance"]["item"]) for body in run.ledger.accepted())
     chosen = sample_items(accepted, config.sample, config.seed)
     book = VerdictFile(run.folder)
+    current: dict[str, str] = {}  # item → its trajectory's id
 
     def todo() -> Generator[Work]:
         for item in chosen:
             trajectory = read_trajectory(run, item)
+            current[item] = trajectory.id
             for name in panel:
-                known = book.rows.get((name, item))
-                same = known is not None and (known.by, known.trajectory) == (by[name], trajectory.id)
-                if known is None or not same or known.verdict.error is not None:
+                known = book.rows.get((name, by[name], item))
+                if known is None or known.trajectory != trajectory.id or known.verdict.error is not None:
                     yield name, item, trajectory
 
     async def judge_item(name: str, item: str, trajectory: Trajectory) -> None:
@@ -71,11 +74,12 @@ async def judge_run(
     await gather_all(work_through() for _ in range(workers))
     book.rewrite(
         row
-        for name in {**dict.fromkeys(judge for judge, _ in book.rows), **panel}
+        for name, way in dict.fromkeys([*((judge, way) for judge, way, _ in book.rows), *by.items()])
         for item in accepted
-        if (row := book.rows.get((name, item))) is not None and row.by == by.get(name, row.by)
+        if (row := book.rows.get((name, way, item))) is not None and row.trajectory == current.get(item, row.trajectory)
     )
-    return Judgement([book.rows[name, item] for name in panel for item in chosen])
+    waiting = describe_waiting(engine.backend for engine in engines.values())
+    return Judgement([book.rows[name, by[name], item] for name in panel for item in chosen], waiting)
 
 
 def hash_judge(panelist: Panelist) -> str:

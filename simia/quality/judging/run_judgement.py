@@ -1,9 +1,9 @@
 """The verdicts on a run's accepted trajectories: their file in the run's folder, and figures computed from them.
 
-`judgements.jsonl` has one row for each judge and item. Rows are appended during judging, so a crash loses no written
-row, and a torn last line is dropped on reading. After a pass over the run the file is rewritten in order and renamed over
-the old one. A row states what it was judged `by` (hash of model, prompts and way of asking): after a change of any, the
-row is stale and the verdict is requested again.
+`judgements.jsonl` has one row for each judge, way of judging and item. Rows are appended during judging, so a crash loses no
+written row, and a torn last line is dropped on reading. After a pass over the run the file is rewritten in order and renamed
+over the old one. A row states what it was judged `by` (hash of model, prompts and way of asking): after a change of any, the
+verdict is requested again, and the earlier one stays and counts as that of another judge.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class JudgedItem(BaseModel):
 
 @dataclass(slots=True)
 class Judgement:
-    """The rows of a run, and the figures that follow from them."""
+    """The rows of a run, and the figures that follow from them. `waiting`: where questions of a batch wait; empty if none do."""
 
     rows: list[JudgedItem] = field(default_factory=list)
+    waiting: str = ""
 
     @property
     def judges(self) -> list[str]:
@@ -113,6 +114,10 @@ class Judgement:
                 refused[item] = [issue for verdict in against for issue in verdict.issues]
         return refused
 
+    def judged_items(self) -> set[str]:
+        """Return the items that have a verdict; an error is none."""
+        return {row.item for row in self.rows if row.verdict.passed is not None}
+
     def _by_item(self) -> dict[str, list[JudgedItem]]:
         items: dict[str, list[JudgedItem]] = {}
         for row in self.rows:
@@ -121,23 +126,33 @@ class Judgement:
 
 
 class VerdictFile:
-    """The file of verdicts of one run, while judging goes on. One process writes; a later row replaces an earlier one."""
+    """The file of verdicts of one run, while judging goes on, by judge, way of judging (`by`) and item. One process writes.
+
+    A later row replaces an earlier one, except that an error does not replace a verdict on the same trajectory.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self.rows: dict[tuple[str, str], JudgedItem] = {
-            (row.judge, row.item): row for row in read_verdict_rows(self.path)
-        }
+        self.rows: dict[tuple[str, str, str], JudgedItem] = {}
+        for row in read_verdict_rows(self.path):
+            self._keep(row)
 
     def add(self, row: JudgedItem) -> None:
         """Append a row to the file."""
-        self.rows[row.judge, row.item] = row
+        self._keep(row)
         with self.path.open("a+b") as file:
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
                     file.write(b"\n")  # a kill tore the last line: it must not swallow this one
             file.write(encode_row(row))
+
+    def _keep(self, row: JudgedItem) -> None:
+        key = (row.judge, row.by, row.item)
+        known = self.rows.get(key)
+        judged = known is not None and known.verdict.error is None and known.trajectory == row.trajectory
+        if row.verdict.error is None or not judged:
+            self.rows[key] = row
 
     def rewrite(self, rows: Iterable[JudgedItem]) -> None:
         """Replace the file by exactly these rows, all of them on disk before the old file goes."""
@@ -173,5 +188,5 @@ def read_verdict_rows(path: Path) -> list[JudgedItem]:
 
 
 def load_judgement(folder: Path) -> Judgement:
-    """Load the verdicts on a run; of an interrupted pass the latest row of each judge and item."""
+    """Load the verdicts on a run; of an interrupted pass the latest row of each judge, way of judging and item."""
     return Judgement(list(VerdictFile(folder).rows.values()))

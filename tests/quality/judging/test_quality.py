@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from simia.cli import build_app
 from simia.cli.judge import judge as judge_command
 from simia.config import load_config as load_config
 from simia.errors import Code, UserError
+from simia.exporting.selection import select
 from simia.jobs import Item, Run
 from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.replay import RecordedReply, append_recording
@@ -23,7 +25,14 @@ from simia.llm.types import LLMFault, Reply, Request
 from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.quality_judge import judge_run, sample_items
 from simia.quality.judging.rubric import Rubric
-from simia.quality.judging.run_judgement import FILE, JudgedItem, Judgement, load_judgement, read_verdict_rows
+from simia.quality.judging.run_judgement import (
+    FILE,
+    JudgedItem,
+    Judgement,
+    VerdictFile,
+    load_judgement,
+    read_verdict_rows,
+)
 from simia.quality.judging.settings import Judge, QualitySettings
 from simia.trajectory import Trajectory
 from tests.quality.judging.cases import seed, seeds
@@ -136,7 +145,26 @@ async def test_another_way_of_judging_judges_anew(run: Run) -> None:
     judgement = await judge_run(run, changed, {"quality": Engine(backend)})
     assert (len(judgement.rows), len(backend.asked)) == (3, 11)
     assert judgement.dimensions("quality") == ["overall", "policy"]
-    assert load_judgement(run.folder).rows == judgement.rows  # stale verdicts do not linger
+    assert len(load_judgement(run.folder).rows) == 11, "verdicts of the other way of judging are kept"
+
+
+async def test_a_later_judge_without_verdicts_loses_none_of_the_earlier(run: Run) -> None:
+    await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
+    waiting = FakeJudge(lambda *_: LLMFault(Code.PENDING, "waits", retry=False), model="another")
+    judgement = await judge_run(run, QualitySettings(sample=3), {"quality": Engine(waiting)})
+    assert [row.verdict.error for row in judgement.rows] == [Code.PENDING] * 3
+    kept = load_judgement(run.folder)
+    assert list(kept.failed()) == ["i000002", "i000005"]
+    assert len(kept.judged_items()) == COUNT
+
+
+async def test_an_error_replaces_no_verdict_of_the_same_judge(run: Run) -> None:
+    await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2))})
+    book = VerdictFile(run.folder)
+    row = next(iter(book.rows.values()))
+    book.add(row.model_copy(update={"verdict": Verdict(error=Code.PENDING)}))
+    assert row in book.rows.values()
+    assert row in load_judgement(run.folder).rows
 
 
 async def test_a_trajectory_that_a_recheck_changed_is_judged_anew(run: Run) -> None:
@@ -248,6 +276,21 @@ def test_the_command_says_what_it_could_not_judge(run: Run) -> None:
     assert "no verdict of quality: replay_miss" in done.output
 
 
+def test_the_command_names_the_next_one_while_a_batch_waits(run: Run, tmp_path: Path) -> None:
+    folder, runs = tmp_path / "b", str(run.folder.parent)
+    llm = f'judges.quality.llm={{"kind": "batch", "model": "critic", "folder": "{folder}"}}'
+    arguments = ["r", "--sample", "3", "--set", llm, "--runs", runs]
+    done = command(*arguments)
+    assert done.exit_code == 1, done.output
+    assert f"stopped: batch (3 questions wait in requests-0001.jsonl in {folder}: " in done.output
+    assert done.output.splitlines()[-1] == f"next: simia judge {shlex.join(arguments)}"
+    asked = [json.loads(line) for line in (folder / "requests-0001.jsonl").read_text().splitlines()]
+    rows = [json.dumps({"custom_id": row["custom_id"], "text": points()}) for row in asked]
+    (folder / "results" / "a.jsonl").write_text("\n".join(rows) + "\n")
+    done = command(*arguments)
+    assert (done.exit_code, "next:" in done.output) == (0, False), done.output
+
+
 def test_the_command_shows_a_prompt(run: Run) -> None:
     done = command("r", "--runs", str(run.folder.parent), "--dry-run")
     assert done.exit_code == 0, done.output
@@ -263,4 +306,11 @@ async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tm
     result = CliRunner().invoke(build_app(), arguments)
     assert result.exit_code == 0, result.output
     assert "2 that a judge found a fault in were left out" in result.output
+    assert "0 have no verdict and were kept" in result.output
     assert len((tmp_path / "out" / "data.jsonl").read_text().splitlines()) == COUNT - 2
+
+
+async def test_an_export_says_how_many_had_no_verdict(run: Run, tmp_path: Path) -> None:
+    await judge_run(run, QualitySettings(sample=3), {"quality": Engine(faulty(run))})
+    selection = select(["r"], tmp_path, judged=True, partial=True)
+    assert (len(list(selection.rows)), selection.unjudged) == (COUNT, COUNT - 3)
