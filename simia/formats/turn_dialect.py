@@ -43,6 +43,8 @@ MEDIA = frozenset(  # types of parts that no tool's own JSON result has
     )
 )
 
+MEDIA_COLUMNS = ("images", "videos", "audios")  # columns of LLaMA-Factory's rows, whose texts say <image>
+
 
 @dataclass(frozen=True)
 class RowShape:
@@ -133,6 +135,7 @@ class TurnDialect(ABC):
         return 1
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
+        refuse_media(row)
         turns = self.read_turns(row)
         known = (self.shape.rows, *self.head_fields)
         fields = {key: row[key] for key in self.head_fields if key in row}
@@ -268,6 +271,14 @@ def find_roles(row: Mapping[str, Any], shape: RowShape) -> set[str] | None:
         return None
     found = {turn.get(shape.role) for turn in turns if isinstance(turn.get(shape.role), str | None)}
     return found if found and None not in found else None
+
+
+def refuse_media(row: Mapping[str, Any]) -> None:
+    """Raise `RowError` for a row with a column of images, videos or audios that is not empty."""
+    for column in MEDIA_COLUMNS:
+        value = row.get(column)
+        if any(value) if isinstance(value, list) else value:
+            raise RowError(Code.UNKNOWN_PART, f"the row has {column}; simia reads text alone")
 
 
 def read_content(value: Any, *, result: bool) -> str | None:
