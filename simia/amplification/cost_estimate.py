@@ -66,7 +66,7 @@ def estimate_writing(config: AmplifyConfig, seeds: Seeds, simulator: Simulator) 
     """Estimate the requests for trajectories, by model. A reply is taken to be as long as a seed."""
     items = [simulator.item(ord_) for ord_ in range(min(len(seeds.order), SAMPLE))]
     prompts = [(simulator.forms[get_writer(item)], simulator.prompt(item).messages) for item in items]
-    reply = measure_mean([str(seed.to_row()["messages"]) for seed in seeds.order])
+    reply = measure_mean([write_reply(seed) for seed in seeds.order])
     weights = [writer.weight for writer in simulator.writers]
     groups = []
     for place, llm in enumerate((config.llm, *(each.llm for each in config.mix))):
@@ -126,6 +126,12 @@ def format_range(groups: Sequence[RequestGroup]) -> str:
     if any(each.price is None for each in groups):
         return "price unknown"
     return f"${served:,.2f} to ${whole:,.2f}, depending on the prefix cache" if served < whole else f"${whole:,.2f}"
+
+
+def write_reply(seed: Trajectory) -> str:
+    """Write the messages of a seed as text, without what its file says beyond them: a model writes none of it."""
+    messages = seed.model_dump(mode="json", include={"messages"}, exclude_defaults=True).get("messages", [])
+    return str([{key: value for key, value in message.items() if key != "extra"} for message in messages])
 
 
 def take_sample(seeds: Sequence[Trajectory]) -> list[Trajectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 from simia.amplification.fresh_people import write_handle
 from simia.quality.language import find_trajectory_languages
+from simia.quality.truth.quantities import find_quantities
 from simia.tool import CompiledSchema, SchemaError, compile_schema
 from simia.trajectory import Trajectory
 
@@ -19,6 +21,8 @@ Kind = Literal[
 EMAIL = re.compile(r"([^@\s]+)@([^@\s]+)")
 CODE = re.compile(r"(?=.*\d)[\w#./-]*\d[\w#./-]*")
 DATE = re.compile(r"(?<!\d)(?:19|20)\d\d-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\d)")
+WHOLE_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
+DOTTED_DATE = re.compile(r"(?<![\d.])(\d{1,2})\.[ ]?(\d{1,2})\.[ ]?(\d{4})(?!\d)")  # 19.03.2026
 FULL_NAME = re.compile(r"[^\W\d_][^\W\d_'’.-]*(?:[ '’.-]+[^\W\d_]+)+")
 OTHER_NAME = re.compile(r"[^\x00-\x7f][^\d_@,;:!?()\"]{1,39}")  # 王小明, สมหญิง ใจดี
 USER_ID = re.compile(r"([A-Za-z]+)([._-]?)([A-Za-z]*)([._-]?)(\d*)")
@@ -78,13 +82,16 @@ def find_values(seed: Trajectory) -> SeedValues:
 
 def read_values(seed: Trajectory) -> SeedValues:
     """Find the values that the user says and a call uses, whose they are, and the schemas of their arguments."""
-    said = " ".join(message.text for message in seed.messages if message.role == "user").replace(",", "")
+    text = " ".join(message.text for message in seed.messages if message.role == "user")
+    said, dates = normalise_text(text), find_dates(text)
     slots: list[Slot] = []
     for _, _, call in seed.calls():
         for name, value in (call.arguments or {}).items():
             plain = isinstance(value, str | int | float) and not isinstance(value, bool)
             is_new = plain and not any(slot.name == name for slot in slots)
-            if is_new and str(value).replace(",", "") in said and (kind := find_kind(name, value)):
+            if not is_new or (kind := find_kind(name, value)) is None:
+                continue
+            if normalise_text(str(value)) in said or (kind == "date" and says_dates(str(value), dates)):
                 slots.append(Slot(name, value, kind))
     assign_people(slots)
     spoken = any(slot.kind not in ("date", "code", "number") for slot in slots)
@@ -94,6 +101,24 @@ def read_values(seed: Trajectory) -> SeedValues:
     # A seed of mixed languages has the names of the one that is not English.
     language = next((each for each in languages if each != "en"), languages[0] if languages else "")
     return SeedValues(slots, language, called, {tool: args for tool, args in schemas.items() if args})
+
+
+def normalise_text(text: str) -> str:
+    """Return a text with ASCII for full-width characters, and without the commas of numbers."""
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).replace(",", "")
+
+
+def find_dates(text: str) -> set[tuple[int, int, int]]:
+    """Return all readings of the dates of a text as (year or 0, month, day): March 19, 2026年3月19日, 19.03.2026, 3/19/2026."""
+    text = unicodedata.normalize("NFKC", text)
+    dates = {(int(year), int(month), int(day)) for day, month, year in DOTTED_DATE.findall(text)}
+    return dates.union(*(each.dates for each in find_quantities(text) if each.kind == "date"))
+
+
+def says_dates(value: str, dates: Collection[tuple[int, int, int]]) -> bool:
+    """Whether each date of a value is among the dates, which may lack the year."""
+    days = [(int(year), int(month), int(day)) for year, month, day in WHOLE_DATE.findall(value)]
+    return bool(days) and all(day in dates or (0, *day[1:]) in dates for day in days)
 
 
 def read_schemas(parameters: dict[str, Any], names: set[str]) -> Validators:

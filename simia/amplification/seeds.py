@@ -110,8 +110,8 @@ def name_refused(seed: Trajectory, issues: list[Issue]) -> RefusedSeed:
     return RefusedSeed(seed.task_id or seed.id, issues, seed.provenance.source)
 
 
-def describe_seeds(seeds: Seeds) -> list[str]:
-    """Say how many seeds are used, and count the others by reason, each with its first row."""
+def describe_seeds(seeds: Seeds, n: int) -> list[str]:
+    """Say how many seeds are used for n items, and count the others by reason, each with its first row."""
     refusals = RefusalCounts()
     for each in seeds.refused:
         refusals.add(each.place or each.name, each.issues[0])
@@ -119,7 +119,10 @@ def describe_seeds(seeds: Seeds) -> list[str]:
     unused = seeds.read - len(seeds.order) - refusals.total
     others = f"; {unused:,} left out by the settings of seeds" if unused else ""
     reasons = f"; refused: {refusals}" if refusals else ""
-    return [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
+    lines = [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
+    if n < len(seeds.order):
+        lines.append(f"the first {n:,} of {len(seeds.order):,} seeds are used: raise --n, or shuffle the file")
+    return lines
 
 
 def choose_seeds(seeds: list[Trajectory], tasks: Sequence[str]) -> list[Trajectory]:

@@ -177,7 +177,7 @@ async def work_on_amplification(
         recorded = find_recording(backends[0])
         facts = collect_facts(config, seeds, writers, recorded=recorded, judge=judge_model)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
-        for line in describe_seeds(seeds):
+        for line in describe_seeds(seeds, config.n):
             say(line)
         try:
             seeds = await judge_seeds(run, config, seeds, backends[0])

@@ -11,13 +11,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from simia.errors import Code
 from simia.formats import row_tools
-from simia.formats.dialect import MEMO, RowError, dump_json, is_same_json, read_memory, take_carried, take_unknown
+from simia.formats.dialect import (
+    MEMO,
+    RowError,
+    dump_json,
+    is_same_json,
+    parse_json,
+    read_memory,
+    take_carried,
+    take_unknown,
+)
 from simia.tool import ToolSpec
 from simia.trajectory import Message, Trajectory
 
@@ -42,6 +52,8 @@ MEDIA = frozenset(  # types of parts that no tool's own JSON result has
         "input_file",
     )
 )
+
+MEDIA_COLUMNS = ("images", "videos", "audios")  # columns of LLaMA-Factory's rows, whose texts say <image>
 
 
 @dataclass(frozen=True)
@@ -133,6 +145,7 @@ class TurnDialect(ABC):
         return 1
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
+        refuse_media(row)
         turns = self.read_turns(row)
         known = (self.shape.rows, *self.head_fields)
         fields = {key: row[key] for key in self.head_fields if key in row}
@@ -173,11 +186,14 @@ class TurnDialect(ABC):
     def read_messages(self, turns: list[Turn], lead: int) -> list[Message]:
         messages: list[Message] = []
         at = lead
-        for group in self.groups(turns):
+        groups = list(self.groups(turns))
+        for group, following in zip_longest(groups, groups[1:]):
             try:
                 part = self.read_group(group)
             except RowError as error:
                 raise RowError(error.code, f"{self.shape.rows}[{at}]: {error.detail}") from None
+            if messages and (following is None or self.kind(following[0]) != "tool"):
+                part = split_listed_result(part, len(messages[-1].calls))
             if not is_same_json(self.write_group(part), group) or (self.says_ids and lacks_ids(part)):
                 part[0].extra[MEMO] = {self.name: {"turns": group, "span": len(part)}}
             messages += part
@@ -216,7 +232,7 @@ class TurnDialect(ABC):
             return None, 0
         try:
             turns = self.read_turns({self.shape.rows: turns})
-            reread = self.read_group(turns)
+            reread = split_listed_result(self.read_group(turns), span)
         except RowError:
             return None, 0
         present = messages[at : at + span]
@@ -270,6 +286,14 @@ def find_roles(row: Mapping[str, Any], shape: RowShape) -> set[str] | None:
     return found if found and None not in found else None
 
 
+def refuse_media(row: Mapping[str, Any]) -> None:
+    """Raise `RowError` for a row with a column of images, videos or audios that is not empty."""
+    for column in MEDIA_COLUMNS:
+        value = row.get(column)
+        if any(value) if isinstance(value, list) else value:
+            raise RowError(Code.UNKNOWN_PART, f"the row has {column}; simia reads text alone")
+
+
 def read_content(value: Any, *, result: bool) -> str | None:
     """The text of a content: text, a list of text parts, or null. A tool's result that is any other JSON value is taken as its text.
 
@@ -293,6 +317,22 @@ def read_text_part(part: Mapping[str, Any]) -> str | None:
     """The text of a part; None for a part that holds no text."""
     text = part.get(TEXT_PARTS.get(part["type"], ""))
     return text if isinstance(text, str) else None
+
+
+def split_listed_result(messages: list[Message], calls: int) -> list[Message]:
+    """Split a single result that is a JSON list of as many elements as there are calls: LLaMA-Factory's rows allow one observation."""
+    first = messages[0]
+    if calls < 2 or len(messages) > 1 or first.role != "tool" or first.call_id or not first.text.startswith("["):
+        return messages
+    try:
+        values = parse_json(first.text)
+    except ValueError:
+        return messages
+    if not isinstance(values, list) or len(values) != calls:
+        return messages
+    contents = [value if isinstance(value, str) else dump_json(value) for value in values]
+    rest = [Message(role="tool", content=each, call_id=first.call_id, name=first.name) for each in contents[1:]]
+    return [first.model_copy(update={"content": contents[0]}), *rest]
 
 
 def pair_results(messages: list[Message]) -> None:

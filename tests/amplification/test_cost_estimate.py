@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from simia import formats
 from simia.amplification.cost_estimate import RequestGroup, describe_cost, estimate_cost
-from simia.amplification.session import open_preview
+from simia.amplification.model_mix import list_writers
+from simia.amplification.seeds import take_seeds
+from simia.amplification.session import open_models, open_preview
 from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
 from simia.cli.amplify import resolve_amplify_config, show_dry_run
 from simia.config import load_config
 from simia.llm.prices import Price, look_up_price
+from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
+from simia.trajectory import Trajectory
 
 FLAT = Price(input=1, cached=0.5, output=10)
 
@@ -86,3 +94,21 @@ def test_a_dry_run_without_a_key_prices_the_named_model(
     assert "42 seeds of 42 read" in said, "not the short ones of the quickstart"
     assert "price: about $" in said
     assert "$0.00" not in said
+
+
+def test_a_seed_counts_the_same_in_every_form() -> None:
+    """Rows of columns lack their nulls, and keep what they were; that is no part of a reply."""
+    config = load_config(AmplifyConfig, "amplify/default", ["llm.model=o4-mini"])
+    rows = list(formats.write(Pack.load("customer_service").seeds[:5], "openai"))
+    replies = set()
+    for from_columns in (False, True):
+        seeds = take_seeds(list(trajectories(rows, from_columns)), config.seeds, config.checks)
+        simulator = Simulator(config, seeds, writers=list_writers(open_models(config, say=print), config.mix))
+        replies.add(estimate_cost(config, seeds, simulator)[0].reply)
+    assert len(replies) == 1
+
+
+def trajectories(rows: list[dict[str, object]], from_columns: bool) -> Iterator[Trajectory]:
+    for row in formats.read_rows(rows, from_columns=from_columns):
+        assert isinstance(row, Trajectory)
+        yield row

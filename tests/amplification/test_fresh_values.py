@@ -181,6 +181,41 @@ def test_free_text_and_names_of_things_stay(name: str, value: Any) -> None:
     assert choose_fresh_values(make_seed(ENGLISH, **{name: value}), 3) == {}
 
 
+def make_spoken_seed(said: str, **values: Any) -> Trajectory:
+    """Return a seed whose user says `said` alone, and whose call uses the values."""
+    seed = make_seed(said, **values)
+    seed.messages[0].content = said
+    return seed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Bitte am 19.03.2026 liefern.",
+        "Bitte am 19. 3. 2026 liefern.",
+        "请在2026年3月19日送货。",
+        "２０２６年３月１９日にお願いします。",
+        "Deliver it on March 19, 2026, please.",
+        "Deliver it on the 19th of March, please.",
+        "Deliver it on 3/19/2026, please.",
+    ],
+)
+def test_a_date_varies_in_whatever_form_the_user_says_it(said: str) -> None:
+    assert re.fullmatch(r"2026-\d\d-\d\d", choose_fresh_values(make_spoken_seed(said, day="2026-03-19"), 3)["day"])
+    timed = choose_fresh_values(make_spoken_seed(said, start="2026-03-19T10:00"), 3)["start"]
+    assert re.fullmatch(r"2026-\d\d-\d\dT10:00", timed)
+    assert not choose_fresh_values(make_spoken_seed(said, day="2026-03-20"), 3)
+    assert not choose_fresh_values(make_spoken_seed(said, days="2026-03-19/2026-03-20"), 3), "one of them is unsaid"
+
+
+def test_values_said_in_full_width_characters_vary() -> None:
+    seed = make_spoken_seed("予約番号はＲＳＶ－１２３４５、数は１２３です。", booking_id="RSV-12345", quantity=123)
+    fresh = choose_fresh_values(seed, 3)
+    assert re.fullmatch(r"RSV-\d{5}", fresh["booking_id"])
+    assert fresh["booking_id"] != "RSV-12345"
+    assert isinstance(fresh["quantity"], int)
+
+
 def test_payment_ids_keep_their_words() -> None:
     seed = make_seed(ENGLISH, payment_method_id="credit_card_4421", name="Anna Berg")
     assert re.fullmatch(r"credit_card_\d{4}", choose_fresh_values(seed, 2)["payment_method_id"])

@@ -60,20 +60,27 @@ def test_refused_seeds_are_counted_by_reason_with_the_first_of_each(tmp_path: Pa
     lines = [json.dumps(row) for row in [rows[0], bad_role, *rows[2:], bad_role, no_answer]]
     file.write_text("\n".join([*lines, "{broken", ""]), encoding="utf-8")
     seeds = load_seed_packs(SeedSettings(packs=[str(file)]), Checks())
-    first, *others = describe_seeds(seeds)
+    first, *others = describe_seeds(seeds, 100)
     assert first == "5 seeds of 9 read; refused: 2 unknown_role, 1 bad_json, 1 bad_ending"
     assert others[0].startswith("  unknown_role, first: mine.jsonl:2: ")
     assert others[1].startswith("  bad_json, first: mine.jsonl:9: not JSON: ")
     assert others[2].startswith("  bad_ending, first: mine.jsonl:8: ")
     few = load_seed_packs(SeedSettings(packs=[str(file)], limit=2), Checks())
-    assert describe_seeds(few)[0] == "2 seeds of 3 read; refused: 1 unknown_role", (
+    assert describe_seeds(few, 100)[0] == "2 seeds of 3 read; refused: 1 unknown_role", (
         "no row after the second seed is read"
     )
     short = load_seed_packs(SeedSettings(packs=["customer_service"], max_messages=8), Checks())
     left = short.read - len(short.order)
-    assert describe_seeds(short) == [
+    assert describe_seeds(short, 100) == [
         f"{len(short.order)} seeds of {short.read} read; {left} left out by the settings of seeds"
     ]
+
+
+def test_a_run_with_fewer_items_than_seeds_says_which_are_used() -> None:
+    seeds = load_seed_packs(SeedSettings(packs=["customer_service"]), Checks())
+    said = "the first 10 of 38 seeds are used: raise --n, or shuffle the file"
+    assert describe_seeds(seeds, 10) == ["38 seeds of 38 read", said]
+    assert describe_seeds(seeds, 38) == ["38 seeds of 38 read"]
 
 
 def test_seeds_are_chosen_by_task_in_the_given_order() -> None:

@@ -196,3 +196,33 @@ def test_refusals_say_what_and_where(row: dict[str, Any], code: str, said: str) 
         APIGEN.read(row)
     assert error.value.code == code
     assert said in error.value.detail
+
+
+PARALLEL = '[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]'
+
+
+@pytest.mark.parametrize(
+    ("results", "contents"),
+    [
+        ('[{"a": 1}, "none"]', ['{"a": 1}', "none"]),
+        ([{"a": 1}, "none"], ['{"a": 1}', "none"]),
+        ("[1, 2, 3]", ["[1, 2, 3]"]),
+        ("[1, 2", ["[1, 2"]),
+    ],
+)
+def test_one_observation_may_list_a_result_for_each_call(results: Any, contents: list[str]) -> None:
+    turns = [("human", "hi"), ("function_call", PARALLEL), ("observation", results), ("gpt", "Done.")]
+    row = {"conversations": [{"from": role, "value": value} for role, value in turns]}
+    t = APIGEN.read(row)
+    assert [m.content for m in t.messages if m.role == "tool"] == contents
+    assert [m.call_id for m in t.messages if m.role == "tool"] == ["call_1", "call_2"][: len(contents)]
+    assert APIGEN.write(t) == row
+    t.messages[2].content = "edited"
+    assert APIGEN.write(t)["conversations"][2]["value"] == "edited"
+
+
+def test_a_list_stays_one_result_where_another_follows_or_one_call_is_open() -> None:
+    two = read(("human", "hi"), ("function_call", PARALLEL), ("observation", "[1, 2]"), ("observation", "b"))
+    assert [m.content for m in two.messages[2:]] == ["[1, 2]", "b"]
+    one = read(("human", "hi"), ("function_call", '{"name": "f", "arguments": {}}'), ("observation", "[1]"))
+    assert [m.content for m in one.messages[2:]] == ["[1]"]

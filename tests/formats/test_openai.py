@@ -154,3 +154,17 @@ def test_refusals(message: dict[str, Any], code: str) -> None:
         OPENAI.read({"messages": [{"role": "user", "content": "hi"}, message]})
     assert error.value.code == code
     assert "messages[1]" in error.value.detail
+
+
+def test_one_result_without_an_id_may_list_a_result_for_each_call() -> None:
+    calls = [{"id": str(n), "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in (1, 2)]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    listed = {"role": "tool", "content": '["a", "b"]'}
+    row = {"messages": [{"role": "user", "content": "hi"}, asked, listed]}
+    t = OPENAI.read(row)
+    assert [(m.content, m.call_id) for m in t.messages[2:]] == [("a", "1"), ("b", "2")]
+    assert OPENAI.write(t) == row
+    t = OPENAI.read({"messages": [*row["messages"][:2], {**listed, "tool_call_id": "1"}]})
+    assert len(t.messages) == 3, "the list answers the call that it names"
+    t = OPENAI.read({"messages": [*row["messages"], {"role": "tool", "content": "c"}]})
+    assert [m.content for m in t.messages[2:]] == ['["a", "b"]', "c"]

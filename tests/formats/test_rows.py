@@ -87,3 +87,21 @@ def test_a_mixed_source_is_one_line_with_the_choices() -> None:
 def test_pairs_of_preferences_are_named() -> None:
     with pytest.raises(UserError, match="preference pairs: write the chosen messages as 'messages'"):
         formats.read_rows([{"chosen_messages": [], "rejected_messages": []}])
+
+
+@pytest.mark.parametrize("column", ["images", "videos", "audios"])
+@pytest.mark.parametrize("dialect", ["apigen", "openai", "hermes"])
+def test_a_row_with_a_column_of_media_is_refused(dialect: str, column: str) -> None:
+    if dialect == "openai":
+        turns: dict[str, Any] = {"messages": [{"role": "user", "content": "<image>\nWhat is this?"}]}
+    else:
+        turns = {"conversations": [{"from": "human", "value": "<image>\nWhat is this?"}]}
+    refused, *read = formats.read_rows(
+        [{**turns, column: ["a.png"]}, {**turns, column: []}, {**turns, column: [None]}, turns],
+        source="shop",
+        dialect=dialect,
+    )
+    assert isinstance(refused, RefusedRow)
+    assert refused.code is Code.UNKNOWN_PART
+    assert refused.detail == f"the row has {column}; simia reads text alone"
+    assert all(isinstance(row, Trajectory) for row in read)
