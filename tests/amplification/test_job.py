@@ -58,7 +58,7 @@ async def test_exactly_n_and_every_rejection_has_a_reason(endpoint: FakeEndpoint
     assert sum(run.ledger.reasons().values()) == counts["rejected"]
     run.close()
     first = kept[0]
-    assert first.provenance.seed_ids == [f"cs-{int(first.provenance.item[1:]) % 3 + 1:03}"], "seeds take turns"
+    assert first.provenance.seed_ids == [f"cs-{int((first.provenance.item or '')[1:]) % 3 + 1:03}"], "seeds take turns"
     assert first.provenance.prompts
     assert first.provenance.reply_keys
     assert first.usage.prompt > 0
