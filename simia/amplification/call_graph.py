@@ -11,7 +11,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import orjson
 
@@ -51,7 +51,7 @@ class CallGraph:
         self.lengths: Counter[int] = Counter()
         """Seeds by their number of calls."""
         self.together: set[tuple[str, str]] = set()
-        """Look-ups that a seed makes in one turn."""
+        """Look-ups that a seed makes one after the other in one turn."""
         self.user_turns = 0
         """Most user turns of a seed."""
         firsts: Counter[str] = Counter()
@@ -79,6 +79,7 @@ class CallGraph:
         self.asks_first = calling > 0 and asked > MOSTLY * calling
         self._ways: dict[str, list[Way]] = {}
         self._weights: dict[tuple[str, int], list[float]] = {}
+        self._gaps: dict[tuple[str, float], float] = {}
         self.final = frozenset(name for name in self.tools if self._is_final(name))
         """Tools that the seeds end with, such as a transfer to a person."""
         self.confirmed = frozenset(name for name in self.tools if self._is_confirmed(name))
@@ -104,8 +105,9 @@ class CallGraph:
                 else:
                     use.ways[tuple(each for each in before if each != name)] += 1
                     met.add(name)
-            if len(names) == 2 and all(self.effects[name] == "look_up" for name in names):
-                self.together.add((names[0], names[1]))
+            # A tool whose effect is not known counts as a look-up where a seed calls it in one turn with others.
+            if len(names) > 1 and all(self.effects[name] != "change" for name in names):
+                self.together.update(pairwise(names))
             before.update(dict.fromkeys(names))
 
     def list_ways(self, tool: str) -> list[Way]:
@@ -124,6 +126,12 @@ class CallGraph:
             self._weights[tool, calls] = list(accumulate(0.3 ** abs(len(way) + 1 - calls) for way in ways))
         weights = self._weights[tool, calls]
         return ways[bisect(weights, rng.random() * weights[-1], 0, len(ways) - 1)]
+
+    def measure_gap(self, tool: str, calls: float) -> float:
+        """Return by how many calls the nearest way to a tool, with the tool, is off."""
+        if (tool, calls) not in self._gaps:
+            self._gaps[tool, calls] = min(abs(len(way) + 1 - calls) for way in self.list_ways(tool))
+        return self._gaps[tool, calls]
 
     def _choose_ways(self, tool: str, ways: Counter[Way]) -> list[Way]:
         least = RARE * ways.total()

@@ -16,8 +16,9 @@ MOST_CALLS = 12
 class PlanSettings(Config):
     """What conversations are asked for, where `prompt.scenarios` is on. Weights need not sum to 1; a share is of all conversations.
 
-    A share is reached only as far as seeds allow it: without a policy nothing is refused by it, and look-ups run in parallel only
-    where a seed shows it and the policy permits it. The report compares what was asked for with what was planned and accepted.
+    The planner tries other tools until a plan is as asked for, and takes the nearest one if none is. Without a policy nothing is refused
+    by it, and look-ups run in parallel only where a seed shows it and the policy permits it. `goals`, unless changed, yields to `calls`
+    and `difficulty`. The report compares what was asked for with what was planned and accepted.
     """
 
     goals: dict[int, float] = Field(default_factory=lambda: {1: 0.6, 2: 0.3, 3: 0.1})

@@ -22,10 +22,13 @@ from simia.quality.goals import NOT_DONE, GoalOutcome, PlannedGoal
 from simia.trajectory import Trajectory
 
 CANDIDATES = 4
+MOST_RETRIES = 11  # further candidates while none is as wished
+MOST_GOALS = 3
 MOST_WISHES = 12  # until one has the difficulty that is asked for
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty
 SEARCH = re.compile(r"search|find|list|query|browse|搜索|检索|列出|検索|一覧", re.I)
+DEFAULT_GOALS = PlanSettings().goals
 K = TypeVar("K")
 ChooseValues = Callable[[Collection[str], str], dict[str, Any]]
 """(the tools that are called, language) → values for their arguments."""
@@ -83,13 +86,18 @@ def rate_difficulty(calls: int, goals: int, complications: int) -> Difficulty:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a plan is to be like, sampled from the settings before its calls are known."""
+    """What a plan is to be like, sampled from the settings before its calls are known.
+
+    `exact_goals`, `exact_calls`: whether the number is asked for, or only a preference that yields to what is asked for.
+    """
 
     goals: int
     calls: int
     outcomes: tuple[GoalOutcome, ...]
     parallel: bool
     difficulty: str = ""
+    exact_goals: bool = True
+    exact_calls: bool = False
 
     @property
     def level(self) -> Difficulty:
@@ -156,8 +164,16 @@ def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) 
         goals, outcomes = 1, [outcome for outcome in outcomes if outcome == "recovered"]
     if not traits.has_policy:
         outcomes = [outcome for outcome in outcomes if outcome != "refused"]
-    parallel = parallel and not traits.one_call
-    return Wish(goals, min(calls, MOST_CALLS), tuple(outcomes), parallel)
+    parallel = parallel and not traits.one_call and bool(traits.graph.together)
+    exact_goals = not (settings.calls or settings.difficulty) or settings.goals != DEFAULT_GOALS or not traits.dialogue
+    return Wish(
+        goals,
+        min(calls, MOST_CALLS),
+        tuple(outcomes),
+        parallel,
+        exact_goals=exact_goals,
+        exact_calls=bool(settings.calls),
+    )
 
 
 def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
@@ -166,31 +182,54 @@ def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
 
 
 def plan_goals(rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedTraits) -> list[PlannedGoal]:
-    """Make some candidates and sample one: the nearer to the wish and the rarer its calls, the likelier."""
+    """Make candidates, more of them while none is as wished, and sample one of the nearest: the rarer its calls, the likelier."""
     cores = [name for name in traits.tools if name in traits.graph.tools]
     if not cores:
         return []
     known = counts.tools
     mean = sum(known[name] for name in cores) / len(cores)
     rarity = [1 / (1 + known[name] / (1 + mean)) for name in cores]
-    drawn = rng.choices(cores, rarity, k=CANDIDATES * wish.goals)
-    changes: list[str] = []
-    if not set(wish.outcomes).isdisjoint(NOT_DONE):  # only a change is refused or withdrawn
-        weighed = {
-            name: weight for name, weight in zip(cores, rarity, strict=True) if traits.graph.effects[name] == "change"
-        }
-        changes = rng.choices(list(weighed), list(weighed.values()), k=CANDIDATES) if weighed else []
-    found: list[list[PlannedGoal]] = []
-    weights: list[float] = []
-    for i in range(CANDIDATES):
-        chosen = drawn[i * wish.goals : (i + 1) * wish.goals]
+    changes = [at for at, name in enumerate(cores) if traits.graph.effects[name] == "change"]
+    if set(wish.outcomes).isdisjoint(NOT_DONE):  # only a change is refused or withdrawn
+        changes = []
+    pairs = [name for pair in sorted(traits.graph.together) for name in pair if name in traits.tools]
+    weighted: dict[int, list[float]] = {}
+    most = wish.calls + len(wish.outcomes) if wish.exact_calls else MOST_GOALS
+    found: list[tuple[list[PlannedGoal], int]] = []
+    for i in range(CANDIDATES + MOST_RETRIES):
+        retried = i >= CANDIDATES
+        if retried and any(not misses for _, misses in found):
+            break
+        size = wish.goals if wish.exact_goals or not retried else 1 + i % min(MOST_GOALS, most)
+        weights = rarity
+        if retried and wish.exact_calls:
+            if size not in weighted:
+                fits = (0.2 ** traits.graph.measure_gap(name, wish.calls / size) for name in cores)
+                weighted[size] = [max(a * b, 1e-30) for a, b in zip(rarity, fits, strict=True)]
+            weights = weighted[size]
+        chosen = rng.choices(cores, weights, k=size)
+        if retried and size > 1 and len(set(chosen)) < size <= len(cores):
+            chosen = rng.sample(cores, size)
         if changes and all(traits.graph.effects[name] != "change" for name in chosen):
-            chosen[0] = changes[i]
-        goals = make_candidate(rng, chosen, wish, traits)
-        if goals:
-            found.append(goals)
-            weights.append(rate_candidate(goals, wish, counts))
-    return rng.choices(found, weights)[0] if found else []
+            chosen[0] = cores[rng.choices(changes, [weights[at] for at in changes])[0]]
+        elif retried and wish.parallel and i % 2 and pairs:
+            chosen[-1] = rng.choice(pairs)
+        if goals := make_candidate(rng, chosen, wish, traits):
+            found.append((goals, count_misses(goals, wish)))
+    if not found:
+        return []
+    least = min(misses for _, misses in found)
+    nearest = [goals for goals, misses in found if misses == least]
+    return rng.choices(nearest, [rate_candidate(goals, wish, counts) for goals in nearest])[0]
+
+
+def count_misses(goals: list[PlannedGoal], wish: Wish) -> int:
+    """Count in what a candidate is not as asked for; calls and goals that are too many or too few count each."""
+    missed = 2 * len(set(wish.outcomes) - {goal.outcome for goal in goals})
+    missed += 2 * (wish.parallel and not any(goal.together for goal in goals))
+    missed += 2 * bool(wish.difficulty and RequestPlan(tuple(goals)).difficulty != wish.difficulty)
+    missed += 2 * abs(len(goals) - wish.goals) * wish.exact_goals
+    return missed + abs(sum(len(goal.calls) for goal in goals) - wish.calls) * wish.exact_calls
 
 
 def make_candidate(rng: random.Random, cores: list[str], wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
@@ -261,10 +300,40 @@ def place_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTra
             calls = goal.calls
             possible += [(i, pair) for pair in pairwise(calls) if pair in together or pair[::-1] in together]
             possible += [(i, (name, name)) for name in calls if (name, name) in together]
-    if possible:
+    if not possible:
+        add_parallel(rng, goals, traits)
+    else:
         at, pair = rng.choice(possible)
         goal = goals[at]
         goals[at] = PlannedGoal(goal.tool, goal.outcome, goal.before, goal.fails, pair)
+
+
+def add_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTraits) -> None:
+    """Add a look-up to one that is planned, where a seed makes the two in one turn and nothing more has to come before the added one."""
+    graph = traits.graph
+    together = sorted({pair for one in graph.together for pair in (one, one[::-1]) if set(pair) <= set(traits.tools)})
+    planned = {name for goal in goals for name in (*goal.before, goal.tool)}
+    done: set[str] = set()
+    possible: list[tuple[int, int, str]] = []
+    for i, goal in enumerate(goals):
+        names = goal.before if goal.outcome in NOT_DONE else (*goal.before, goal.tool)
+        for at, name in enumerate(names):
+            if goal.outcome != "recovered":
+                possible += [
+                    (i, at, added)
+                    for added, known in together
+                    if known == name
+                    and added not in planned
+                    and graph.instead.get(added, frozenset()).isdisjoint(planned)
+                    and any(done.issuperset(way) for way in graph.list_ways(added))
+                ]
+            done.add(name)
+    if possible:
+        i, at, added = rng.choice(possible)
+        goal = goals[i]
+        name = (*goal.before, goal.tool)[at]
+        before = (*goal.before[:at], added, *goal.before[at:])
+        goals[i] = PlannedGoal(goal.tool, goal.outcome, before, goal.fails, (added, name))
 
 
 def rate_candidate(goals: list[PlannedGoal], wish: Wish, counts: ToolCounts) -> float:

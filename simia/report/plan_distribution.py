@@ -1,7 +1,7 @@
 """Compare the distribution of plans that the settings ask for with what was planned and what was accepted.
 
-A share that was planned less often than asked for is one that the seeds do not allow; one that was accepted less often than
-planned is one that the model or the checks fail at.
+A share that was planned less often than asked for is one for which the planner found no combination of the seeds' calls, or one that
+another setting excludes; one that was accepted less often than planned is one that the model or the checks fail at.
 """
 
 from __future__ import annotations

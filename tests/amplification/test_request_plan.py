@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simia import search_path
+from simia import load_trajectories, search_path
 from simia.amplification.call_graph import CallGraph
 from simia.amplification.plan_settings import PlanSettings
 from simia.amplification.plan_source import render_plan
@@ -25,6 +25,7 @@ from simia.quality.suites import GENERIC, SUITES
 from simia.trajectory import Message, Trajectory
 
 BENCH = Path(__file__).parents[2] / "eval" / "bench"
+SEEDS = Path(__file__).parents[1] / "recordings" / "seeds"
 
 
 def load_bench() -> Any:
@@ -82,6 +83,29 @@ def test_plans_reach_the_distribution_that_is_asked_for() -> None:
     none = plans(PlanSettings(goals={3: 1}, errors=0, refusals=0, missing=0, withdrawals=0, parallel=0), 300)
     assert {outcome for plan in none for outcome in plan.outcomes} == {"done"}
     assert sum(len(plan.goals) == 3 for plan in none) > 270
+
+
+def test_a_number_that_the_seeds_calls_allow_is_reached() -> None:
+    def reach(count: int, **settings: Any) -> list[RequestPlan]:
+        return plans(PlanSettings(**settings), count)
+
+    assert sum(len(plan.calls) == 3 for plan in reach(400, calls={3: 1})) >= 0.9 * 400
+    found = Counter(len(plan.calls) for plan in reach(400, calls={2: 1, 3: 3}, parallel=0, errors=0))
+    assert found[2] / 400 == pytest.approx(0.25, abs=0.06)
+    assert found[3] / 400 == pytest.approx(0.75, abs=0.06)
+    assert sum(len(plan.calls) == 1 for plan in reach(400, calls={1: 1}, parallel=0, errors=0)) >= 0.9 * 400
+    assert all(len(plan.goals) == 1 for plan in reach(200, goals={1: 1}))
+    both = reach(400, goals={2: 1}, calls={3: 1})
+    assert sum((len(plan.goals), len(plan.calls)) == (2, 3) for plan in both) >= 0.8 * 400
+
+
+def test_two_look_ups_of_which_a_seed_makes_one_for_another_tool_are_planned_together() -> None:
+    inn = list(load_trajectories(SEEDS / "inn_ja.jsonl"))
+    graph = CallGraph(inn)
+    assert graph.together == {("get_reservation", "list_options")}
+    found = plans(PlanSettings(parallel=1, errors=0), 300, read_traits(inn[0], graph, GENERIC))
+    assert sum(plan.is_parallel for plan in found) > 0.95 * 300
+    assert not any(plan.is_parallel for plan in plans(PlanSettings(parallel=0), 100))
 
 
 def test_calls_and_difficulty_can_be_set() -> None:
