@@ -7,7 +7,7 @@ in simia's own dialect). Intervals are Wilson's, 95 %. All other rules run as we
 goals, and the first right row of its language (`seed_language` where it has one) stands for its seed's language. The findings of
 `--only-truth` are those of the truth checks alone. Every right trajectory that is rejected and every corrupted one that is not
 is listed. Prints tables; the last line is one JSON object; the exit code is 1 where a right trajectory is rejected or fewer than
-half of the corrupted ones are.
+70 % of the corrupted ones are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simia.quality.truth.truth_checks import CHECKS, TruthChecks, find_untruths
 from simia.statistics import compute_wilson_interval
 from simia.trajectory import Trajectory
 
-WANTED = 0.5
+WANTED = 0.70
 Row = tuple[dict[str, Any], Trajectory]
 
 

@@ -213,7 +213,7 @@ def test_no_right_trajectory_of_the_seen_half_is_rejected() -> None:
 def test_most_corrupted_trajectories_of_the_seen_half_are_rejected() -> None:
     rows = [row for row in read_rows("corrupted.jsonl") if row["kind"] not in ("unaddressed_goal", "other_language")]
     found = sum(bool(find_codes(Trajectory.model_validate(row["trajectory"]))) for row in rows)
-    assert found >= 0.8 * len(rows) >= 40
+    assert found >= 0.85 * len(rows) >= 40
 
 
 def test_no_right_trajectory_of_a_set_that_was_opened_last_is_rejected_by_default() -> None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
-from simia.quality.truth.facts import Step, TruthView, classify_tools, split_words
+from simia.quality.truth.facts import Step, TruthView, classify_tools
 from simia.quality.truth.identifiers import CODE, is_code, make_shape
+from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import (
     ACTIONS,
     ALSO,
@@ -109,7 +110,7 @@ def is_quoted(text: str, at: int) -> bool:
 def is_tool_of(facts: TruthView, actions: list[str]) -> bool:
     """Return whether the toolset has a tool for the claimed action."""
     names = [name for name, writes in classify_tools(facts.t.tools).items() if writes is not False]
-    return any(not ACTIONS[action].tools.isdisjoint(split_words(name)) for name in names for action in actions)
+    return any(not ACTIONS[action].tools.isdisjoint(split_tool_name(name)) for name in names for action in actions)
 
 
 def is_supported(facts: TruthView, i: int, actions: list[str], passive: bool, is_also: bool) -> bool:
@@ -137,7 +138,7 @@ STRICT = frozenset(("send", "delete"))
 
 def does(step: Step, actions: list[str], strict: set[str]) -> bool:
     """Return whether a call does one of the actions. `strict`: those that only their own tools do."""
-    words = set(split_words(step.call.name))
+    words = set(split_tool_name(step.call.name))
     if step.writes is not True:
         return step.writes is None
     for action in actions:
@@ -158,7 +159,7 @@ def find_unsupported_entity(facts: TruthView, i: int, actions: list[str], text: 
         if step.at < i
         and not step.failed
         and step.writes
-        and set(split_words(step.call.name)) & set().union(*(ACTIONS[a].tools for a in actions))
+        and set(split_tool_name(step.call.name)) & set().union(*(ACTIONS[a].tools for a in actions))
     ]
     if not done:
         return None

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
-from simia.quality.truth.facts import Step, TruthView, iterate_arguments, split_words
+from simia.quality.truth.facts import Step, TruthView, iterate_arguments
 from simia.quality.truth.policy_rules import read_rule
 from simia.quality.truth.quantities import find_quantities
+from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import (
     ACTIONS,
     ASKS,
@@ -120,7 +121,7 @@ def names_change(facts: TruthView, step: Step, k: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def find_families(tool: str) -> tuple[str, ...]:
-    words = set(split_words(tool))
+    words = set(split_tool_name(tool))
     return tuple(name for name, action in ACTIONS.items() if words & (action.tools | action.also))
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import is_scalar, to_singular
-from simia.quality.truth.facts import TruthView, split_words
+from simia.quality.truth.facts import TruthView
 from simia.quality.truth.quantities import narrow
+from simia.quality.truth.tool_words import split_tool_name
 
 WORDS = {
     word: n
@@ -80,9 +81,10 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
             yield Issue(code=Code.WRONG_COUNT, where=f"messages[{i}]", detail=found)
             return
         counts = list(iterate_counts(low))
-        if len(counts) > 1 and not low.isascii():
-            continue  # several counts of one kind, of which a rule does not know what each counts
+        units = Counter(low[end - 1] for *_, end in counts)
         for count, nouns, shown, start, end in counts:
+            if units[low[end - 1]] > 1 and not low.isascii():
+                continue  # several counts of one unit: a rule does not know what each counts
             if listings is None:
                 listings = [
                     (step.at, each)
@@ -191,13 +193,15 @@ def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
 
 def iterate_listings(value: Any, tool: str) -> Iterator[Listing]:
     """Yield the lists of a result with the nouns of their field, and of the tool for a list without one."""
-    waiting: list[tuple[Any, set[str], bool]] = [(value, {to_singular(word) for word in split_words(tool)[1:]}, False)]
+    waiting: list[tuple[Any, set[str], bool]] = [
+        (value, {to_singular(word) for word in split_tool_name(tool)[1:]}, False)
+    ]
     while waiting:
         held, nouns, inner = waiting.pop()
         if isinstance(held, dict):
             for name, each in held.items():
                 if isinstance(each, dict | list):
-                    own = {to_singular(word) for word in split_words(name)}
+                    own = {to_singular(word) for word in split_tool_name(name)}
                     waiting.append((each, own | nouns if name in GENERAL else own, inner))
         elif isinstance(held, list):
             yield Listing(nouns, held, inner)

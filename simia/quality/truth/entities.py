@@ -24,8 +24,9 @@ from simia.quality.entity_ledger import (
     list_scalars,
 )
 from simia.quality.grounding import looks_like_identifier
-from simia.quality.truth.facts import Step, TruthView, split_words
+from simia.quality.truth.facts import Step, TruthView
 from simia.quality.truth.identifiers import make_shape
+from simia.quality.truth.tool_words import split_tool_name
 
 NAMED = re.compile(
     r"(?:^|_)(?:no|number|phone|sku|card|account|barcode|locator|reference|code|isbn|username|symbol|ticker|file|filename|path)$",
@@ -109,7 +110,7 @@ def find_wrong_entities(facts: TruthView) -> Iterator[Issue]:
     for step in facts.steps:
         if step.failed or step.result is None or not step.call.arguments:
             continue
-        if step.writes is not False and not MAKES.isdisjoint(split_words(step.call.name)):
+        if step.writes is not False and not MAKES.isdisjoint(split_tool_name(step.call.name)):
             continue  # the result's identifier can be that of the new object
         for name, value in step.arguments.items():
             if not isinstance(value, str | int) or isinstance(value, bool):
@@ -168,7 +169,7 @@ def find_field(step: Step, name: str) -> Any:
         if is_scalar(value.get(name)) and value.get(name) is not None:
             return value[name]
         if name.endswith("_id") and is_scalar(value.get("id")) and value.get("id") is not None and not step.writes:
-            return value["id"] if name[:-3] in split_words(step.call.name) else None
+            return value["id"] if name[:-3] in split_tool_name(step.call.name) else None
         inner = [each for each in value.values() if isinstance(each, dict)]
         if len(inner) != 1:
             return None
@@ -212,10 +213,10 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         before = answers.get(same)
         if step.writes is not False:
             if not step.failed:
-                is_plain = step.writes is True and CHANGES.isdisjoint(split_words(step.call.name))
+                is_plain = step.writes is True and CHANGES.isdisjoint(split_tool_name(step.call.name))
                 lasting = lasting | answers if is_plain else {}
             forget(known, answers, step)
-            words = set(split_words(step.call.name))
+            words = set(split_tool_name(step.call.name))
             if step.writes is None or not words.isdisjoint(CHANGES):
                 dated.clear()
         elif before is not None and MISSING.search(step.text) and not before.failed and step.failed:
@@ -379,7 +380,7 @@ def forget(known: dict[tuple[str, str], dict[str, Any]], answers: dict[str, Step
     answers.clear()
     if not known:
         return
-    words = set(split_words(step.call.name))
+    words = set(split_tool_name(step.call.name))
     keeps = step.writes is True and words.isdisjoint(CHANGES)
     values = [*list_scalars(step.arguments), *list_scalars(step.result)]
     said = {text for each in values if len(text := each if isinstance(each, str) else str(each)) > 2}

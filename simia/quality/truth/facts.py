@@ -9,135 +9,16 @@ from typing import Any
 
 import orjson
 
-from simia.quality.entity_ledger import READS, iterate_scalars
+from simia.quality.entity_ledger import iterate_scalars
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.quantities import find_quantities, narrow
+from simia.quality.truth.tool_words import classify_name
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
 # It starts with a digit, and not with alternatives: `re` then skips to the next digit at once.
 NUMBER = re.compile(r"\d(?:\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)?)")
 NUMBER_CHARS = bytes(code if chr(code) in "0123456789.," else 32 for code in range(256))
-WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-WRITE_WORDS = frozenset(
-    [
-        "activate",
-        "add",
-        "append",
-        "apply",
-        "approve",
-        "archive",
-        "assign",
-        "book",
-        "buy",
-        "cancel",
-        "change",
-        "charge",
-        "close",
-        "create",
-        "deactivate",
-        "delete",
-        "disable",
-        "edit",
-        "enable",
-        "enroll",
-        "exchange",
-        "extend",
-        "forward",
-        "insert",
-        "invite",
-        "issue",
-        "lock",
-        "make",
-        "modify",
-        "move",
-        "order",
-        "pay",
-        "place",
-        "process",
-        "purchase",
-        "refund",
-        "refuel",
-        "register",
-        "remove",
-        "rename",
-        "renew",
-        "reply",
-        "reschedule",
-        "reserve",
-        "reset",
-        "return",
-        "save",
-        "schedule",
-        "send",
-        "set",
-        "submit",
-        "subscribe",
-        "suspend",
-        "resume",
-        "transfer",
-        "unblock",
-        "block",
-        "unlock",
-        "unsubscribe",
-        "update",
-        "upgrade",
-        "upload",
-        "withdraw",
-        "write",
-        "post",
-        "replace",
-        "rebook",
-        "redeem",
-        "notify",
-        "email",
-        "freeze",
-        "unfreeze",
-        "pause",
-        "enrol",
-        "swap",
-        "downgrade",
-        "terminate",
-        "reimburse",
-    ]
-)
-READ_WORDS = frozenset(
-    [
-        "get",
-        "list",
-        "find",
-        "search",
-        "read",
-        "show",
-        "check",
-        "quote",
-        "preview",
-        "look",
-        "lookup",
-        "count",
-        "calculate",
-        "view",
-        "query",
-        "describe",
-        "fetch",
-        "convert",
-        "estimate",
-        "validate",
-        "verify",
-        "think",
-        "analyze",
-        "retrieve",
-        "compare",
-        "is",
-        "has",
-        "track",
-        "detect",
-        "translate",
-        "generate",
-        "recommend",
-        "suggest",
-    ]
-)
 FAILED = re.compile(r'\s*["\']?(?:error|failed|failure|错误|失败|エラー|失敗)', re.I)
 FAILED_STATUS = frozenset(("error", "failed", "failure", "fail", "rejected", "denied"))
 SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\w)[^.!?\n。！？]*)*[.!?。！？]*")
@@ -300,22 +181,6 @@ def classify_tools(tools: list[ToolSpec]) -> dict[str, bool | None]:
 
 def find_writes(tool: ToolSpec) -> bool | None:
     return bool(tool.writes) if tool.writes is not None else classify_name(tool.name)
-
-
-@lru_cache(maxsize=4096)
-def classify_name(name: str) -> bool | None:
-    words = split_words(name)
-    if READS.match(name) or (words and words[0] in READ_WORDS):
-        return False
-    if any(word in WRITE_WORDS for word in words):
-        return not any(word in READ_WORDS for word in words)
-    return False if any(word in READ_WORDS for word in words) else None
-
-
-@lru_cache(maxsize=4096)
-def split_words(name: str) -> tuple[str, ...]:
-    """Split a tool's name into words in lower case: `cancelOrder`, `order.cancel` and `cancel_order` are alike."""
-    return tuple(word.lower() for word in WORDS.findall(name))
 
 
 def has_number(text: str, digits: str, end: int) -> bool:

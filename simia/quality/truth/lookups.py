@@ -11,8 +11,9 @@ from simia.quality.entity_ledger import iterate_scalars, to_singular
 from simia.quality.mentions import normalize_mention
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.entities import is_entity_name
-from simia.quality.truth.facts import MOST, Step, TruthView, classify_tool, split_words
+from simia.quality.truth.facts import MOST, Step, TruthView, classify_tool
 from simia.quality.truth.policy_rules import read_rule
+from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import is_handover
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
@@ -62,7 +63,7 @@ def find_habits(seed: Trajectory) -> frozenset[str]:
 
 def list_objects(facts: TruthView, step: Step) -> list[str]:
     """Return the identifiers in a call's arguments that a look-up tool of the toolset takes too."""
-    words = set(split_words(step.call.name))
+    words = set(split_tool_name(step.call.name))
     if is_handover(words) or words & CREATES:
         return []
     taken, nouns = list_lookups(facts.t.tools)
@@ -93,7 +94,7 @@ def list_lookups(tools: list[ToolSpec]) -> tuple[set[str], set[str]]:
             if classify_tool(tools, tool.name) is False:
                 properties: Any = tool.parameters.get("properties")
                 names |= set(properties or ()) if isinstance(properties, dict) else set()
-                nouns |= {to_singular(word) for word in split_words(tool.name)[1:]}
+                nouns |= {to_singular(word) for word in split_tool_name(tool.name)[1:]}
         known = _LOOKUPS[key] = (list(tools), names, nouns)  # the tools are kept alive: their ids stay theirs
     return known[1], known[2]
 

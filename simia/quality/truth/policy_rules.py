@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from simia.quality.truth.facts import MOST, split_words
+from simia.quality.truth.facts import MOST
+from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import ACTIONS, CONSENT_POLICY, LOOKUP_POLICY, find_action_words, is_handover
 
 SENTENCES = re.compile(r"[^.;\n。；;]+(?:\.(?=\S)[^.;\n。；;]*)*[.;。；]?")
@@ -49,7 +50,7 @@ class Rule:
         return known
 
     def _covers(self, tool: str) -> bool:
-        words = set(split_words(tool))
+        words = set(split_tool_name(tool))
         if is_handover(words) or not (self.everything or words & self.words):
             return False
         return not any(names_tool(sentence, words) for sentence in self.exceptions)
