@@ -1,8 +1,7 @@
 """Plan what one item asks for: goals with their calls and outcomes, length, values, persona, a turn of events, language, target.
 
-One plan holds all of it, so that the parts of a request cannot contradict each other: the length follows from the calls and turns, values are
-those that the planned calls take, a persona or a turn of events fits the goals and the policy. `plan_request` is pure: it depends
-on the seed, the settings, the item's number and counts that are taken at fixed places, so a resumed run plans what the first one planned.
+One plan holds all of it, so that the parts of a request cannot contradict each other. `plan_request` is pure: it depends on the seed, the
+settings, the item's number and counts that are taken at fixed places, so a resumed run plans what the first one planned.
 """
 
 from __future__ import annotations

@@ -37,9 +37,8 @@ def find_missing_lookups(facts: TruthView, seed: Trajectory | None) -> Iterator[
 
 
 CREATES = frozenset(
-    ["create", "register", "open", "submit", "new", "book", "reserve", "place", "buy", "purchase", "add", "enroll"]
+    ["create", "register", "open", "submit", "new", "book", "reserve", "place", "buy", "purchase", "enroll"]
 )
-CONTACTS = re.compile(r"phone|mobile|e?mail|\btel", re.I)  # how to reach a person is no object
 PATHS = ("path", "file", "filename", "name", "new_path")
 OBJECT = re.compile(r"_(?:id|no|number|code|ref|reference)$", re.I)
 REWRITES = frozenset(
@@ -72,7 +71,6 @@ def list_objects(facts: TruthView, step: Step) -> list[str]:
         for name, value in step.arguments.items()
         if isinstance(value, str)
         and value
-        and not CONTACTS.search(name)
         and (name in taken or extract_object(name) in nouns)
         and (words & REWRITES if name in PATHS else is_entity_name(name))
     ]
