@@ -24,8 +24,8 @@ quickstart: install  ## real trajectories from a local model in minutes (or from
 	$(BIN)/simia amplify
 
 $(VENV)/.dev: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		"pytest<9.2" pytest-asyncio pytest-xdist hypothesis mypy ruff pre-commit types-PyYAML types-jsonschema build hatchling pyarrow huggingface_hub datasets mcp openai
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > $(VENV)/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/dev.txt
 	@touch $@
 
 check: $(VENV)/.dev  ## lint, format and types

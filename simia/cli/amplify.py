@@ -15,6 +15,7 @@ from simia.cli.terminal_output import watch_amplification
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs.run import check_name
+from simia.search_path import find_resource
 from simia.terminal import say, say_error
 
 
@@ -61,19 +62,18 @@ def resolve_amplify_config(
     config: str | None, seeds: list[str] | None, n: int | None, settings: list[str]
 ) -> AmplifyConfig:
     """Return the config of this command line. An endpoint (a key, a base_url or a model that is not a local one) replaces the local model."""
+    from simia.formats import is_hub_name
+
     given = {name: value for name, _, value in (setting.partition("=") for setting in settings)}
     kind = given.get("llm.kind")
     endpoint = "llm.base_url" in given or kind == "openai"
+    chosen = config is None
     if config is None:
         if kind is None:
             endpoint = endpoint or bool(os.environ.get("OPENAI_API_KEY")) or not is_local_model(given.get("llm.model"))
         else:
             endpoint = endpoint or kind not in ("embedded", "replay")
         config = "amplify/default" if endpoint else "amplify/quickstart"
-        if seeds and not endpoint:
-            say_error(
-                "config: amplify/quickstart, for a small model: results keep the seeds' order of turns, and near-duplicates are kept"
-            )
         if n is None and "n" not in given:
             n = 8
     if endpoint and kind is None:
@@ -81,6 +81,12 @@ def resolve_amplify_config(
     found = load_config(AmplifyConfig, config, settings, n=n, seeds__packs=seeds or None)
     for name in found.seeds.packs:
         refuse_seeds_without_tools(Path(name).expanduser(), found.seeds.dialect)
+        if not is_hub_name(name):
+            find_resource("seeds", name)
+    if chosen and seeds and config == "amplify/quickstart":
+        say_error(
+            f"config: {config}, for a small model: results keep the seeds' order of turns, and near-duplicates are kept"
+        )
     return found
 
 

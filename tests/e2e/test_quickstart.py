@@ -100,7 +100,11 @@ def test_two_passes_at_temperature_one_are_two_different_replies(tmp_path: Path)
     """Same seed, same prompt (no hints): only the draw differs, and both replies are stored (law 2)."""
     from simia.jobs import Run
 
-    settings = ["seeds.limit=1", "seeds.packs=[customer_service]", "sampling.temperature=1.0", "prompt.hints=false"]
+    seed = [
+        "seeds.packs=[customer_service]",
+        "seeds.tasks={customer_service: [cs-027]}",
+    ]  # not copied twice, as cs-002 is
+    settings = [*seed, "sampling.temperature=1.0", "prompt.hints=false"]
     options = [part for setting in [*settings, "stop.attempts=2"] for part in ("--set", setting)]
     done = simia("amplify", "--name", "two", "--n", "2", *options, cwd=tmp_path)
     assert "Traceback" not in done.stderr
