@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import Step, TruthView, classify_tools
 from simia.quality.truth.identifiers import CODE, is_code, make_shape
-from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import (
     ACTIONS,
     ALSO,

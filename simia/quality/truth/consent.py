@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import Step, TruthView, iterate_arguments
 from simia.quality.truth.policy_rules import read_rule
 from simia.quality.truth.quantities import find_quantities
-from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import (
     ACTIONS,
     ASKS,

@@ -9,9 +9,9 @@ from typing import Any
 
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import is_scalar, to_singular
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.quantities import narrow
-from simia.quality.truth.tool_words import split_tool_name
 
 WORDS = {
     word: n

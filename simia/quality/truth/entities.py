@@ -24,9 +24,9 @@ from simia.quality.entity_ledger import (
     list_scalars,
 )
 from simia.quality.grounding import looks_like_identifier
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import Step, TruthView
 from simia.quality.truth.identifiers import make_shape
-from simia.quality.truth.tool_words import split_tool_name
 
 NAMED = re.compile(
     r"(?:^|_)(?:no|number|phone|sku|card|account|barcode|locator|reference|code|isbn|username|symbol|ticker|file|filename|path)$",

@@ -10,15 +10,16 @@ from typing import Any
 import orjson
 
 from simia.quality.entity_ledger import iterate_scalars
+from simia.quality.tool_effects import find_effect, find_effect_by_name
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.quantities import find_quantities, narrow
-from simia.quality.truth.tool_words import classify_name
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
 # It starts with a digit, and not with alternatives: `re` then skips to the next digit at once.
 NUMBER = re.compile(r"\d(?:\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)?)")
 NUMBER_CHARS = bytes(code if chr(code) in "0123456789.," else 32 for code in range(256))
+WRITES = {"change": True, "look_up": False, "": None}
 FAILED = re.compile(r'\s*["\']?(?:error|failed|failure|错误|失败|エラー|失敗)', re.I)
 FAILED_STATUS = frozenset(("error", "failed", "failure", "fail", "rejected", "denied"))
 SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\w)[^.!?\n。！？]*)*[.!?。！？]*")
@@ -64,7 +65,7 @@ class TruthView:
                     opened[call.id] = (i, j, call)
             if message.role == "tool" and message.call_id in opened:
                 place, j, call = opened.pop(message.call_id)
-                writes = kinds[call.name] if call.name in kinds else classify_name(call.name)
+                writes = kinds[call.name] if call.name in kinds else WRITES[find_effect_by_name(call.name)]
                 steps.append(Step(place, f"messages[{place}].calls[{j}]", call, i, message, self.texts[i], writes))
         return steps
 
@@ -164,7 +165,7 @@ def get_policy_numbers(policy: str) -> frozenset[float]:
 def classify_tool(tools: list[ToolSpec], name: str) -> bool | None:
     """Return whether a tool changes something: by its contract, else by the words of its name; None: not known."""
     known = classify_tools(tools)
-    return known[name] if name in known else classify_name(name)
+    return known[name] if name in known else WRITES[find_effect_by_name(name)]
 
 
 def classify_tools(tools: list[ToolSpec]) -> dict[str, bool | None]:
@@ -175,12 +176,8 @@ def classify_tools(tools: list[ToolSpec]) -> dict[str, bool | None]:
         if len(_TOOLS) >= MOST:
             _TOOLS.clear()
         # The entry keeps the tools alive, so that no other object gets their ids.
-        known = _TOOLS[key] = (list(tools), {tool.name: find_writes(tool) for tool in tools})
+        known = _TOOLS[key] = (list(tools), {tool.name: WRITES[find_effect(tool)] for tool in tools})
     return known[1]
-
-
-def find_writes(tool: ToolSpec) -> bool | None:
-    return bool(tool.writes) if tool.writes is not None else classify_name(tool.name)
 
 
 def has_number(text: str, digits: str, end: int) -> bool:

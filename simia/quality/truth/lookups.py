@@ -9,11 +9,11 @@ from typing import Any
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import iterate_scalars, to_singular
 from simia.quality.mentions import normalize_mention
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.entities import is_entity_name
 from simia.quality.truth.facts import MOST, Step, TruthView, classify_tool
 from simia.quality.truth.policy_rules import read_rule
-from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import is_handover
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import MOST
-from simia.quality.truth.tool_words import split_tool_name
 from simia.quality.truth.vocabulary import ACTIONS, CONSENT_POLICY, LOOKUP_POLICY, find_action_words, is_handover
 
 SENTENCES = re.compile(r"[^.;\n。；;]+(?:\.(?=\S)[^.;\n。；;]*)*[.;。；]?")
