@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
-import importlib.util
 import inspect
 import logging
 import math
@@ -199,18 +198,16 @@ def find_file(name: str, place: str) -> Path:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Import a file as a module, once for each version of it."""
-    resolved = path.resolve()
-    key = f"simia_reward_{digest([str(resolved), resolved.stat().st_mtime_ns])[:12]}"
+    """Import a file as a module, once for each content of it."""
+    source, resolved = path.read_bytes(), str(path.resolve())
+    key = f"simia_reward_{digest([resolved, source.hex()])[:12]}"
     if key in sys.modules:
         return sys.modules[key]
-    spec = importlib.util.spec_from_file_location(key, resolved)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[key] = module
+    module = ModuleType(key)
+    module.__file__ = resolved
+    sys.modules[key] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, resolved, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[key]
         raise
