@@ -97,7 +97,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             why = f"{type(error).__name__}: {error}"
             raise
         finally:
-            reward = played.reward if played is not None else None
+            reward = played.row.outcome if played is not None else None
             why = why if played is None or reward is not None else explain_lost(played)
             if groups.leave(key, group, reward, played.end if played is not None else "failed"):
                 await self._finish_group(name, step, task, group, why)
