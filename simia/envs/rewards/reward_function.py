@@ -70,22 +70,28 @@ class RewardFunction:
                 result = await asyncio.get_running_loop().run_in_executor(self._thread, self.function, episode)
             return read_result(result, episode)
         except Exception as error:
-            why = f"reward_function {self.name}: {describe_error(error)}"
+            why = f"reward_function {self.name}: {describe_error(error, find_source(self.function))}"
         if why not in self._reported:
             self._reported.add(why)
             log.warning("%s: the episode has no reward", why)
         return Reward(error=Code.REWARD_FUNCTION, rationale=why)
 
 
-def describe_error(error: BaseException) -> str:
-    """Return an error's kind, words and place in one line."""
+def describe_error(error: BaseException, file: str = "") -> str:
+    """Return an error's kind, words and place in one line. `file`: the user's, in which the place is named where it can be."""
+    if isinstance(error, ResultError):
+        return str(error)
     words = " ".join(str(error).split())[:LONGEST]
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename != __file__ and "concurrent" not in frame.filename]
+    own = [frame for frame in frames if frame.filename == file] or frames
     place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    if isinstance(error, ResultError):
-        return words
     return f"{type(error).__name__}{': ' if words else ''}{words}{place}"
+
+
+def find_source(function: Callable[..., Any]) -> str:
+    """Return the file that a function was written in; empty where that is not known."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return str(code.co_filename) if code is not None else ""
 
 
 class ResultError(ValueError):
@@ -146,7 +152,8 @@ def load_reward_function(name: str) -> RewardFunction:
         hint = f"; if it is a file, name it as ./{place}.py:{attribute}" if own else ""
         raise UserError(f"reward_function {name}: {error}{hint}") from None
     except (Exception, SystemExit) as error:
-        raise UserError(f"reward_function {name} cannot be imported: {describe_error(error)}") from None
+        file = str(find_file(name, place).resolve()) if place.endswith(".py") else ""
+        raise UserError(f"reward_function {name} cannot be imported: {describe_error(error, file)}") from None
     if not callable(found):
         raise UserError(f"reward_function {name}: {place} has no function {attribute!r}")
     return RewardFunction(name, found)
