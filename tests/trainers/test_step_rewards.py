@@ -7,6 +7,7 @@ fourth turn; of three changes one is not the reference's, so the outcome is 2/3.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,7 @@ from simia.trainers.verl.play import PlayedEpisode, PolicyPlayer
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Message, ToolCall
 from tests.trainers import ragen_standin, verl_standin
+from tests.trainers.conftest import ROOT, Trainer
 from tests.trainers.ragen_standin import call
 from tests.trainers.test_ragen import Letters
 from tests.trainers.test_verl import END, TOKENIZER, Script
@@ -150,3 +152,33 @@ def test_interfaces_of_text_get_the_sum_with_the_end(lamps: Path) -> None:
     finally:
         event_loop.run(session.leave())
         lease.close()
+
+
+def test_ragens_tensors_hold_them_where_a_turn_ends(trl: Trainer, tmp_path: Path) -> None:
+    """With torch, in an environment that has it. A score stands one place before its token, as the masks do."""
+    out = tmp_path / "told.json"
+    trl.run(ROOT / "tests" / "trainers" / "turn_scores_probe.py", out)
+    told = json.loads(out.read_text())
+
+    def scores(name: str, row: int) -> dict[int, float]:
+        """The id that each score belongs to."""
+        ids, values = told[name]["input_ids"][row], told[name]["rm_scores"][row]
+        assert all(told[name]["loss_mask"][row][at] for at, value in enumerate(values) if row < 2 and value)
+        return {ids[at + 1]: value for at, value in enumerate(values) if value}
+
+    assert scores("turns", 0) == about({12: 0.25, 14: 0.25, 15: 1.0})
+    assert scores("turns", 1) == about({17: 0.4}), "the turn's reward and the penalty"
+    assert scores("turns", 2) == {}
+    # gae without a critic, gamma and lambda 1: what comes from a token on
+    returns = list(itertools.accumulate(reversed(told["turns"]["rm_scores"][0])))[::-1]
+    tokens = dict(zip(told["turns"]["input_ids"][0][1:], returns, strict=True))
+    assert [tokens[one] for one in (10, 12, 13, 14, 15)] == about([1.5, 1.5, 1.25, 1.25, 1.0])
+    # as sums: 1.5 and 0.4 around 0.95, half of their distance over a deviation of 1.1 / sqrt(2)
+    assert (scores("sums", 0), scores("sums", 1)) == (
+        about({15: 0.5**0.5}, abs=1e-5),
+        about({17: -(0.5**0.5)}, abs=1e-5),
+    )
+    assert (scores("validation", 0), scores("validation", 1)) == (about({15: 1.0}), about({17: -0.1}))
+    # for RAGEN's filter of groups: without penalties, a missing score is the group's mean
+    assert [sum(row) for row in told["turns"]["original_rm_scores"]] == about([1.5, 0.5, 1.0])
+    assert [sum(row) for row in told["validation"]["original_rm_scores"]] == about([1.0, 0.0, 0.5])
