@@ -39,6 +39,10 @@ def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, oth
     if judge is not None:
         settings = config.oracle.model_copy(update={"steps": True}) if turns else config.oracle
         model = RewardJudge(judge, pack, settings)
+    if turns and model is None:
+        raise UserError(
+            "step_rewards.by is judge, and a scorer replaces the model: leave out scorer=, or set calls or value"
+        )
     outcome = model if model is not None and by_model else other
     if steps is None and named is None:
         return outcome

@@ -193,14 +193,13 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def find_file(name: str, place: str) -> Path:
-    """Find the file of a name. Raises `UserError` for one that is missing or lies in a pack."""
+    """Find the file of a name. Raises `UserError` for one that is missing, or lies in a pack or a run, which others may have made."""
     path = Path(place).expanduser().absolute()
     if not path.is_file():
         raise UserError(f"reward_function {name}: there is no file {path}")
-    if any((folder / "pack.yaml").exists() for folder in path.resolve().parents):
-        raise UserError(
-            f"reward_function {name}: the file lies in a pack, whose code runs in the sandbox only: copy it elsewhere"
-        )
+    for mark, kind in (("pack.yaml", "pack, whose code runs in the sandbox only"), ("ledger.db", "run's folder")):
+        if any((folder / mark).exists() for folder in (*path.parents, *path.resolve().parents)):
+            raise UserError(f"reward_function {name}: the file lies in a {kind}; copy it elsewhere")
     return path
 
 

@@ -247,11 +247,19 @@ def test_a_key_of_the_pack_file_is_refused_too(tmp_path: Path) -> None:
         Pack.load(str(root))
 
 
-def test_a_file_of_a_pack_is_not_run(tmp_path: Path) -> None:
+def test_a_file_of_a_pack_or_a_run_is_not_run(tmp_path: Path) -> None:
     root = lamps.write(tmp_path / "evil", lamps.errands())
     (root / "code").mkdir()
-    for path in (root / "rewards.py", root / "code" / "rewards.py"):
+    run = tmp_path / "runs" / "shared"
+    run.mkdir(parents=True)
+    (run / "ledger.db").touch()
+    link = tmp_path / "link.py"
+    link.symlink_to(root / "rewards.py")
+    for path in (root / "rewards.py", root / "code" / "rewards.py", run / "rewards.py", link):
         path.write_text("raise AssertionError('it ran')\ndef mine(episode): ...\n", encoding="utf-8")
         for find in (load_reward_function, check_reward_function):
-            with pytest.raises(UserError, match="the file lies in a pack, whose code runs in the sandbox only"):
+            with pytest.raises(
+                UserError,
+                match=r"the file lies in a (pack, whose code runs in the sandbox only|run's folder); copy it elsewhere",
+            ):
                 find(f"{path}:mine")

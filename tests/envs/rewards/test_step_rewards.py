@@ -16,6 +16,7 @@ from simia.envs.rewards.step_rewards import score_calls, score_values
 from simia.errors import Code, UserError
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.pack import Pack
+from simia.reward import Reward
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.worlds.test_simulated import Scripted, replies
@@ -178,6 +179,23 @@ async def test_a_verdict_without_one_for_each_turn_is_asked_again_and_never_a_ze
 async def test_settings_that_reward_no_turn_are_refused(house: Path, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         await play(house, [], step_rewards=settings)
+
+
+async def test_a_scorer_of_the_callers_leaves_no_judge_of_turns(house: Path) -> None:
+    class Full:
+        async def score(self, trajectory: Trajectory, task: Task) -> Reward:
+            return Reward(value=1.0)
+
+    config = {"pack": str(house), "user": "scripted", "step_rewards": {"by": "judge"}}
+    with pytest.raises(UserError, match="a scorer replaces the model: leave out scorer="):
+        await open_environment(config, llm="no-model", scorer=Full(), say=lambda _: None)
+    config["step_rewards"] = {"by": "calls", "weight": 1}
+    async with await open_environment(config, scorer=Full(), say=lambda _: None) as environment:
+        episode = await environment.reset("lamps-0")
+        await episode.step(call("kitchen"))
+        step = await episode.stop(Code.MAX_TURNS)
+        assert step.reward is not None
+        assert (step.reward.value, step.reward.steps) == (1.0, [0.5])
 
 
 async def test_a_simulated_world_keeps_no_number() -> None:
