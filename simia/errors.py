@@ -128,6 +128,7 @@ class Code(StrEnum):
         "a simulated answer contradicts what was said before, also when it was asked for anew",
     )
     UNSCORED = "unscored", "the reward could not be judged"
+    REWARD_FUNCTION = "reward_function", "the config's own reward function failed or gave no reward"
     BUDGET = "budget", "the budget was reached before this could be asked: raise it and resume"
     # the code failed, not the data
     INTERNAL = "internal", "simia itself failed on this record; please report it"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
@@ -16,7 +18,14 @@ class Reward(BaseModel):
     """The reward, usually from 0 to 1; None: infrastructure failed and nothing was judged."""
     parts: dict[str, float] = Field(default_factory=dict)
     """Name of each part of the task's reward → its value."""
+    steps: list[float] = Field(default_factory=list)
+    """What each message of the agent adds to `value` in training, in order; empty: the reward comes with the end."""
     rationale: str = ""
     """Why, for people."""
     error: Code | None = None
     """What failed where `value` is None."""
+
+    @property
+    def total(self) -> float | None:
+        """The value with the rewards of single turns, which trainers use; None where `value` is."""
+        return self.value if self.value is None or not self.steps else round(self.value + math.fsum(self.steps), 9)

@@ -182,6 +182,18 @@ class RewardSpec(StrictModel):
     unjudged: list[str] = Field(default_factory=list)
     """What the source asks for and none of the parts judges, such as a model's opinion: named, never silently passed."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_function(cls, data: Any) -> Any:
+        """Refuse a reward function in a pack: it is the user's own code, and runs outside of the sandbox."""
+        parts = data.get("parts") if isinstance(data, dict) else None
+        kinds = [part.get("kind") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+        if "function" in kinds or (isinstance(data, dict) and not {"function", "reward_function"}.isdisjoint(data)):
+            raise ValueError(
+                "a pack cannot name a reward function, which runs outside of the sandbox: name it in your config, as reward_function"
+            )
+        return data
+
 
 GoalPart = Annotated[StateSpec | ChecklistSpec | TraceSpec | AnswerSpec, Field(discriminator="kind")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,13 +39,14 @@ def calibrate(
         ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="llm.… is the judge; oracle.votes, oracle.steps, …")
+        list[str] | None,
+        typer.Option("--set", help="llm.… is the judge; oracle.votes, …; reward_function=FILE.py:NAME in its place"),
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Let the judge score episodes with rule-based rewards: agreement, kappa, false passes by kind, cost.
+    """Let the judge, or your own reward function, score episodes with rule-based rewards: agreement, kappa, false passes by kind, cost.
 
-    Verdicts are stored in the rollouts' folders and reused.
+    A judge's verdicts are stored in the rollouts' folders and reused.
     """
     print_calibration(event_loop.run_command(calibrate_runs(names, add_endpoint_settings(settings), runs)))
 
@@ -53,6 +54,7 @@ def calibrate(
 async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> Calibration:
     from simia.config import load_config
     from simia.envs.rewards.judge import RewardJudge
+    from simia.envs.rewards.reward_function import FinishedEpisode, load_reward_function
     from simia.evaluation.calibration import calibrate_judge
     from simia.jobs import Run
     from simia.llm.backends import find_price, open_backend
@@ -66,9 +68,11 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
     rows: list[Row] = []
     paid: list[Any] = []
     async with contextlib.AsyncExitStack() as stack:
+        function = load_reward_function(judge.reward_function) if judge.reward_function is not None else None
         model = open_backend(judge.llm, say=say)
-        await model.start()
-        stack.push_async_callback(model.close)
+        if function is None:
+            await model.start()
+            stack.push_async_callback(model.close)
         opened: list[tuple[Run, Engine]] = []
         for name in names:
             run = Run.open(runs, name)
@@ -76,7 +80,7 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
             if not run.is_rollout:
                 raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
             saved = run.saved_config()
-            if saved.get("backend") not in ("executable", "shadow") or saved.get("reward") == "oracle":
+            if saved.get("backend") not in ("executable", "shadow") or is_judged_otherwise(saved):
                 raise UserError(f"{run.id} has no rule-based rewards from an executable world to compare with")
             engine = Engine(model, run.ledger, judge.limits, find_price(judge.llm))
             stack.callback(engine.gate.close)
@@ -92,7 +96,11 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
                 found = Trajectory.from_row(body["trajectory"]) if body and body["trajectory"] else None
                 if found is None or found.reward is None or found.reward.value is None:
                     continue
-                verdict = await oracle.score(found, pack.task(str(item.spec["task"])))
+                task = pack.task(str(item.spec["task"]))
+                if function is None:
+                    verdict = await oracle.score(found, task)
+                else:
+                    verdict = await function.score(FinishedEpisode(found, task, found.reward))
                 played.append((kind, found.reward.value, verdict))
                 stop_without_verdicts(played)
             stop_without_verdicts(played, whole=True)
@@ -104,6 +112,11 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
     for kind, usage in paid:
         calibration.pay(kind, usage)
     return calibration
+
+
+def is_judged_otherwise(saved: Mapping[str, Any]) -> bool:
+    """Whether a rollout's rewards are a judge's or a function's."""
+    return saved.get("reward") in ("oracle", "function") or saved.get("reward_function") is not None
 
 
 def stop_without_verdicts(rows: Sequence[Row], *, whole: bool = False) -> None:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from simia.config import OPERATIONAL, Config
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.rewards.judge import RewardJudgeSettings
+from simia.envs.rewards.step_rewards import StepRewardSettings
 from simia.envs.users import UserSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
@@ -61,9 +62,16 @@ class EnvironmentConfig(Config):
     simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: `llm`.")
     player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
-    reward: Literal["auto", "rules", "oracle"] = Field(
+    reward: Literal["auto", "rules", "oracle", "function"] = Field(
         "auto",
-        description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated.",
+        description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated; "
+        "function: `reward_function` alone.",
+    )
+    reward_function: str | None = Field(
+        None, description="Your own Python function, `FILE.py:NAME` or `MODULE:NAME`, that makes the final reward."
+    )
+    step_rewards: StepRewardSettings | None = Field(
+        None, description="Rewards of single turns, added in training; unset: the reward comes with the end."
     )
     user_settings: UserSettings = Field(
         default_factory=UserSettings, description="Prompting and sampling of the model that plays the user."

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import orjson
 
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
-from simia.envs.rewards import score_trajectory
+from simia.envs.rewards.composed_scorer import ComposedScorer
+from simia.envs.state_tracking import StateTracker
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
 from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
 from simia.envs.worlds.world import Backend, ToolResult, World
@@ -86,6 +87,7 @@ class Episode:
     _turn_changes: list[list[dict[str, Any]] | None] = field(default_factory=list)
     """Changes of the state at the end of each turn of the user, for tasks with goals."""
     _stepping: bool = False
+    _tracker: StateTracker = field(default_factory=StateTracker)
     _own_loss: str = ""
     """Why its state cannot be read, where its own calls caused that."""
 
@@ -141,6 +143,7 @@ class Episode:
         """Get the user's first message."""
         with self._watch("reset"):
             await self._hear_user()
+            await self._tracker.note(self.environment.scorer, self.task, self.world)
         if self.end is not None:
             await self._finish()
 
@@ -178,6 +181,7 @@ class Episode:
                     self.end = End(kind="truncated", code=Code.MAX_CALLS)
             else:
                 await self._hear_user()
+            await self._tracker.note(self.environment.scorer, self.task, self.world)
         if self.end is None and self._turns >= limits.turns:
             self.end = End(kind="truncated", code=Code.MAX_TURNS)
         if self.end is not None:
@@ -210,13 +214,11 @@ class Episode:
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()
-        pack, scorer = self.environment.pack, self.environment.scorer
-        if scorer is not None:
+        scorer = self.environment.scorer or ComposedScorer(self.environment.pack)
+        if not isinstance(scorer, ComposedScorer):
             return await scorer.score(trajectory, self.task)
-        task = self.task
-        reward = score_trajectory(
-            trajectory, task.reward, reference=task.actions, policies=pack.match, goals=task.goals
-        )
+        lost = self._own_loss and scorer.unjudged
+        reward = Reward(error=Code.UNSCORED) if lost else await scorer.score(trajectory, self.task, self._tracker.final)
         if self._own_loss and reward.value is None and reward.error is Code.UNSCORED:
             return Reward(value=0.0, rationale=f"the episode made its final state unreadable: {self._own_loss}")
         return reward
@@ -231,7 +233,7 @@ class Episode:
             self.environment, self.task, world, self.user.fork(), self.seed, self.group, list(self.messages),
             issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
             _calls=self._calls, _calls_in_turn=self._calls_in_turn, _user_turns=self._user_turns,
-            _turn_changes=list(self._turn_changes),
+            _turn_changes=list(self._turn_changes), _tracker=self._tracker.fork(),
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -375,7 +377,8 @@ class Episode:
     async def _with_evidence(self) -> Trajectory:
         if self.world is not None:
             try:
-                self.evidence = await (self._judge_turns() if self.task.goals else self.world.evidence())
+                found = await (self._judge_turns() if self.task.goals else self.world.evidence())
+                self.evidence = await self._tracker.finish(self.environment.scorer, self.world, found, self.messages)
             except Aborted as error:
                 self.issues.append(Issue(code=error.code, where="score", detail=error.detail))
                 self.evidence = None

@@ -22,8 +22,8 @@ from simia import terminal
 from simia.config import parse_config
 from simia.envs.config import DifficultyFilter, EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import Role, RoleModels, user_kind
+from simia.envs.scoring import check_reward_settings, make_scorer
 from simia.envs.several_packs import (
     CombinedPack,
     MultiPackEnvironment,
@@ -227,8 +227,6 @@ class PreparedEnvironment:
         simulator, judge, player = (models.engine(role) for role in ("simulator", "judge", "player"))
         if simulator is not None and isinstance(member.backend, simulated.SimulatedBackend | PairBackend):
             member.backend.use(simulator)
-        if judge is not None:
-            scorer = RewardJudge(judge, pack, config.oracle)
         if user is None:
             user = USERS.get(user_kind(config, pack))
         if user is None and player is not None:
@@ -239,7 +237,7 @@ class PreparedEnvironment:
             backend_name=config.backend if isinstance(config.backend, str) else "mixed",
             user=user or NoUser,
             limits=config.episode,
-            scorer=scorer or getattr(member.backend, "scorer", None),
+            scorer=make_scorer(config, pack, judge, scorer or getattr(member.backend, "scorer", None)),
             tasks=self.tasks if member.pack is self.pack else [],
             close=close,
         )
@@ -267,6 +265,7 @@ async def prepare_environment(
         pack = pack or Pack.load(config.pack)
         filtered = bool(config.tasks) or config.split is not None
         tasks = select_tasks(pack, config) if pack.tasks or filtered else []
+    check_reward_settings(config, tasks)
     members = [
         PreparedPack(settings, each, make_backend(each, settings)) for settings, each in list_packs(config, pack)
     ]

@@ -152,7 +152,13 @@ def simulates_tools(config: EnvironmentConfig) -> bool:
 
 
 def judges_by_model(config: EnvironmentConfig) -> bool:
-    """Whether a model judges: by default where there is no whole state to compare."""
+    """Whether a model judges the outcome or single turns."""
+    by_turn = config.step_rewards is not None and config.step_rewards.by == "judge"
+    return by_turn or judges_outcome_by_model(config)
+
+
+def judges_outcome_by_model(config: EnvironmentConfig) -> bool:
+    """Whether a model judges the outcome: by default where there is no whole state to compare."""
     return config.reward == "oracle" or (
         config.reward == "auto" and simulates_tools(config) and config.backend != "shadow"
     )

@@ -36,7 +36,7 @@ Stage = Environment | EnvironmentConfig | Mapping[str, Any]
 class TextStep:
     """The answer to a reset or an action. `text` is all of it in Hermes' format, `messages` the same as chat rows.
 
-    Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs.
+    Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs. Rewards of single turns are in it.
     """
 
     text: str
@@ -46,7 +46,7 @@ class TextStep:
 
     @property
     def value(self) -> float | None:
-        return self.reward.value if self.reward is not None else None
+        return self.reward.total if self.reward is not None else None
 
     @property
     def ended(self) -> str | None:

@@ -15,6 +15,7 @@ from simia.config import CommandLineValue, assign_setting, parse_scalar
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import list_packs, make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
+from simia.envs.scoring import check_reward_settings
 from simia.errors import UserError
 from simia.llm.backends import open_backend
 from simia.llm.endpoint_pool import PoolSettings
@@ -142,6 +143,7 @@ def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
 
     Nothing is started, and no request is sent.
     """
+    check_reward_settings(stage, pack.tasks)
     simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
     needed = [simulator] if simulates_tools(stage) else []
     needed += [stage.player or simulator] if user == "llm" else []

@@ -14,6 +14,7 @@ from typing import Any
 from simia.envs.environment import Episode
 from simia.errors import Code, UserError
 from simia.formats import tagged_calls
+from simia.reward import Reward
 from simia.tool import ToolSpec
 from simia.trajectory import Message
 
@@ -34,6 +35,8 @@ class TokenRow:
     logprobs: list[float] = field(default_factory=list)
     pending: list[int] = field(default_factory=list)
     turns: int = 0
+    turn_ends: list[int] = field(default_factory=list)
+    """Place of the last sampled id of each turn, in the completion."""
 
     @property
     def context(self) -> list[int]:
@@ -45,14 +48,37 @@ class TokenRow:
         self.logprobs += [0.0] * len(self.pending) + logprobs
         self.pending = []
         self.turns += 1
+        self.turn_ends.append(max(0, len(self.completion_ids) - 1))
 
     @property
     def reward(self) -> float | None:
-        """None if the episode must not be trained, nor count in its group: aborted, not judged, or ended before the policy spoke."""
+        """The outcome with the rewards of single turns. None if the episode must not be trained, nor count in its group: aborted, not
+        judged, or ended before the policy spoke."""
+        return self._scored.total if self._scored is not None else None
+
+    @property
+    def outcome(self) -> float | None:
+        """The reward without those of single turns, which is what a validation reports; None where `reward` is."""
+        return self._scored.value if self._scored is not None else None
+
+    @property
+    def _scored(self) -> Reward | None:
         end, reward = self.episode.end, self.episode.reward
-        if end is None or end.kind == "aborted" or reward is None or not self.turns:
-            return None
-        return reward.value
+        return None if end is None or end.kind == "aborted" or not self.turns else reward
+
+    @property
+    def step_rewards(self) -> dict[int, float]:
+        """Place in the completion → reward of the turn that ends there; empty where the reward comes with the end."""
+        return place_steps(self._scored.steps if self._scored is not None else [], self.turn_ends)
+
+
+def place_steps(steps: Sequence[float], ends: Sequence[int]) -> dict[int, float]:
+    """Place → sum of the rewards of the turns that end there."""
+    placed: dict[int, float] = {}
+    for reward, end in zip(steps, ends, strict=False):
+        if reward:
+            placed[end] = placed.get(end, 0.0) + reward
+    return placed
 
 
 class ChatText:

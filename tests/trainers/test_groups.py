@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 
-from simia.trainers.groups import (
-    advantages,
-    batch_advantages,
-    compute_returns,
-    overlong,
-    statistics,
-    step_advantages,
-)
+from simia.trainers.groups import advantages, batch_advantages, statistics
 
 about = pytest.approx
 
@@ -24,8 +17,6 @@ def test_a_group_by_hand() -> None:
     assert advantages(rewards, eps=0.0) == about(
         [0.7302967433, -1.0954451150, -1.0954451150, 0.7302967433, 0.7302967433]
     )
-    # of a 1 the others are 1, 1, 0, 0: 1 - 0.5; of a 0 they are 1, 1, 1, 0: 0 - 0.75
-    assert advantages(rewards, "leave_one_out") == about([0.5, -0.75, -0.75, 0.5, 0.5])
     # eps stands beside the spread: 0.4 / (0.5477225575 + 0.4522774425) = 0.4
     assert advantages(rewards, eps=0.4522774425) == about([0.4, -0.6, -0.6, 0.4, 0.4])
 
@@ -35,17 +26,15 @@ def test_an_aborted_episode_is_no_part_of_its_group() -> None:
     assert advantages([3.0, None, 1.0, 2.0], eps=0.0) == about([1.0, 0.0, -1.0, 0.0])
     # were it a 0 the mean would be 1.5
     assert advantages([3.0, None, 1.0, 2.0], "mean") == about([1.0, 0.0, -1.0, 0.0])
-    # others of 3: 1, 2; of 1: 3, 2; of 2: 3, 1
-    assert advantages([3.0, None, 1.0, 2.0], "leave_one_out") == about([1.5, 0.0, -1.5, 0.0])
 
 
-@pytest.mark.parametrize("norm", ["mean", "mean_std", "leave_one_out"])
+@pytest.mark.parametrize("norm", ["mean", "mean_std"])
 @pytest.mark.parametrize("rewards", [[], [None, None], [0.7], [0.7, None], [0.1] * 7, [None, 1.0, 1.0]])
 def test_nothing_to_compare_is_zero_exactly(rewards: list[float | None], norm: Any) -> None:
     assert advantages(rewards, norm) == [0.0] * len(rewards)
 
 
-@pytest.mark.parametrize("norm", ["mean", "mean_std", "leave_one_out"])
+@pytest.mark.parametrize("norm", ["mean", "mean_std"])
 def test_advantages_of_the_known_sum_to_nothing(norm: Any) -> None:
     found = advantages([0.3, None, 0.9, 0.0, 0.25, None, 1.0], norm)
     assert math.fsum(found) == about(0.0, abs=1e-12)
@@ -66,33 +55,6 @@ def test_what_is_no_number_is_refused(wrong: float) -> None:
         advantages([1.0, wrong])
     with pytest.raises(ValueError, match="no normalisation named 'z'"):
         advantages([1.0, 0.0], "z")  # type: ignore[arg-type]
-
-
-def test_returns_by_hand() -> None:
-    assert compute_returns([0.0, 1.0, 2.0]) == [3.0, 3.0, 2.0]
-    # 2; 1 + 0.5 * 2 = 2; 0.25 + 0.5 * 2 = 1.25
-    assert compute_returns([0.25, 1.0, 2.0], gamma=0.5) == [1.25, 2.0, 2.0]
-    assert compute_returns([]) == []
-
-
-def test_turns_are_compared_over_their_group() -> None:
-    # returns with gamma 0.5: (0 + 0.5 * 2, 2) = (1, 2) and (3,); mean 2, std 1
-    assert step_advantages([[0.0, 2.0], None, [3.0]], gamma=0.5, eps=0.0) == [about([-1.0, 0.0]), [], about([1.0])]
-    # of the first the others' mean is 3, of the second (1 + 2) / 2
-    found = step_advantages([[0.0, 2.0], None, [3.0]], "leave_one_out", gamma=0.5)
-    assert found == [about([-2.0, -1.0]), [], about([1.5])]
-    assert step_advantages([[0.0, 2.0], None], gamma=0.5) == [[0.0, 0.0], []]
-    # one turn each: what the outcome alone would give
-    assert [each[0] for each in step_advantages([[1.0], [0.0], [0.5]])] == about(advantages([1.0, 0.0, 0.5]))
-
-
-def test_overlong_by_hand() -> None:
-    # limit 100, margin 20: free up to 80, then 1/20 a token, then -1
-    found = [overlong(length, 100, 20) for length in (0, 80, 81, 90, 100, 101, 5000)]
-    assert found == about([0.0, 0.0, -0.05, -0.5, -1.0, -1.0, -1.0])
-    for margin in (0, 101):
-        with pytest.raises(ValueError, match="from 1 to the limit, 100"):
-            overlong(1, 100, margin)
 
 
 def test_statistics_by_hand() -> None:

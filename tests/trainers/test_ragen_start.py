@@ -33,7 +33,16 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
         ("agent_proxy.reward_normalization.method", "identity", "GRPO would not be GRPO"),
         ("agent_proxy.reward_normalization.grouping", "batch", "set grouping=state and method=mean_std"),
         ("es_manager.train.group_size", 1, "group_size is 1: GRPO compares"),
-        ("agent_proxy.use_turn_scores", True, "use_turn_scores is True: set it to False"),
+        (
+            "agent_proxy.use_turn_scores",
+            True,
+            "grpo has one advantage for a whole episode: set algorithm.adv_estimator=gae",
+        ),
+        (
+            "algorithm.bi_level_gae",
+            True,
+            "bi_level_gae is True: set it to False, for RAGEN has it for rewards of whole",
+        ),
         ("agent_proxy.max_context_window", 5, "it is never cut; set it to -1"),
         ("actor_rollout_ref.rollout.n", 4, "rollout.n is 4: set it to 1"),
         ("actor_rollout_ref.actor", {"loss_agg_mode": "seq-mean-token-mean"}, "an aborted episode has none"),

@@ -51,6 +51,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -MOST < value < MOST
 
 
+def scale_value(value: float, spec: ValueSpec) -> float:
+    """The number as a share from `low` to `high`, clipped."""
+    return min(1.0, max(0.0, (value - spec.low) / (spec.high - spec.low)))
+
+
 def judge_environment_value(trajectory: Trajectory, spec: ValueSpec) -> PartResult:
     """Missing, or no number: not judged, which is not 0."""
     values = (trajectory.evidence or {}).get("values")
@@ -62,5 +67,4 @@ def judge_environment_value(trajectory: Trajectory, spec: ValueSpec) -> PartResu
     if not is_number(value):
         kind = value.get("kind", "value") if isinstance(value, dict) else type(value).__name__
         return PartResult(None, f"{spec.path} is no number in the final state, but a {kind}")
-    share = min(1.0, max(0.0, (value - spec.low) / (spec.high - spec.low)))
-    return PartResult(share, f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")
+    return PartResult(scale_value(value, spec), f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")

@@ -50,7 +50,9 @@ class RewardJudgeSettings(Config):
         "auto", description="Rules of judging; auto: by the pack's name."
     )
     votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
-    steps: bool = Field(False, description="Judge each turn too; the share of good ones is the part `steps`.")
+    steps: bool = Field(
+        False, description="Judge each turn too; the share of good ones is the part `steps`, and adds nothing."
+    )
     reference: bool = Field(True, description="Show the reference solution.")
     observations: bool = Field(
         True,
@@ -92,11 +94,25 @@ class RewardJudge:
 
     async def score(self, trajectory: Trajectory, task: Task) -> Reward:
         """The reward of an episode. Never raises for the judge's failures: the value is None then."""
+        return await self._judge(trajectory, task)
+
+    async def score_turns(self, trajectory: Trajectory, task: Task) -> Reward:
+        """The reward of an episode with `steps`: 1/n for each of n turns that is good, or for the share of votes that call it so. With
+        `steps` in the settings. A verdict with another number of turns is no verdict."""
+        return await self._judge(trajectory, task, sum(message.role == "assistant" for message in trajectory.messages))
+
+    async def _judge(self, trajectory: Trajectory, task: Task, turns: int | None = None) -> Reward:
         if trajectory.end.kind == "aborted":
             return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
         request = self.request(trajectory, task)
-        asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}") for n in range(self.settings.votes)]
-        reward = combine_votes(list(await asyncio.gather(*asks)))
+        asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}", turns) for n in range(self.settings.votes)]
+        votes = list(await asyncio.gather(*asks))
+        reward = combine_votes(votes)
+        if turns and reward.value is not None:
+            rows = [vote.steps for vote in votes if vote.solved is not None]
+            reward = reward.model_copy(
+                update={"steps": [sum(one) / len(one) / turns for one in zip(*rows, strict=True)]}
+            )
         return subtract_penalties(reward, task.reward, trajectory)
 
     def request(self, trajectory: Trajectory, task: Task) -> Request:
@@ -129,7 +145,7 @@ class RewardJudge:
         """Write the turns for the judge, in at most `room` characters."""
         return write_transcript(messages, room)
 
-    async def _vote(self, request: Request, draw: str) -> Vote:
+    async def _vote(self, request: Request, draw: str, turns: int | None = None) -> Vote:
         """Ask until a verdict can be parsed. A further attempt names the fault, since at temperature 0 the same question has the same
         answer, and doubles `max_tokens` where the reply was truncated, since it may all have been reasoning."""
         first, item = request, draw.rpartition("/")[0]
@@ -140,7 +156,7 @@ class RewardJudge:
                 return Vote(None, str(error), error=Code.BUDGET)
             except LLMFault as fault:
                 return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
-            vote, most = parse_verdict(reply.text), request.max_tokens
+            vote, most = parse_verdict(reply.text, turns), request.max_tokens
             if vote.error is None:
                 return vote
             said = [
@@ -163,8 +179,9 @@ class RewardJudge:
         return reply
 
 
-def parse_verdict(text: str) -> Vote:
-    """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error."""
+def parse_verdict(text: str, turns: int | None = None) -> Vote:
+    """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error. With `turns`, `steps` must
+    hold one verdict for each of so many turns."""
     try:
         value, _ = load_json(strip_reasoning(text))
     except RepairError as error:
@@ -183,6 +200,9 @@ def parse_verdict(text: str) -> Vote:
         return Vote(None, "the verdict says neither true nor false", error=Code.UNPARSABLE)
     steps = value.get("steps")
     kept = tuple(steps) if isinstance(steps, list) and all(isinstance(each, bool) for each in steps) else ()
+    if turns is not None and len(kept) != turns:
+        why = f"steps must hold {turns} times true or false, one for each turn of the assistant"
+        return Vote(None, why, error=Code.UNPARSABLE)
     return Vote(bool(said.pop()), str(value.get("why") or value.get("rationale") or "")[:2000], kept)
 
 

@@ -26,10 +26,7 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
         return PartResult(None, "the task has no reference calls to compare with")
 
     def fits(action: Action, call: Made) -> bool:
-        free = [*spec.mask.get(action.name, []), *(action.mask if isinstance(action, GoalCall) else [])]
-        return (action.by, action.name) == call[:2] and values_equal(
-            mask_arguments(action.arguments, free), mask_arguments(call[2], free), TOLERANCE
-        )
+        return fits_reference(action, call, spec)
 
     matched = match_subsequence(wanted, made, fits) if spec.ordered else match_calls(wanted, made, fits)
     missing = [action for i, action in enumerate(wanted) if i not in matched]
@@ -57,8 +54,21 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
     return PartResult(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))
 
 
+def fits_reference(action: Action, call: Made, spec: TraceSpec) -> bool:
+    """Whether a call is this one of the reference's, masked arguments aside."""
+    free = [*spec.mask.get(action.name, []), *(action.mask if isinstance(action, GoalCall) else [])]
+    return (action.by, action.name) == call[:2] and values_equal(
+        mask_arguments(action.arguments, free), mask_arguments(call[2], free), TOLERANCE
+    )
+
+
 def list_calls(trajectory: Trajectory) -> list[Made]:
     """Calls of both sides that did not end in an error, in their order."""
+    return [call for _, call in locate_calls(trajectory)]
+
+
+def locate_calls(trajectory: Trajectory) -> list[tuple[int, Made]]:
+    """The calls of `list_calls`, each with the number of its message."""
     failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
     found = []
     for at, message in enumerate(trajectory.messages):
@@ -66,7 +76,7 @@ def list_calls(trajectory: Trajectory) -> list[Made]:
         results = range(at + 1, at + 1 + len(message.calls))
         for call in message.calls:
             if call.arguments is not None and not any((place, call.id) in failed for place in results):
-                found.append((by, call.name, call.arguments))
+                found.append((at, (by, call.name, call.arguments)))
     return found
 
 

@@ -76,9 +76,10 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         """Return the step's rows. Position j of every mask and score belongs to token j + 1, as the actor's log-probabilities do."""
         rows = collect_rows([each[CARRIED] for each in env_outputs], self.pad)
         groups = [each["group_id"] for each in env_outputs]
+        scores = rows.scores if self.mode == "val" else rows.totals
         paid = [
             None if score is None else score + float(each["penalty"])
-            for score, each in zip(rows.scores, env_outputs, strict=True)
+            for score, each in zip(scores, env_outputs, strict=True)
         ]
         if (
             self.mode == "val"
@@ -91,9 +92,13 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         mask = torch.tensor([[0] * (width - len(each)) + each for each in rows.mask])
         tensors |= {"loss_mask": mask[:, 1:].bool()}
         # RAGEN filters groups by the spread of the original scores: a missing one gets its group's mean.
-        for name, scores in (("rm_scores", normal), ("original_rm_scores", fill_scores(rows.scores, groups))):
-            tensors[name] = torch.zeros(len(scores), width - 1)
-            tensors[name][:, -1] = torch.tensor(scores)
+        for name, values in (("rm_scores", normal), ("original_rm_scores", fill_scores(scores, groups))):
+            tensors[name] = torch.zeros(len(values), width - 1)
+            tensors[name][:, -1] = torch.tensor(values)
+        if self.mode != "val" and self.config.agent_proxy.get("use_turn_scores", False):
+            for number, place, reward in rows.list_turn_scores(width - 1):
+                tensors["rm_scores"][number, place] += reward
+                tensors["rm_scores"][number, -1] -= reward
         found = self._batch(tensors, env_outputs)
         found.meta_info = {"metrics": average_metrics(rows, [each["metrics"] for each in env_outputs])}
         return found

@@ -147,11 +147,17 @@ class SimiaEnv:
 
     @property
     def reward(self) -> float | None:
-        """None while it runs, and if it was aborted, could not be judged or ended before the policy spoke."""
+        """The outcome. None while it runs, and if it was aborted, could not be judged or ended before the policy spoke."""
         episode = self.playing
         if episode.end is None or episode.end.kind == "aborted" or episode.reward is None:
             return None
         return episode.reward.value
+
+    @property
+    def steps(self) -> list[float]:
+        """Rewards of the policy's turns, which training adds to the outcome; empty where there are none."""
+        reward = self.playing.reward
+        return list(reward.steps) if self.reward is not None and reward is not None else []
 
     @property
     def info(self) -> dict[str, float]:

@@ -23,8 +23,10 @@ ENV_TYPE = "simia"
 """The name in RAGEN's registries: a tag's `env_type`."""
 LATEST = "latest_checkpointed_iteration.txt"
 REQUIRED = {
-    "agent_proxy.use_turn_scores": (False, "the reward comes with the end of an episode"),
-    "algorithm.bi_level_gae": (False, "the reward comes with the end of an episode"),
+    "algorithm.bi_level_gae": (
+        False,
+        "RAGEN has it for rewards of whole episodes only; use_turn_scores goes with plain gae",
+    ),
     "actor_rollout_ref.rollout.n": (1, "es_manager.train.group_size says how many episodes a group has"),
 }
 """Setting → the only value that it may have, and why."""
@@ -91,6 +93,8 @@ def find_problems(config: Any) -> Iterator[str]:
             yield f"es_manager.train.group_size is {size}: GRPO compares the episodes of a group, 2 or more"
     elif method != "identity":
         yield f"reward_normalization.method is {method!r}: set it to identity, or for grpo to mean_std"
+    if look_up(config, "agent_proxy.use_turn_scores") and look_up(config, "algorithm.adv_estimator") != "gae":
+        yield f"agent_proxy.use_turn_scores is true, and {look_up(config, 'algorithm.adv_estimator')} has one advantage for a whole episode: set algorithm.adv_estimator=gae, or use_turn_scores=false, with which the turns' rewards are added to the episode's"
     for name, (wanted, why) in REQUIRED.items():
         found = look_up(config, name, wanted)
         if found != wanted:

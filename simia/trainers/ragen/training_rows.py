@@ -9,6 +9,7 @@ from typing import Any
 
 from simia.trainers.groups import batch_advantages, group_places
 from simia.trainers.ragen.env import SimiaEnv
+from simia.trainers.tokens import place_steps
 
 OF_ALL = ("aborted", "unscored")  # metrics averaged over all episodes; others leave out episodes without a score
 
@@ -20,6 +21,27 @@ class TrainingRows:
     ids: list[list[int]]
     mask: list[list[int]]
     scores: list[float | None]
+    """Outcomes."""
+    steps: list[dict[int, float]]
+    """Of each row: place among its ids → reward of the turn that ends there."""
+
+    @property
+    def totals(self) -> list[float | None]:
+        """Outcomes with the rewards of single turns."""
+        return [
+            score if score is None else score + math.fsum(steps.values())
+            for score, steps in zip(self.scores, self.steps, strict=True)
+        ]
+
+    def list_turn_scores(self, width: int) -> list[tuple[int, int, float]]:
+        """List row, position and reward of each turn's end, in rows of `width` scores padded on the left, whose position j belongs to token
+        j + 1. An episode without a score has none."""
+        return [
+            (number, width - len(ids) + place, reward)
+            for number, (ids, score, steps) in enumerate(zip(self.ids, self.scores, self.steps, strict=True))
+            for place, reward in steps.items()
+            if score is not None
+        ]
 
 
 def collect_rows(envs: Sequence[SimiaEnv], filler: int) -> TrainingRows:
@@ -28,16 +50,18 @@ def collect_rows(envs: Sequence[SimiaEnv], filler: int) -> TrainingRows:
     An episode without a reward keeps its ids and has mask 0 throughout. One without a turn of the policy (which has no reward) becomes
     two fillers, so that an opening too long for the model does not reach the trainer.
     """
-    rows = TrainingRows([], [], [])
+    rows = TrainingRows([], [], [], [])
     for env in envs:
         row, score = env.row, env.reward
         if row is None or not row.completion_ids:
-            ids, mask = [filler, filler], [0, 0]
+            ids, mask, placed = [filler, filler], [0, 0], dict[int, float]()
         else:
+            placed = {len(row.prompt_ids) + at: one for at, one in place_steps(env.steps, row.turn_ends).items()}
             ids, mask = row.prompt_ids + row.completion_ids, [0] * len(row.prompt_ids) + row.mask
         rows.ids.append(ids)
         rows.mask.append(mask if score is not None else [0] * len(mask))
         rows.scores.append(score)
+        rows.steps.append(placed)
     return rows
 
 

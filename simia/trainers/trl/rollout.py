@@ -86,14 +86,14 @@ def rollout_func(
 
         rows = run_on_all_ranks(play)
         log_aborted([row.episode for row in rows], trainer.state.global_step + 1, learns=trainer.model.training)
-        return make_columns(rows, rollout.text.end_ids[0])
+        return make_columns(rows, rollout.text.end_ids[0], learns=trainer.model.training)
 
     return roll
 
 
-def make_columns(rows: list[TokenRow], filler: int) -> dict[str, list[Any]]:
-    """Return the rows as TRL reads them. A row whose policy never spoke gets one id that is not trained: TRL reads the last id."""
-    rewards = [row.reward for row in rows]
+def make_columns(rows: list[TokenRow], filler: int, *, learns: bool = True) -> dict[str, list[Any]]:
+    """Return the rows as TRL reads them. TRL has one reward a row: rewards of single turns are added to it where it `learns`. A row whose policy never spoke gets one id that is not trained: TRL reads the last id."""
+    rewards = [row.reward if learns else row.outcome for row in rows]
     masks = [[0] * len(row.mask) if row.reward is None else row.mask for row in rows]
     return {
         "prompt_ids": [row.prompt_ids for row in rows],

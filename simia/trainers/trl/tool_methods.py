@@ -62,7 +62,7 @@ def tools_reward(
         lambda: event_loop.run_together(tools._finish(completion) for tools, completion in said)
     )
     log_aborted(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
-    return [episode.reward.value if episode.reward else None for episode in episodes]
+    return [episode.reward.total if episode.reward else None for episode in episodes]
 
 
 def environment_factory(

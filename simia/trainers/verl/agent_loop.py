@@ -23,6 +23,7 @@ from uuid import uuid4
 
 import transfer_queue  # type: ignore[import-not-found,unused-ignore]
 from omegaconf import OmegaConf  # type: ignore[import-not-found,unused-ignore]
+from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not-found,unused-ignore]
     AgentLoopBase,
     AgentLoopMetrics,
@@ -96,7 +97,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             why = f"{type(error).__name__}: {error}"
             raise
         finally:
-            reward = played.reward if played is not None else None
+            reward = played.row.outcome if played is not None else None
             why = why if played is None or reward is not None else explain_lost(played)
             if groups.leave(key, group, reward, played.end if played is not None else "failed"):
                 await self._finish_group(name, step, task, group, why)
@@ -104,7 +105,8 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             log.warning("task %s: %s", clean(str(task)), clean(why))
         await group.over.wait()
         if group.usable(str(self.config.algorithm.adv_estimator)):
-            return [] if reward is None else [self._output(played, policy, sampling_params, reward)]
+            validates = bool(extra.get("validates"))
+            return [] if reward is None else [self._output(played, policy, sampling_params, validates)]
         if group.told:
             return []
         group.told = True
@@ -123,17 +125,20 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             await end_training(f"{groups.lost} groups one after the other were lost in whole; the last: {why}", step)
 
     def _output(
-        self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], reward: float
+        self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], validates: bool
     ) -> AgentLoopOutput:
-        """Return the episode in verl's form."""
+        """Return the episode in verl's form. A validation reports the outcome, without rewards of single turns."""
         row, episode = played.row, played.row.episode
+        outcome = row.outcome or 0.0
+        reward, step_rewards = (outcome, {}) if validates else (row.reward, row.step_rewards)
+        steps = list(episode.reward.steps) if episode.reward is not None else []
         logged = bool(sampling_params.get("logprobs")) and played.logprobs
-        facts = {"success": reward >= SUCCESS, "agent_turns": row.turns, "attempts": played.attempts}
+        facts = {"success": outcome >= SUCCESS, "agent_turns": row.turns, "attempts": played.attempts}
         facts |= {end: played.end == end for end in ("terminated", "truncated")}
         code = str(episode.end.code) if episode.end else ""
         seconds = {"generate_sequences": played.policy_seconds, "tool_calls": played.world_seconds}
         metrics = AgentLoopMetrics(**seconds, num_preempted=policy.preempted)
-        return AgentLoopOutput(
+        return TurnRewardOutput(
             prompt_ids=row.prompt_ids,
             response_ids=row.completion_ids,
             response_mask=row.mask,
@@ -142,14 +147,31 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             reward_score=reward,
             num_turns=len(episode.view.messages),
             metrics=metrics,
+            step_rewards=step_rewards,
             extra_fields={
-                "turn_scores": [],
+                "turn_scores": steps,
                 "tool_rewards": [],
                 **policy.versions,
                 "reward_extra_info": {name: float(value) for name, value in facts.items()},
                 "simia": {"task": episode.task.id, "end": played.end, "code": code, "group": episode.group or ""},
             },
         )
+
+
+class TurnRewardOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
+    """An episode whose turns have rewards of their own. verl puts `reward_score` on the last id; here each turn's share of it moves to the
+    turn's end, so that an estimator over tokens (`gae`, `reinforce_plus_plus`) credits the turn. The sum is the same."""
+
+    step_rewards: dict[int, float] = Field(default_factory=dict)
+    """Place in the response → reward of the turn that ends there."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return verl's fields, with the turns' rewards in `rm_scores`."""
+        found: dict[str, Any] = super().as_dict()
+        for place, reward in found.pop("step_rewards", {}).items():
+            found["rm_scores"][place] += reward
+            found["rm_scores"][-1] -= reward
+        return found
 
 
 class Policy:

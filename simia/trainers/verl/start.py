@@ -20,6 +20,7 @@ import yaml
 from simia.config import assign_setting, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
+from simia.envs.rewards.reward_function import make_absolute
 from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
@@ -66,6 +67,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     for named in (ours.stage, *(ours.stage.packs or ())):
         if find_named_resource("seeds", named.pack) is None and Path(named.pack).is_dir():
             named.pack = str(Path(named.pack).absolute())  # workers may run in another folder
+    if ours.stage.reward_function is not None:
+        ours.stage.reward_function = make_absolute(ours.stage.reward_function)
     check_folder(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = find_output_folder(data, config)
     check_writable(folder, "trainer.default_local_dir")

@@ -1,0 +1,57 @@
+"""Make what scores an environment's episodes, from its config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simia.envs.config import EnvironmentConfig
+from simia.envs.rewards.composed_scorer import ComposedScorer
+from simia.envs.rewards.judge import RewardJudge
+from simia.envs.rewards.reward_function import check_reward_function, load_reward_function
+from simia.envs.rewards.step_rewards import check_tasks
+from simia.envs.role_models import judges_outcome_by_model
+from simia.errors import UserError
+from simia.llm.engine import Engine
+from simia.pack import Pack
+from simia.scorer import Scorer
+from simia.task import Task
+
+
+def check_reward_settings(config: EnvironmentConfig, tasks: Sequence[Task]) -> None:
+    """Raise `UserError` for reward settings that cannot work. The function is found and not run."""
+    if config.reward == "function" and config.reward_function is None:
+        raise UserError("reward is function, and none is named: set reward_function, as my_rewards.py:my_reward")
+    if config.reward_function is not None:
+        check_reward_function(config.reward_function)
+    if config.step_rewards is not None:
+        if config.step_rewards.by == "value" and config.backend == "simulated":
+            raise UserError("step_rewards.by is value, and a simulated world keeps no such number: set judge or calls")
+        check_tasks(config.step_rewards, tasks)
+
+
+def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, other: Scorer | None) -> Scorer | None:
+    """Make the scorer of a pack's episodes; None: the tasks' rules alone. `judge`: the engine of the judge's model; `other`: a scorer of
+    the caller's or the back end's, in place of the rules. Raises `UserError` where the reward function cannot be loaded."""
+    by_model = judges_outcome_by_model(config)
+    steps, named = config.step_rewards, config.reward_function
+    turns = steps is not None and steps.by == "judge"
+    model: RewardJudge | None = None
+    if judge is not None:
+        settings = config.oracle.model_copy(update={"steps": True}) if turns else config.oracle
+        model = RewardJudge(judge, pack, settings)
+    if turns and model is None:
+        raise UserError(
+            "step_rewards.by is judge, and a scorer replaces the model: leave out scorer=, or set calls or value"
+        )
+    outcome = model if model is not None and by_model else other
+    if steps is None and named is None:
+        return outcome
+    return ComposedScorer(
+        pack,
+        outcome=outcome,
+        judge=model if turns else None,
+        judges_outcome=turns and outcome is model,
+        unjudged=config.reward == "function",
+        function=load_reward_function(named) if named is not None else None,
+        steps=steps,
+    )
