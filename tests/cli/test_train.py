@@ -305,6 +305,8 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
         dry("trl", "trl/grpo", "--set", "stage.pack=nowhere")
     with pytest.raises(UserError, match=r"grpo.use_vllm=false, or through=environment_factory"):
         dry("trl", "trl/grpo", "--set", "grpo.use_vllm=true")
+    _, line = dry("trl", "trl/grpo", "--set", "grpo.use_vllm=true", "--set", "grpo.vllm_mode=server")
+    assert "grpo.use_vllm=true" in line
     (tmp_path / "empty.yaml").write_text("stage: {pack: office}")
     with pytest.raises(UserError, match=r"model: a value is required"):
         dry("trl", tmp_path / "empty.yaml")

@@ -14,7 +14,7 @@ from tests.command import run_simia
 from tests.trainers import ragen_standin
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md")
+PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md", "docs/vllm.md")
 # What a line lacks on a machine without the paper's data, GPUs, verl and RAGEN's environment, and says in one line.
 LACKS = {
     "simia-joint": "trained on data that are not here",

@@ -117,8 +117,9 @@ async def test_a_users_mistakes_are_said_in_a_line(lamps: Path) -> None:
     assert rows[0] == {"prompt": "lamps-0"}
     with pytest.raises(UserError, match="at_once is 0"):
         rollout_func(opened, at_once=0)
-    with pytest.raises(UserError, match="use_vllm=False"):
-        rollout_func(opened)([rows[0]["prompt"]], SimpleNamespace(use_vllm=True))
+    inside = SimpleNamespace(use_vllm=True, vllm_mode="colocate")
+    with pytest.raises(UserError, match=r"grpo\.use_vllm=false"):
+        rollout_func(opened)([rows[0]["prompt"]], SimpleNamespace(use_vllm=True, args=inside))
 
 
 def spans(mask: list[int]) -> list[tuple[int, int]]:

@@ -9,8 +9,8 @@
 TRL's function sees nothing of a row but its prompt, so the prompt is the task's id, and the conversation is rendered here.
 Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
 placeholder for the policy's turn, and have `env_mask` 0. Each episode goes on its own schedule: a batch through the model holds those
-whose answers are there. Ranks differ in their batches, so a model whose parameters are split over ranks (ZeRO-3, FSDP) needs a
-`sample` of its own; so does vLLM. A group may be split over ranks: its name is the same on all of them, and so are the simulated
+whose answers are there. Ranks differ in their batches, so a model whose parameters are split over ranks (ZeRO-3, FSDP) needs a server
+of vLLM, or a `sample` of its own. A group may be split over ranks: its name is the same on all of them, and so are the simulated
 answers, if they name one store of replies.
 
 torch and TRL are imported by the functions that need them, since they are in the trainer's environment, not in simia's.
@@ -19,6 +19,7 @@ torch and TRL are imported by the functions that need them, since they are in th
 from __future__ import annotations
 
 import copy
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +30,10 @@ from simia.errors import Code, UserError
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
+from simia.trainers.trl.vllm_sampler import EpisodeName, VLLMSampler
 from simia.trainers.turn_schedule import TurnSchedule
+from simia.trainers.verl.play import PolicyPlayer
+from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Trajectory
 
 Sampled = tuple[list[int], list[float]]
@@ -37,6 +41,9 @@ Sampled = tuple[list[int], list[float]]
 Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
 """(trainer, contexts as ids, most new tokens) → a reply to each context."""
 RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
+REPLY_SECONDS = (
+    600.0  # for a reply of a vLLM server, its queue included: a third of the time that TRL's ranks wait for each other
+)
 
 
 def task_rows(environment: Environment, split: str | None = None) -> list[dict[str, str]]:
@@ -56,13 +63,14 @@ def rollout_func(
     seed: int = 0,
     at_once: int | None = None,
     max_turn_tokens: int | None = None,
-    sample: Sampler | None = None,
+    sample: Sampler | VLLMSampler | None = None,
     on_trajectory: Callable[[Trajectory], None] | None = None,
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
     `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
-    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. The rows
+    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. `sample`
+    unset: the trainer's model, or its server of vLLM where the trainer says `use_vllm`. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
     neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
@@ -73,9 +81,12 @@ def rollout_func(
         raise UserError(f"at_once is {at_once}: it is a number of episodes, 1 or more")
 
     def roll(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        if sample is None and trainer.use_vllm:
-            raise UserError("rollout_func samples with the trainer's own model: set use_vllm=False or pass `sample`")
-        rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
+        nonlocal sample
+        if sample is None:
+            sample = VLLMSampler.from_arguments(trainer.args) if trainer.use_vllm else sample_with_model
+        if trainer.use_vllm:
+            trainer.accelerator.wait_for_everyone()  # the first rank sends the weights, and no other samples before it has
+        rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens)
 
         def play() -> list[TokenRow]:
             rows = rollout.run(prompts, at_once or len(prompts))
@@ -109,19 +120,29 @@ class Rollout:
     """The episodes of one call."""
 
     def __init__(
-        self, environment: Environment, trainer: Any, sample: Sampler, seed: int, max_turn_tokens: int | None
+        self,
+        environment: Environment,
+        trainer: Any,
+        sample: Sampler | VLLMSampler,
+        seed: int,
+        max_turn_tokens: int | None,
     ) -> None:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
         processing = trainer.processing_class
-        tokenizer = getattr(processing, "tokenizer", processing)
-        self.text = ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
+        self._tokenizer = getattr(processing, "tokenizer", processing)
+        self.text = ChatText(self._tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
 
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
         """Play an episode for each prompt, at most `at_once` under way, each on its own schedule. Returns the rows in the prompts' order."""
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
-        waiting = deque((number, task.id) for number, task in enumerate(tasks))
+        names = [self._name(number, task.id) for number, task in enumerate(tasks)]
+        if isinstance(self._sample, VLLMSampler):
+            settings = PlaySettings(turn_tokens=self._most_a_turn, turn_seconds=REPLY_SECONDS, resample=0)
+            player = PolicyPlayer(self._environment, self._tokenizer, self.text, settings, sys.maxsize, self._most)
+            return self._sample.play(player, self._trainer, names, at_once)
+        waiting = deque(enumerate(names))
         rows: dict[int, TokenRow] = {}
         live = 0
         schedule = TurnSchedule[int]()
@@ -129,28 +150,30 @@ class Rollout:
         try:
             while waiting or live:
                 for _ in range(min(len(waiting), at_once - live)):
-                    number, task = waiting.popleft()
-                    schedule.start(number, self._open(number, task, episodes))
+                    number, name = waiting.popleft()
+                    schedule.start(number, self._open(name, episodes))
                     live += 1
                 ready = schedule.collect()
                 rows |= {number: self.text.begin(ready[number]) for number in ready.keys() - rows.keys()}
                 running = {number: rows[number] for number in sorted(ready) if rows[number].episode.end is None}
                 live -= len(ready) - len(running)
-                self._take_turns(running, schedule)
+                self._take_turns(self._sample, running, schedule)
         finally:
             schedule.close()
             event_loop.run_together(episode.close() for episode in episodes)
         return [rows[number] for number in range(len(prompts))]
 
-    async def _open(self, number: int, task: str, episodes: list[Episode]) -> Episode:
-        """Open an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
+    def _name(self, number: int, task: str) -> EpisodeName:
+        """Name an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
         step, rank = name_step(self._trainer), self._trainer.accelerator.process_index  # ranks may share a reply store
-        name = f"{step}/{rank}.{number}"
-        episode = await self._environment.reset(task, seed=self._seed, group=f"{step}/{task}", name=name)
+        return EpisodeName(task, self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
+
+    async def _open(self, it: EpisodeName, episodes: list[Episode]) -> Episode:
+        episode = await self._environment.reset(it.task, seed=it.seed, group=it.group, name=it.name)
         episodes.append(episode)
         return episode
 
-    def _take_turns(self, running: dict[int, TokenRow], schedule: TurnSchedule[int]) -> None:
+    def _take_turns(self, sample: Sampler, running: dict[int, TokenRow], schedule: TurnSchedule[int]) -> None:
         """Sample one batch for the episodes that are ready, and start their steps."""
         rooms = {number: self._most - len(row.completion_ids) - len(row.pending) for number, row in running.items()}
         speaking = [number for number, room in rooms.items() if room > 0]
@@ -158,7 +181,7 @@ class Rollout:
             schedule.start(number, running[number].episode.stop(Code.MAX_TOKENS))
         if speaking:
             most = min(self._most_a_turn, max(rooms[number] for number in speaking))
-            replies = self._sample(self._trainer, [running[number].context for number in speaking], most)
+            replies = sample(self._trainer, [running[number].context for number in speaking], most)
             for number, (ids, logprobs) in zip(speaking, replies, strict=True):
                 room = rooms[number]
                 schedule.start(number, self.text.act(running[number], ids[:room], logprobs[:room]))

@@ -44,6 +44,7 @@ from simia.trainers.launch import (
 )
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
+from simia.trainers.trl.vllm_sampler import check_vllm_settings, make_drift_callback, report_server_errors
 from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
@@ -83,10 +84,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         judged = select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
     if settings.through == "environment_factory":
         check_tool_methods(pack, [*tasks, *judged])
-    elif settings.grpo.get("use_vllm"):
-        raise UserError(
-            "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
-        )
+    else:
+        check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
@@ -127,17 +126,19 @@ def train(config: TrlConfig) -> None:
         environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
         judged = Dataset.from_list(rows(environment, config.evaluate)) if config.evaluate else None
         try:
-            trainer = GRPOTrainer(
-                model=config.model,
-                args=arguments,
-                train_dataset=learns,
-                eval_dataset=judged,
-                callbacks=[make_order_callback()],
-                **plays,
-            )
+            with report_server_errors(arguments.use_vllm):
+                trainer = GRPOTrainer(
+                    model=config.model,
+                    args=arguments,
+                    train_dataset=learns,
+                    eval_dataset=judged,
+                    callbacks=[make_order_callback(), make_drift_callback()],
+                    **plays,
+                )
         except (ValueError, OSError) as error:  # no such model, a chat template whose calls TRL cannot read
             raise UserError(f"{config.model}: {' '.join(str(error).split())[:400]}") from None
-        trainer.train(resume_from_checkpoint=str(last) if last else None)
+        with report_server_errors(arguments.use_vllm):
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
         trainer.save_model()
     except UserError as error:
         report_error(error)  # before anything is closed: the launcher ends this rank when another one has ended
