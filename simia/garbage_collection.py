@@ -1,8 +1,8 @@
-"""Run Python's garbage collector more rarely while an engine is open or a job works.
+"""Run Python's garbage collector more rarely while an engine is open, a job works or a trainer's episodes are played.
 
 A request in flight, and the check of a trajectory, make hundreds of small objects that are in no cycle. At the default thresholds the
 collector traverses the seeds, the schemas and everything in flight again and again, which takes 30 % of a reply and of post-processing
-(docs/log.md).
+(docs/log.md). In a trainer's process it traverses torch and transformers too, and the event loop stands still for 0.2 s each time.
 """
 
 from __future__ import annotations
@@ -40,13 +40,22 @@ def lower_thresholds() -> None:
 
 
 @contextlib.contextmanager
-def collect_rarely() -> Iterator[None]:
-    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
-    gc.collect()
-    gc.freeze()
+def raised_thresholds() -> Iterator[None]:
+    """Collect more rarely until the end of the block."""
     raise_thresholds()
     try:
         yield
     finally:
         lower_thresholds()
+
+
+@contextlib.contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
+    gc.collect()
+    gc.freeze()
+    try:
+        with raised_thresholds():
+            yield
+    finally:
         gc.unfreeze()

@@ -15,6 +15,7 @@ import random
 import time
 from typing import Protocol, runtime_checkable
 
+from simia import event_loop
 from simia.errors import Code, UserError
 from simia.garbage_collection import lower_thresholds, raise_thresholds
 from simia.llm.budget import Budget, EngineStats
@@ -165,6 +166,7 @@ class Engine:
             known = self.journal.recall(key)
             if known is not None:
                 self.stats.recalled += 1
+                await event_loop.share_loop()
                 return known
             if (other := self._sharing.get(key)) is None:
                 break
@@ -176,6 +178,7 @@ class Engine:
         try:
             reply = await self._call_claimed(key, request, item, draw)
             call.set_result(reply)
+            await event_loop.share_loop()  # a store's replies come in large batches
             return reply
         except Exception as error:
             call.set_exception(error)

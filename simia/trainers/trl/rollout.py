@@ -26,6 +26,7 @@ from typing import Any
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
+from simia.garbage_collection import raised_thresholds
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
@@ -78,7 +79,8 @@ def rollout_func(
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
 
         def play() -> list[TokenRow]:
-            rows = rollout.run(prompts, at_once or len(prompts))
+            with raised_thresholds():
+                rows = rollout.run(prompts, at_once or len(prompts))
             if on_trajectory is not None:
                 for row in rows:
                     on_trajectory(row.episode.trajectory)
