@@ -85,6 +85,10 @@ class RecordingTokenizer:
         return time.process_time() - start
 
 
+def read_resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
 @dataclass
 class LoopWatch:
     """Wakes every 5 ms and notes the longest delay, with the CPU time of the loop's thread in it, and the largest memory."""
@@ -102,7 +106,7 @@ class LoopWatch:
             before, cpu = now, used
             woken += 1
             if woken % 50 == 1:
-                self.memory = max(self.memory, int(Path("/proc/self/statm").read_text().split()[1]) * page)
+                self.memory = max(self.memory, read_resident_pages() * page)
 
 
 @dataclass
@@ -131,7 +135,7 @@ def prepare_replies(tokenizer: Any, episodes: int) -> list[list[list[int]]]:
 
 async def play_step(worker: Any, replies: list[list[list[int]]], step: int, latency: float) -> dict[str, float]:
     """Play all episodes of a step and measure it."""
-    tokenizer, environment, tasks = worker.tokenizer, worker.environment, worker.environment.tasks
+    tokenizer, tasks = worker.tokenizer, worker.environment.tasks
     policies = [Policy(list(each)) for each in replies]
     gc.collect()
     watch = LoopWatch()
@@ -221,7 +225,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2, help="steps of each; the first one is not judged")
     given = parser.parse_args()
     try:
-        import transformers  # noqa: F401
+        import transformers  # type: ignore[import-not-found,unused-ignore] # noqa: F401
     except ImportError:
         restart_with_tokenizer()
     import tiny_model  # type: ignore[import-not-found]

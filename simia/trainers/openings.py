@@ -46,9 +46,7 @@ class OpeningCache:
         self._heads: OrderedDict[PackKey, OpeningHead] = OrderedDict()
         self._lock = threading.RLock()
 
-    def find(
-        self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]
-    ) -> list[int] | None:
+    def find(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int] | None:
         """Return the ids of an opening that was made before, as a new list; None for another one."""
         key = make_key(system, messages, tools)
         known = self._openings.get(key)

@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
-from simia.errors import Code, UserError
+from simia.errors import Aborted, Code, UserError
 from simia.garbage_collection import raised_thresholds
+from simia.task import Task
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
+from simia.trainers.time_limits import WORLD_SECONDS, abort_late, open_in_time, run_in_time
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trainers.turn_schedule import TurnSchedule
 from simia.trajectory import Trajectory
@@ -37,6 +39,7 @@ Sampled = tuple[list[int], list[float]]
 """Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
 Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
 """(trainer, contexts as ids, most new tokens) → a reply to each context."""
+CLOSING = 60.0  # seconds that worlds of aborted episodes get to close
 RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 
 
@@ -59,11 +62,15 @@ def rollout_func(
     max_turn_tokens: int | None = None,
     sample: Sampler | None = None,
     on_trajectory: Callable[[Trajectory], None] | None = None,
+    world_seconds: float = WORLD_SECONDS,
+    wait_seconds: float | None = None,
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
     `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
-    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. The rows
+    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. An episode whose
+    environment takes longer than `world_seconds` for an answer is aborted; so are all that are under way when the policy has waited
+    `wait_seconds` in this step with nothing to sample (None: no limit), for which other ranks wait. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
     neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
@@ -77,6 +84,7 @@ def rollout_func(
         if sample is None and trainer.use_vllm:
             raise UserError("rollout_func samples with the trainer's own model: set use_vllm=False or pass `sample`")
         rollout = Rollout(environment, trainer, sample or sample_with_model, seed, max_turn_tokens)
+        rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 
         def play() -> list[TokenRow]:
             with raised_thresholds():
@@ -116,6 +124,8 @@ class Rollout:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
+        self.world_seconds = WORLD_SECONDS
+        self.wait_seconds: float | None = None
         processing = trainer.processing_class
         tokenizer = getattr(processing, "tokenizer", processing)
         self.text = ChatText(tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
@@ -123,7 +133,7 @@ class Rollout:
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
         """Play an episode for each prompt, at most `at_once` under way, each on its own schedule. Returns the rows in the prompts' order."""
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
-        waiting = deque((number, task.id) for number, task in enumerate(tasks))
+        waiting = deque(enumerate(tasks))
         rows: dict[int, TokenRow] = {}
         live = 0
         schedule = TurnSchedule[int]()
@@ -134,7 +144,10 @@ class Rollout:
                     number, task = waiting.popleft()
                     schedule.start(number, self._open(number, task, episodes))
                     live += 1
-                ready = schedule.collect()
+                if not (ready := schedule.collect(self.wait_seconds)):
+                    schedule.close()
+                    self._give_up(tasks, rows)
+                    break
                 rows |= {number: self.text.begin(ready[number]) for number in ready.keys() - rows.keys()}
                 running = {number: rows[number] for number in sorted(ready) if rows[number].episode.end is None}
                 live -= len(ready) - len(running)
@@ -144,11 +157,23 @@ class Rollout:
             event_loop.run_together(episode.close() for episode in episodes)
         return [rows[number] for number in range(len(prompts))]
 
-    async def _open(self, number: int, task: str, episodes: list[Episode]) -> Episode:
+    def _give_up(self, tasks: list[Task], rows: dict[int, TokenRow]) -> None:
+        """Abort all episodes that have not ended: the environment has kept this rank waiting too long."""
+        why = f"the environment kept the policy waiting for {self.wait_seconds:g} s in this step"
+        for number, task in enumerate(tasks):
+            if number not in rows:
+                rows[number] = self.text.begin(self._environment.abort(task, self._seed, Aborted(Code.TIMEOUT, why)))
+        late = [row.episode for row in rows.values() if row.episode.reward is None]
+        event_loop.run_together(abort_late(episode, why, CLOSING) for episode in late)
+
+    async def _open(self, number: int, task: Task, episodes: list[Episode]) -> Episode:
         """Open an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
         step, rank = name_step(self._trainer), self._trainer.accelerator.process_index  # ranks may share a reply store
         name = f"{step}/{rank}.{number}"
-        episode = await self._environment.reset(task, seed=self._seed, group=f"{step}/{task}", name=name)
+        group = f"{step}/{task.id}"
+        episode = await open_in_time(
+            self._environment, task, self.world_seconds, seed=self._seed, group=group, name=name
+        )
         episodes.append(episode)
         return episode
 
@@ -157,13 +182,17 @@ class Rollout:
         rooms = {number: self._most - len(row.completion_ids) - len(row.pending) for number, row in running.items()}
         speaking = [number for number, room in rooms.items() if room > 0]
         for number in running.keys() - speaking:
-            schedule.start(number, running[number].episode.stop(Code.MAX_TOKENS))
+            self._start(schedule, number, running[number], running[number].episode.stop(Code.MAX_TOKENS))
         if speaking:
             most = min(self._most_a_turn, max(rooms[number] for number in speaking))
             replies = self._sample(self._trainer, [running[number].context for number in speaking], most)
             for number, (ids, logprobs) in zip(speaking, replies, strict=True):
                 room = rooms[number]
-                schedule.start(number, self.text.act(running[number], ids[:room], logprobs[:room]))
+                row = running[number]
+                self._start(schedule, number, row, self.text.act(row, ids[:room], logprobs[:room]))
+
+    def _start(self, schedule: TurnSchedule[int], number: int, row: TokenRow, turn: Coroutine[Any, Any, Any]) -> None:
+        schedule.start(number, run_in_time(row.episode, turn, self.world_seconds))
 
 
 def name_step(trainer: Any) -> str:
