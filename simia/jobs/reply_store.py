@@ -106,15 +106,18 @@ class Store:
         return self._spent
 
     def recall(self, key: str) -> Reply | None:
-        found = self._own.recall(key)
-        for other in self._siblings() if found is None else ():
+        return self._own.recall(key) or self.recall_from_others(key)
+
+    def recall_from_others(self, key: str) -> Reply | None:
+        """The reply that another process stored."""
+        for other in self._siblings():
             try:
                 row = other.execute("SELECT * FROM reply WHERE key = ?", (key,)).fetchone()
                 if row and row[0] == key and (len(row) == count_columns("replies", "reply") or is_sound("reply", row)):
                     return Reply.model_validate_json(unpack(row[3]))
             except (sqlite3.Error, ValueError):  # the other's file cannot be read: the reply is asked for again
                 continue
-        return found
+        return None
 
     def _siblings(self) -> list[sqlite3.Connection]:
         """The other processes' replies, also of one that started later, once it has a file. Folders are listed again when there is a new

@@ -59,6 +59,9 @@ class ClaimingJournal(Protocol):
 
     def release(self, key: str) -> None: ...
 
+    def recall_from_others(self, key: str) -> Reply | None:
+        """The reply that another process stored."""
+
 
 class MemoryJournal:
     """A journal in memory: for single questions and tests."""
@@ -196,7 +199,7 @@ class Engine:
             return await self._call(key, request, item, draw)
         await claiming.claim(key)
         try:
-            known = self.journal.recall(key)
+            known = claiming.recall_from_others(key)
             if known is not None:
                 self.stats.shared += 1
                 return known

@@ -15,6 +15,7 @@ from typing import Any
 
 from simia.envs.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
+from simia.event_loop import share_loop
 from simia.garbage_collection import raised_thresholds
 from simia.trainers.tokens import ChatText, TokenRow
 from simia.trainers.verl.settings import PlaySettings
@@ -65,6 +66,7 @@ class PolicyPlayer:
 
         Episodes of one `group` share simulated answers; `name` distinguishes this one's user from those of the others.
         """
+        await share_loop()  # a thousand episodes begin in one round of the loop
         most = self.settings.episode_seconds
         until = None if most is None else time.monotonic() + most
         with raised_thresholds():
