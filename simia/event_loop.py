@@ -2,6 +2,9 @@
 
 Trainers step their environments from plain functions. A loop for each step would end connection pools and workers with every
 call, so `run` uses one thread with one loop. A command needs signal handlers, which only a loop of the main thread can have.
+
+A thousand episodes may be ready at once, each with a millisecond of work: `share_loop` lets a few of them go on in each round of the
+loop, so that timers, replies and other episodes wait for these few only.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections import deque
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+A_ROUND = 8  # callers of `share_loop` that go on in one round of a loop
 
 
 @functools.cache
@@ -48,3 +54,45 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
     except ImportError:  # not made for every platform
         return asyncio.run(work)
     return uvloop.run(work)
+
+
+class LoopRounds:
+    """Counts the callers of `share_loop` that go on in a round of one loop; the others wait in their order."""
+
+    def __init__(self) -> None:
+        self._free = A_ROUND
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._counting = False
+
+    async def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._counting:
+            self._counting = True
+            loop.call_soon(self._begin_round, loop)
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        place: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(place)
+        await place
+
+    def _begin_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        used, self._free = self._free < A_ROUND, A_ROUND
+        while self._free and self._waiting:
+            if not (place := self._waiting.popleft()).done():  # a cancelled one takes no place
+                place.set_result(None)
+                self._free -= 1
+        self._counting = used or self._free < A_ROUND
+        if self._counting:
+            loop.call_soon(self._begin_round, loop)
+
+
+_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopRounds] = WeakKeyDictionary()
+
+
+async def share_loop() -> None:
+    """Return at once, or in a later round of the loop where others have gone on in this one. Call it before a millisecond of work."""
+    loop = asyncio.get_running_loop()
+    rounds = _rounds.get(loop)
+    if rounds is None:
+        rounds = _rounds[loop] = LoopRounds()
+    await rounds.enter(loop)

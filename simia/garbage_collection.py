@@ -1,8 +1,8 @@
-"""Run Python's garbage collector more rarely while an engine is open or a job works.
+"""Run Python's garbage collector more rarely while an engine is open, a job works or a trainer's episodes are played.
 
 A request in flight, and the check of a trajectory, make hundreds of small objects that are in no cycle. At the default thresholds the
 collector traverses the seeds, the schemas and everything in flight again and again, which takes 30 % of a reply and of post-processing
-(docs/log.md).
+(docs/log.md). In a trainer's process it traverses torch and transformers too, and the event loop stands still for 0.2 s each time.
 """
 
 from __future__ import annotations
@@ -13,21 +13,25 @@ import threading
 from collections.abc import Iterator
 
 THRESHOLDS = 50_000, 20, 50
+EPISODES = 10_000, 1_000, 1_000
+"""Where a thousand episodes wait in one loop, nearly all new objects are in use: a collection of 50,000 of them takes 100 ms and frees
+nothing. Older ones are left to the collections between steps."""
 
 _lock = threading.Lock()
 _raised = 0  # how many ask for raised thresholds at present
 _original = gc.get_threshold()
 
 
-def raise_thresholds() -> None:
-    """Collect rarely until `lower_thresholds` is called as often. A collector that is off, or set to be slower, stays so."""
+def raise_thresholds(thresholds: tuple[int, int, int] = THRESHOLDS) -> None:
+    """Collect rarely until `lower_thresholds` is called as often. A collector that is off, or set to be slower, stays so, and so do
+    thresholds that are raised already."""
     global _original, _raised
     with _lock:
         _raised += 1
         if _raised == 1:
             _original = gc.get_threshold()
-            if 0 < _original[0] < THRESHOLDS[0]:
-                gc.set_threshold(*THRESHOLDS)
+            if 0 < _original[0] < thresholds[0]:
+                gc.set_threshold(*thresholds)
 
 
 def lower_thresholds() -> None:
@@ -40,13 +44,22 @@ def lower_thresholds() -> None:
 
 
 @contextlib.contextmanager
-def collect_rarely() -> Iterator[None]:
-    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
-    gc.collect()
-    gc.freeze()
-    raise_thresholds()
+def raised_thresholds(thresholds: tuple[int, int, int] = EPISODES) -> Iterator[None]:
+    """Collect more rarely until the end of the block, by default as a trainer's episodes want it."""
+    raise_thresholds(thresholds)
     try:
         yield
     finally:
         lower_thresholds()
+
+
+@contextlib.contextmanager
+def collect_rarely() -> Iterator[None]:
+    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
+    gc.collect()
+    gc.freeze()
+    try:
+        with raised_thresholds(THRESHOLDS):
+            yield
+    finally:
         gc.unfreeze()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from simia import event_loop
 from simia.envs.episode import Episode, Sample, Step
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.users import LLMUser, UserMaker
@@ -64,6 +65,7 @@ class Environment:
         """
         self.check_reset(task, seed)
         task = self.pack.task(task) if isinstance(task, str) else task
+        await event_loop.share_loop()
         try:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from simia.envs.config import EnvironmentConfig
 from simia.envs.users import USERS
+from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import UserError
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import share_budget
@@ -61,6 +62,7 @@ class RoleModels:
         """Start each model once. Raises `UserError` for what the user must change first."""
         if self._shared_engine is not None:
             return
+        raise_descriptor_limit()  # a request in flight is a connection
         for settings in self._roles.values():
             if (name := settings_key(settings)) not in self._models:
                 if settings.kind == "embedded":

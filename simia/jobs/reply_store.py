@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import itertools
 import sqlite3
+import time
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +26,7 @@ from simia.jobs.tables import Damaged, count_columns, is_sound, refuse_empty, un
 from simia.llm.types import Reply
 
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.25  # seconds between two tries to claim a key
+SETTLED = 2.0  # seconds after which a folder's time of change shows every later change
 
 
 class RequestClaims:
@@ -79,6 +81,7 @@ class Store:
         self._spent: Spent | None = None
         self._claims = claims
         self._others: dict[Path, sqlite3.Connection] = {}
+        self._listed_at: int | None = None  # the root's time of change when all folders in it had been opened
 
     @classmethod
     def open(cls, root: Path) -> Store:
@@ -103,21 +106,32 @@ class Store:
         return self._spent
 
     def recall(self, key: str) -> Reply | None:
-        found = self._own.recall(key)
-        for other in self._siblings() if found is None else ():
+        return self._own.recall(key) or self.recall_from_others(key)
+
+    def recall_from_others(self, key: str) -> Reply | None:
+        """The reply that another process stored."""
+        for other in self._siblings():
             try:
                 row = other.execute("SELECT * FROM reply WHERE key = ?", (key,)).fetchone()
                 if row and row[0] == key and (len(row) == count_columns("replies", "reply") or is_sound("reply", row)):
                     return Reply.model_validate_json(unpack(row[3]))
             except (sqlite3.Error, ValueError):  # the other's file cannot be read: the reply is asked for again
                 continue
-        return found
+        return None
 
     def _siblings(self) -> list[sqlite3.Connection]:
-        """The other processes' replies, also of one that started later, once it has a file."""
-        for path in sorted(self.folder.parent.glob("*/replies.db")):
-            if path not in self._others and path.parent != self.folder and (found := readable(path)) is not None:
-                self._others[path] = found
+        """The other processes' replies, also of one that started later, once it has a file. Folders are listed again when there is a new
+        one, and until each has a file that can be read."""
+        root = self.folder.parent
+        with contextlib.suppress(OSError):  # the root is gone, which the next write reports
+            changed_at = root.stat().st_mtime_ns
+            if changed_at != self._listed_at:
+                folders = {each for each in root.iterdir() if each.name.isdecimal() and each != self.folder}
+                for path in sorted(folder / "replies.db" for folder in folders):
+                    if path not in self._others and path.exists() and (found := readable(path)) is not None:
+                        self._others[path] = found
+                settled = time.time_ns() - changed_at > SETTLED * 1e9
+                self._listed_at = changed_at if settled and len(self._others) >= len(folders) else None
         return list(self._others.values())
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import random
 import time
 from typing import Protocol, runtime_checkable
 
+from simia import event_loop
 from simia.errors import Code, UserError
 from simia.garbage_collection import lower_thresholds, raise_thresholds
 from simia.llm.budget import Budget, EngineStats
@@ -57,6 +58,9 @@ class ClaimingJournal(Protocol):
         """Returns when no other process asks for this key."""
 
     def release(self, key: str) -> None: ...
+
+    def recall_from_others(self, key: str) -> Reply | None:
+        """The reply that another process stored."""
 
 
 class MemoryJournal:
@@ -165,6 +169,7 @@ class Engine:
             known = self.journal.recall(key)
             if known is not None:
                 self.stats.recalled += 1
+                await event_loop.share_loop()
                 return known
             if (other := self._sharing.get(key)) is None:
                 break
@@ -176,6 +181,7 @@ class Engine:
         try:
             reply = await self._call_claimed(key, request, item, draw)
             call.set_result(reply)
+            await event_loop.share_loop()  # a store's replies come in large batches
             return reply
         except Exception as error:
             call.set_exception(error)
@@ -193,7 +199,7 @@ class Engine:
             return await self._call(key, request, item, draw)
         await claiming.claim(key)
         try:
-            known = self.journal.recall(key)
+            known = claiming.recall_from_others(key)
             if known is not None:
                 self.stats.shared += 1
                 return known

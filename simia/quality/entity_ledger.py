@@ -13,7 +13,6 @@ being named.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -74,7 +73,9 @@ class EntityLedger:
         return made
 
     def copy(self) -> EntityLedger:
-        return copy.deepcopy(self)
+        """Copy it; values are shared, since no field's value is changed in place."""
+        tables = {table: {key: dict(row) for key, row in rows.items()} for table, rows in self.tables.items()}
+        return EntityLedger(tables, set(self.gone), set(self.missing), self.closed, dict(self.touched))
 
     def put(self, table: str, key: str, fields: dict[str, Any]) -> None:
         row = self.tables.setdefault(table, {}).setdefault(key, {})

@@ -2,12 +2,17 @@
 
 Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
 placeholder for the policy's turn, and have mask 0. Imports no trainer: the caller passes a tokenizer.
+
+`open_row` and `act` run in an event loop that a thousand episodes share: openings are cached (`openings.py`), and long texts are
+tokenised in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +21,12 @@ from simia.errors import Code, UserError
 from simia.formats import tagged_calls
 from simia.reward import Reward
 from simia.tool import ToolSpec
+from simia.trainers.openings import OpeningCache
 from simia.trajectory import Message
 
 MARK = "simia_stand_in"  # placeholder of the policy's turn while a template renders what follows it
 ASKED = 'set one that asks for <tool_call>{"name": …, "arguments": {…}}</tool_call>, as those of Qwen2.5 and Qwen3 do'
+QUICK = 4096  # characters that are tokenised in the event loop, in less than a millisecond; more in a thread
 Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
@@ -95,6 +102,17 @@ class ChatText:
         self._thinks: bool | None = None
         self._checked: set[tuple[str, ...]] = set()
         self._one_at_a_time = threading.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="simia-tokens")  # starts with its first text
+        self._openings = OpeningCache(self._ids, self._ends)
+
+    async def open_row(self, episode: Episode) -> TokenRow:
+        """Make the row of a new episode as `begin` does; an opening that is not known yet is rendered in a thread."""
+        view = episode.view
+        ids = self._openings.find(view.system, view.messages, view.tools)
+        if ids is None:
+            loop = asyncio.get_running_loop()
+            ids = await loop.run_in_executor(self._thread, self.opening, view.system, view.messages, view.tools)
+        return TokenRow(episode, ids)
 
     def begin(self, episode: Episode) -> TokenRow:
         """Make the row of a new episode, with its opening as the prompt. Raises `UserError` as `opening` does."""
@@ -106,6 +124,10 @@ class ChatText:
 
         Raises `UserError` for a template that does not describe the tools, or asks for calls in another form than is read.
         """
+        known = self._openings.find(system, messages, tools)
+        return known if known is not None else self._openings.make(self._render_opening, system, messages, tools)
+
+    def _render_opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         rows = [{"role": "system", "content": system}] if system else []
         rows += [self._row(m) for m in messages]
         specs = [{"type": "function", "function": tool.flat()} for tool in tools]
@@ -117,7 +139,7 @@ class ChatText:
         if names and names not in self._checked:
             self._check(text, names)
             self._checked.add(names)
-        return self._ids(text)
+        return text
 
     async def act(
         self, row: TokenRow, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
@@ -133,11 +155,15 @@ class ChatText:
             return ()
         step = await row.episode.step(message)
         if step.end is None:
-            row.pending = self.between(heard(step.messages))
+            row.pending = await self._find_ids(self._render_following(heard(step.messages)))
         return step.messages
 
     def between(self, messages: Sequence[Message]) -> list[int]:
-        """Render what follows the end of the policy's turn: these messages, up to where it begins again.
+        """Return the ids of what follows the end of the policy's turn: these messages, up to where it begins again."""
+        return self._ids(self._render_following(messages))
+
+    def _render_following(self, messages: Sequence[Message]) -> str:
+        """Render what follows the end of the policy's turn.
 
         A template renders whole conversations and may change earlier turns; so a short one is rendered, with a placeholder for the
         policy's turn, and the part behind its end is returned.
@@ -159,7 +185,7 @@ class ChatText:
                 "set the tokenizer's eos_token to the template's end of turn"
             )
         at, end = min(places)
-        return self._ids(behind[at + len(end) :])
+        return behind[at + len(end) :]
 
     def read(self, ids: list[int], turn: int, tools: Sequence[ToolSpec] = ()) -> Message:
         """Parse the policy's message. A malformed call stays a call: the environment answers it with an error."""
@@ -191,6 +217,12 @@ class ChatText:
     def _render(self, rows: list[dict[str, Any]], tools: Any = None) -> str:
         template = self._tokenizer.apply_chat_template
         return str(template(rows, tools=tools, add_generation_prompt=True, tokenize=False, **self._kwargs))
+
+    async def _find_ids(self, text: str) -> list[int]:
+        """Tokenise without holding up the event loop, also where the thread has the tokenizer."""
+        if len(text) <= QUICK and not self._one_at_a_time.locked():
+            return self._ids(text)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ids, text)
 
     def _ids(self, text: str) -> list[int]:
         with self._one_at_a_time:  # a fast tokenizer refuses a second thread

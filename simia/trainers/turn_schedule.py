@@ -27,6 +27,8 @@ class TurnSchedule(Generic[K]):
 
     def __init__(self) -> None:
         self._under_way: dict[K, Future[Any]] = {}
+        self.waited = 0.0
+        """Seconds in which there was nothing to collect."""
         self._ended: queue.SimpleQueue[K] = queue.SimpleQueue()
 
     def __len__(self) -> int:
@@ -45,14 +47,21 @@ class TurnSchedule(Generic[K]):
         self._under_way[key] = future
         future.add_done_callback(lambda _: self._ended.put(key))
 
-    def collect(self) -> dict[K, Any]:
+    def collect(self, most: float | None = None) -> dict[K, Any]:
         """Wait for at least one step, then shortly for more, and return their results by key, in the order in which they were started.
 
-        Empty if none is under way. Where a step raised, its exception is raised after all others have ended.
+        Empty if none is under way, and once `waited` has reached `most`. Where a step raised, its exception is raised after all others
+        have ended.
         """
         if not self._under_way:
             return {}
-        ended = {self._ended.get()}
+        began = time.monotonic()
+        try:
+            ended = {self._ended.get(timeout=None if most is None else max(0.0, most - self.waited))}
+        except queue.Empty:
+            return {}
+        finally:
+            self.waited += time.monotonic() - began
         last = time.monotonic() + LONGEST_LINGER
         while len(ended) < len(self._under_way):
             try:

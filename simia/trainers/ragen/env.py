@@ -11,8 +11,6 @@ over several tags, `SeedLane` counts each tag's own. All objects of a process sh
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 import random
 from collections.abc import Coroutine, Sequence
@@ -30,6 +28,7 @@ from simia.statistics import SUCCESS
 from simia.task import Task
 from simia.trainers.launch import select_split
 from simia.trainers.ragen.settings import SimiaEnvConfig
+from simia.trainers.time_limits import open_in_time, run_in_time
 from simia.trainers.tokens import ChatText, TokenRow
 from simia.trajectory import Message
 
@@ -190,19 +189,16 @@ class SimiaEnv:
     async def start(self) -> None:
         """Begin the episode that `reset` chose."""
         environment, (task, group) = self.lease.environment, await self._take_next()
-        opened = environment.reset(task, seed=self.lease.seed, group=group, name=f"{group}/{self.member}")
-        try:
-            async with asyncio.timeout(self.config.world_seconds):
-                self.episode = await opened
-        except TimeoutError:
-            self._abort_unstarted(task, Code.TIMEOUT, self._late)
+        name, seconds = f"{group}/{self.member}", self.config.world_seconds
+        self.episode = await open_in_time(environment, task, seconds, seed=self.lease.seed, group=group, name=name)
         self._heard = self.playing.view.messages
         self._settle()
 
     async def abort_unstarted(self) -> None:
         """Abort the episode that `reset` chose: the rollout ended before it began."""
         task, _ = await self._take_next()
-        self._abort_unstarted(task, Code.AGENT_FAILED, "the rollout was over before this episode began")
+        over = Aborted(Code.AGENT_FAILED, "the rollout was over before this episode began")
+        self.episode = self.lease.environment.abort(task, self.lease.seed, over)
         self._heard = ()
 
     async def act(self, message: Message) -> None:
@@ -253,25 +249,9 @@ class SimiaEnv:
         length = len(self.row.context) if self.row is not None else 0
         return f"the context has {length} tokens, of which {self._room} leave room for a turn" * (length > self._room)
 
-    @property
-    def _late(self) -> str:
-        return f"the environment took over {self.config.world_seconds:g} s"
-
     async def _run_in_time(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Return what the work returns. After `world_seconds` it is given up: the episode is aborted, or has no verdict."""
-        result = None
-        try:
-            async with asyncio.timeout(self.config.world_seconds):
-                result = await work
-        except TimeoutError:
-            episode = self.playing
-            with contextlib.suppress(TimeoutError):  # the world cannot be closed either
-                async with asyncio.timeout(self.config.world_seconds):
-                    if episode.end is None:
-                        await episode.stop(Code.TIMEOUT, aborted=True, detail=self._late)
-                    else:
-                        episode.reward = episode.reward or Reward(error=Code.TIMEOUT, rationale=self._late)
-                        await episode.close()
+        result = await run_in_time(self.playing, work, self.config.world_seconds)
         self._settle()
         return result
 
@@ -281,9 +261,6 @@ class SimiaEnv:
         if episode.end is not None and episode.reward is not None and not self.turns:
             why = episode.reward.rationale or "it was over before the policy spoke"
             episode.reward = Reward(error=episode.reward.error or episode.end.code, rationale=why)
-
-    def _abort_unstarted(self, task: Task, code: Code, detail: str) -> None:
-        self.episode = self.lease.environment.abort(task, self.lease.seed, Aborted(code, detail))
 
     async def _take_next(self) -> tuple[Task, str]:
         """Return what `reset` chose, and close the episode before it."""

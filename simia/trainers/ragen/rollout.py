@@ -16,6 +16,7 @@ from ragen.llm_agent.es_manager import EnvStateManager  # type: ignore[import-no
 
 from simia import event_loop
 from simia.errors import Code
+from simia.garbage_collection import raised_thresholds
 from simia.trainers.ragen.env import SeedLane, SimiaEnv
 from simia.trainers.ragen.settings import check_ragen_config, count_done_steps
 from simia.trainers.ranks import log_aborted
@@ -171,14 +172,15 @@ class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
         """
         manager = self.val_es_manager if val else self.train_es_manager
         context = self.val_ctx_manager if val else self.train_ctx_manager
-        running = manager.begin()
-        while running:
-            said: list[dict[str, Any]] = []
-            if speaking := context.opened(running):
-                asked = context.get_lm_inputs(speaking, prepare_for_update=False)
-                asked.meta_info = dataproto.meta_info
-                said = context.get_env_inputs(self.generate_sequences(asked))
-            running = manager.advance(said)
-        states = manager.get_rollout_states()
+        with raised_thresholds():
+            running = manager.begin()
+            while running:
+                said: list[dict[str, Any]] = []
+                if speaking := context.opened(running):
+                    asked = context.get_lm_inputs(speaking, prepare_for_update=False)
+                    asked.meta_info = dataproto.meta_info
+                    said = context.get_env_inputs(self.generate_sequences(asked))
+                running = manager.advance(said)
+            states = manager.get_rollout_states()
         log_aborted([entry["env"].playing for entry in manager.envs], manager.steps, learns=not val)
         return context.formulate_rollouts(states)

@@ -19,11 +19,12 @@ from typing import Any
 
 import yaml
 
-from simia.config import merge_sections, read_config_file
+from simia.config import assign_setting, merge_sections, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.search_path import cache_root
 from simia.terminal import say_error
+from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -59,7 +60,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     assign_settings(values, changes, added=True)
     whole = resolve_references(merge_sections(known, values))
     check_ragen_config(whole)
-    notes = check_stages(whole)
+    notes = check_stages(whole) + fit_stages(values, whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
@@ -133,6 +134,21 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({env.stage.backend})"
             )
+    return notes
+
+
+def fit_stages(values: dict[str, Any], whole: dict[str, Any]) -> list[str]:
+    """Fit the concurrency of every stage to the episodes of a step, which tags of the same stage share. Returns lines of warning."""
+    sections = [look_up(whole, f"es_manager.{part}") for part in ("train", "val")]
+    episodes = max(sum(each["env_configs"]["n_groups"]) * each["group_size"] for each in sections)
+    notes: list[str] = []
+    for tag in dict.fromkeys(tag for each in sections for tag in each["env_configs"]["tags"]):
+        place = ["custom_envs", tag, "env_config", "stage"]
+        stage = parse_env_config(".".join(place[:3]), **(look_up(whole, ".".join(place[:3])) or {})).stage
+        before = stage.limits.concurrency
+        notes += fit_concurrency(stage, episodes, ".".join(place))
+        if stage.limits.concurrency != before:
+            assign_setting(values, [*place, "limits", "concurrency"], stage.limits.concurrency)
     return notes
 
 

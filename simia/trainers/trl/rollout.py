@@ -21,14 +21,17 @@ from __future__ import annotations
 import copy
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
-from simia.errors import Code, UserError
+from simia.errors import Aborted, Code, UserError
+from simia.garbage_collection import raised_thresholds
+from simia.task import Task
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
+from simia.trainers.time_limits import WORLD_SECONDS, abort_late, open_in_time, run_in_time
 from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
 from simia.trainers.trl.vllm_sampler import EpisodeName, VLLMSampler
 from simia.trainers.turn_schedule import TurnSchedule
@@ -40,6 +43,7 @@ Sampled = tuple[list[int], list[float]]
 """Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
 Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
 """(trainer, contexts as ids, most new tokens) → a reply to each context."""
+CLOSING = 60.0  # seconds that worlds of aborted episodes get to close
 RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 REPLY_SECONDS = (
     600.0  # for a reply of a vLLM server, its queue included: a third of the time that TRL's ranks wait for each other
@@ -65,12 +69,16 @@ def rollout_func(
     max_turn_tokens: int | None = None,
     sample: Sampler | VLLMSampler | None = None,
     on_trajectory: Callable[[Trajectory], None] | None = None,
+    world_seconds: float = WORLD_SECONDS,
+    wait_seconds: float | None = None,
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
     `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
-    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. `sample`
-    unset: the trainer's model, or its server of vLLM where the trainer says `use_vllm`. The rows
+    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. An episode whose
+    environment takes longer than `world_seconds` for an answer is aborted; so are all that are under way when the policy has waited
+    `wait_seconds` in this step with nothing to sample (None: no limit), for which other ranks wait. `sample` unset: the trainer's
+    model, or its server of vLLM where the trainer says `use_vllm`. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
     neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
@@ -87,9 +95,11 @@ def rollout_func(
         if trainer.use_vllm:
             trainer.accelerator.wait_for_everyone()  # the first rank sends the weights, and no other samples before it has
         rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens)
+        rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 
         def play() -> list[TokenRow]:
-            rows = rollout.run(prompts, at_once or len(prompts))
+            with raised_thresholds():
+                rows = rollout.run(prompts, at_once or len(prompts))
             if on_trajectory is not None:
                 for row in rows:
                     on_trajectory(row.episode.trajectory)
@@ -130,6 +140,8 @@ class Rollout:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
         self._most_a_turn = max_turn_tokens or self._most
+        self.world_seconds = WORLD_SECONDS
+        self.wait_seconds: float | None = None
         processing = trainer.processing_class
         self._tokenizer = getattr(processing, "tokenizer", processing)
         self.text = ChatText(self._tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
@@ -139,10 +151,11 @@ class Rollout:
         tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
         names = [self._name(number, task.id) for number, task in enumerate(tasks)]
         if isinstance(self._sample, VLLMSampler):
-            settings = PlaySettings(turn_tokens=self._most_a_turn, turn_seconds=REPLY_SECONDS, resample=0)
+            limits = {"world_seconds": self.world_seconds, "episode_seconds": self.wait_seconds}
+            settings = PlaySettings(turn_tokens=self._most_a_turn, turn_seconds=REPLY_SECONDS, resample=0, **limits)
             player = PolicyPlayer(self._environment, self._tokenizer, self.text, settings, sys.maxsize, self._most)
             return self._sample.play(player, self._trainer, names, at_once)
-        waiting = deque(enumerate(names))
+        waiting = deque(enumerate(zip(tasks, names, strict=True)))
         rows: dict[int, TokenRow] = {}
         live = 0
         schedule = TurnSchedule[int]()
@@ -150,10 +163,13 @@ class Rollout:
         try:
             while waiting or live:
                 for _ in range(min(len(waiting), at_once - live)):
-                    number, name = waiting.popleft()
-                    schedule.start(number, self._open(name, episodes))
+                    number, (task, name) = waiting.popleft()
+                    schedule.start(number, self._open(task, name, episodes))
                     live += 1
-                ready = schedule.collect()
+                if not (ready := schedule.collect(self.wait_seconds)):
+                    schedule.close()
+                    self._give_up(tasks, rows)
+                    break
                 rows |= {number: self.text.begin(ready[number]) for number in ready.keys() - rows.keys()}
                 running = {number: rows[number] for number in sorted(ready) if rows[number].episode.end is None}
                 live -= len(ready) - len(running)
@@ -168,8 +184,19 @@ class Rollout:
         step, rank = name_step(self._trainer), self._trainer.accelerator.process_index  # ranks may share a reply store
         return EpisodeName(task, self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
 
-    async def _open(self, it: EpisodeName, episodes: list[Episode]) -> Episode:
-        episode = await self._environment.reset(it.task, seed=it.seed, group=it.group, name=it.name)
+    def _give_up(self, tasks: list[Task], rows: dict[int, TokenRow]) -> None:
+        """Abort all episodes that have not ended: the environment has kept this rank waiting too long."""
+        why = f"the environment kept the policy waiting for {self.wait_seconds:g} s in this step"
+        for number, task in enumerate(tasks):
+            if number not in rows:
+                rows[number] = self.text.begin(self._environment.abort(task, self._seed, Aborted(Code.TIMEOUT, why)))
+        late = [row.episode for row in rows.values() if row.episode.reward is None]
+        event_loop.run_together(abort_late(episode, why, CLOSING) for episode in late)
+
+    async def _open(self, task: Task, it: EpisodeName, episodes: list[Episode]) -> Episode:
+        episode = await open_in_time(
+            self._environment, task, self.world_seconds, seed=it.seed, group=it.group, name=it.name
+        )
         episodes.append(episode)
         return episode
 
@@ -178,13 +205,17 @@ class Rollout:
         rooms = {number: self._most - len(row.completion_ids) - len(row.pending) for number, row in running.items()}
         speaking = [number for number, room in rooms.items() if room > 0]
         for number in running.keys() - speaking:
-            schedule.start(number, running[number].episode.stop(Code.MAX_TOKENS))
+            self._start(schedule, number, running[number], running[number].episode.stop(Code.MAX_TOKENS))
         if speaking:
             most = min(self._most_a_turn, max(rooms[number] for number in speaking))
             replies = sample(self._trainer, [running[number].context for number in speaking], most)
             for number, (ids, logprobs) in zip(speaking, replies, strict=True):
                 room = rooms[number]
-                schedule.start(number, self.text.act(running[number], ids[:room], logprobs[:room]))
+                row = running[number]
+                self._start(schedule, number, row, self.text.act(row, ids[:room], logprobs[:room]))
+
+    def _start(self, schedule: TurnSchedule[int], number: int, row: TokenRow, turn: Coroutine[Any, Any, Any]) -> None:
+        schedule.start(number, run_in_time(row.episode, turn, self.world_seconds))
 
 
 def name_step(trainer: Any) -> str:

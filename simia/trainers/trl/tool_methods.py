@@ -31,6 +31,7 @@ from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
+from simia.trainers.time_limits import WORLD_SECONDS, open_in_time, run_in_time
 from simia.trainers.trl.rollout import name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -72,13 +73,14 @@ def environment_factory(
     trainer: Callable[[], Any] | None = None,
     name: str = "",
     on_trajectory: Callable[[Trajectory], None] | None = None,
+    world_seconds: float = WORLD_SECONDS,
 ) -> Callable[[], TrlTools]:
     """Make the `environment_factory` of GRPOTrainer; its instances share the opened environment and its one pack.
 
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
     step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
     over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
-    were told. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
+    were told. An episode whose environment takes longer than `world_seconds` for an answer is aborted. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
     """
     check_tool_methods(environment.pack, environment.tasks)
     made: list[TrlTools] = []
@@ -106,6 +108,7 @@ def environment_factory(
 
     def factory() -> TrlTools:
         made.append(PackTools(environment, seed, on_trajectory))
+        made[-1]._world_seconds = world_seconds
         return made[-1]
 
     return factory
@@ -132,6 +135,7 @@ class TrlTools:
         self._environment, self._seed, self._on_trajectory = environment, seed, on_trajectory
         self._episode: Episode | None = None
         self._calls = 0
+        self._world_seconds = WORLD_SECONDS
 
     def reset(self, task_id: str, **_: Any) -> str:
         """Begin an episode of that task. Returns the user's first message, which TRL adds to the prompt's last message."""
@@ -139,7 +143,8 @@ class TrlTools:
         if before is not None:
             event_loop.run(before.close())
         group, player = self._name_episode(task_id)
-        opened = self._environment.reset(task_id, seed=self._seed, group=group, name=f"{group}/{player}")
+        task, seconds = self._environment.pack.task(task_id), self._world_seconds
+        opened = open_in_time(self._environment, task, seconds, seed=self._seed, group=group, name=f"{group}/{player}")
         self._episode = event_loop.run(opened)
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
 
@@ -153,17 +158,22 @@ class TrlTools:
             return ENDED
         self._calls += 1
         call = ToolCall(id=f"call_{self._calls}", name=name, arguments=arguments)
-        step = event_loop.run(episode.step(Message(role="assistant", calls=[call])))
+        taken = episode.step(Message(role="assistant", calls=[call]))
+        step = event_loop.run(run_in_time(episode, taken, self._world_seconds))
+        if step is None:
+            return ENDED
         return "\n".join(message.text for message in step.messages if message.role == "tool")
 
     async def _finish(self, completion: Sequence[dict[str, Any]]) -> Episode:
         episode, last = self._running(), completion[-1] if completion else {"role": "tool"}
         if episode.end is None:
             if last["role"] == "assistant" and not last.get("tool_calls"):
-                await episode.step(Message(role="assistant", content=str(last.get("content") or "")))
-                await episode.stop(Code.MAX_TURNS)  # a user who would go on: TRL has no turn for one
+                taken = episode.step(Message(role="assistant", content=str(last.get("content") or "")))
+                await run_in_time(episode, taken, self._world_seconds)
+                # A user who would go on: TRL has no turn for one.
+                await run_in_time(episode, episode.stop(Code.MAX_TURNS), self._world_seconds)
             else:
-                await episode.stop(Code.MAX_TOKENS)
+                await run_in_time(episode, episode.stop(Code.MAX_TOKENS), self._world_seconds)
         if self._on_trajectory is not None:
             self._on_trajectory(episode.trajectory)
         return episode

@@ -33,6 +33,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
+from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -42,6 +43,7 @@ from simia.trainers.launch import (
     format_setting,
     select_split,
 )
+from simia.trainers.time_limits import settle_time_limits
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.trl.vllm_sampler import check_vllm_settings, make_drift_callback, report_server_errors
@@ -51,6 +53,7 @@ from simia.venvs import make_python_path
 MODULE = "simia.trainers.trl.train"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+DDP_TIMEOUT = 1800.0  # seconds; TRL's default
 AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
 
 
@@ -64,6 +67,9 @@ class TrlConfig(Config):
     )
     at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
     max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
+    world_seconds: float | None = Field(
+        None, gt=0, description="One answer of the environment; later: aborted. Unset: 1800, of several ranks less."
+    )
     evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
@@ -88,6 +94,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
     check_stage(settings.stage, pack)
+    settle_time_limits(settings.stage, settings.world_seconds, find_collective_timeout(settings))
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
     python = interpreter("trl", python)
@@ -116,11 +123,15 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := find_final_step(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
+    world_seconds = settle_time_limits(config.stage, config.world_seconds, find_collective_timeout(config))
+    episodes = arguments.generation_batch_size // arguments.world_size
+    for line in fit_concurrency(config.stage, min(episodes, config.at_once or episodes)):
+        say_once(line)
     environment = ranks.run_on_all_ranks(
         lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
     )
     try:
-        rows, plays = choose_rollout(config, environment, lambda: trainer)
+        rows, plays = choose_rollout(config, environment, lambda: trainer, world_seconds)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
         environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
@@ -149,15 +160,30 @@ def train(config: TrlConfig) -> None:
         group.destroy_process_group()
 
 
+def find_collective_timeout(config: TrlConfig) -> float | None:
+    """Return the seconds after which ranks that wait for others give up; None for one rank."""
+    if max(config.processes, int(os.environ.get("WORLD_SIZE", "1"))) == 1:
+        return None
+    given = config.grpo.get("ddp_timeout", DDP_TIMEOUT)
+    return float(given) if isinstance(given, int | float) else DDP_TIMEOUT  # TRL refuses another value itself
+
+
 def choose_rollout(
-    config: TrlConfig, environment: Environment, trainer: Callable[[], Any]
+    config: TrlConfig, environment: Environment, trainer: Callable[[], Any], world_seconds: float
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
     seed = config.stage.seed
     if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, trainer=trainer)
+        factory = environment_factory(environment, seed=seed, trainer=trainer, world_seconds=world_seconds)
         return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
-    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
+    roll = rollout_func(
+        environment,
+        seed=seed,
+        at_once=config.at_once,
+        max_turn_tokens=config.max_turn_tokens,
+        world_seconds=world_seconds,
+        wait_seconds=world_seconds if find_collective_timeout(config) is not None else None,
+    )
     return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
 
 

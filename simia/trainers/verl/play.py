@@ -15,6 +15,8 @@ from typing import Any
 
 from simia.envs.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
+from simia.event_loop import share_loop
+from simia.garbage_collection import raised_thresholds
 from simia.trainers.tokens import ChatText, TokenRow
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Message
@@ -64,13 +66,15 @@ class PolicyPlayer:
 
         Episodes of one `group` share simulated answers; `name` distinguishes this one's user from those of the others.
         """
+        await share_loop()  # a thousand episodes begin in one round of the loop
         most = self.settings.episode_seconds
         until = None if most is None else time.monotonic() + most
-        for attempt in range(self.settings.resample + 1):
-            played = PlayedEpisode(self, generate, until, attempts=attempt + 1)
-            await played.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
-            if played.reward is not None or not played.fits or played.late:
-                break
+        with raised_thresholds():
+            for attempt in range(self.settings.resample + 1):
+                played = PlayedEpisode(self, generate, until, attempts=attempt + 1)
+                await played.play(task, seed=seed, group=group, name=f"{name}+{attempt}" if attempt else name)
+                if played.reward is not None or not played.fits or played.late:
+                    break
         return played
 
     def explain_unfit(self, opening: int) -> str | None:
@@ -126,7 +130,7 @@ class PlayedEpisode:
             late = Aborted(Code.TIMEOUT, "the environment took too long to begin")
             episode = environment.abort(environment.pack.task(task), seed, late)
         try:
-            self.row = self.player.text.begin(episode)
+            self.row = await self.player.text.open_row(episode)
             length = len(self.row.prompt_ids)
             if (unfit := self.player.explain_unfit(length)) is not None:
                 self.fits = False

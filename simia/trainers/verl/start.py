@@ -25,6 +25,7 @@ from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
 from simia.search_path import find_named_resource
+from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -42,6 +43,7 @@ AGENT = "simia"
 LOOP = "simia.trainers.verl.agent_loop.SimiaAgentLoop"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
+WORKERS = 8  # agent loop workers; verl's default
 HYDRAS = ("defaults", "hydra")  # sections of Hydra's own
 DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configuration in one file
 
@@ -77,6 +79,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, _ = load_tasks(ours.stage)
     check_stage(ours.stage, pack)
+    episodes = count_worker_episodes(data, batch)
+    warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
@@ -104,7 +108,17 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
+    notes += warnings
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare)
+
+
+def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
+    """Return how many episodes of a step one of verl's workers plays."""
+    members = look_up(data, "actor_rollout_ref.rollout.n", 1)
+    workers = look_up(data, "actor_rollout_ref.rollout.agent.num_workers", WORKERS)
+    if not isinstance(members, int) or not isinstance(workers, int) or workers < 1:
+        return batch  # verl refuses them itself
+    return -(-batch * members // workers)
 
 
 def read_verl_config(python: Path) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""Fit the number of requests in flight to the episodes that a trainer plays at once, since each waits for at most one reply.
+
+With fewer places than episodes the rest of them wait in turn, and a step takes as much longer: 1,024 episodes with 256 places four times
+as long.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from simia.envs.config import EnvironmentConfig
+
+OTHER_FILES = 256  # descriptors that a process needs besides its connections
+
+
+def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage") -> list[str]:
+    """Raise the stage's `limits.concurrency` to the number of episodes, unless the config sets it. Returns lines of warning.
+
+    `where`: the name of the stage's section, for the lines.
+    """
+    limits, notes = stage.limits, []
+    if limits.concurrency < episodes and "concurrency" not in limits.model_fields_set:
+        limits.concurrency = episodes
+    elif limits.concurrency < episodes:
+        notes.append(
+            f"{where}.limits.concurrency is {limits.concurrency}, and {episodes} episodes run at once: the others wait for a place; "
+            f"set it to {episodes}, or leave it out"
+        )
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files != resource.RLIM_INFINITY and files < min(limits.concurrency, episodes) + OTHER_FILES:
+        notes.append(
+            f"{episodes} episodes need {episodes + OTHER_FILES} open files, and this process may have {files}: raise ulimit -n"
+        )
+    return notes
