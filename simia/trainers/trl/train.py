@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
+from simia.trainers.kept_episodes import EpisodeKeeper, KeptSettings, find_run_folder
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -65,6 +67,9 @@ class TrlConfig(Config):
     max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
     evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
+    episodes: KeptSettings | None = Field(
+        default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
+    )
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
@@ -91,6 +96,12 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
+        if settings.episodes is not None:
+            check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
+            if settings.episodes.tokens and settings.through == "environment_factory":
+                raise UserError(
+                    "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
+                )
     python = interpreter("trl", python)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
@@ -117,11 +128,14 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := find_final_step(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
+    start = ranks.gather_values(uuid.uuid4().hex)[0]
     environment = ranks.run_on_all_ranks(
         lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
     )
+    keeper = None
     try:
-        rows, plays = choose_rollout(config, environment, lambda: trainer)
+        keeper = ranks.run_on_all_ranks(lambda: open_keeper(config, out, start))
+        rows, plays = choose_rollout(config, environment, lambda: trainer, keeper)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
         environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
@@ -144,20 +158,36 @@ def train(config: TrlConfig) -> None:
         raise SystemExit(2) from None
     finally:
         event_loop.run(environment.close())
+        if keeper is not None:
+            keeper.close()
     if (group := ranks.find_process_group()) is not None:
         group.destroy_process_group()
 
 
 def choose_rollout(
-    config: TrlConfig, environment: Environment, trainer: Callable[[], Any]
+    config: TrlConfig, environment: Environment, trainer: Callable[[], Any], keeper: EpisodeKeeper | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
     seed = config.stage.seed
     if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, trainer=trainer)
+        factory = environment_factory(environment, seed=seed, trainer=trainer, keeper=keeper)
         return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
-    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
+    roll = rollout_func(
+        environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens, keeper=keeper
+    )
     return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
+
+
+def open_keeper(config: TrlConfig, out: Path, start: str) -> EpisodeKeeper | None:
+    """Open the run that keeps the episodes. Each machine has its own, as it has its own replies."""
+    if config.episodes is None:
+        return None
+    rank = str(ranks.find_rank())
+    facts = {"model": config.model, "pack": config.stage.pack}
+    place = out.with_name(f"{out.name}{find_reply_folder(out).name.removeprefix('replies')}")
+    keeper = EpisodeKeeper.open(config.episodes, place, trainer="trl", start=start, process=rank, facts=facts)
+    say_once(f"episodes are kept in {keeper.run.folder}; see them with: simia report {keeper.run.folder}")
+    return keeper
 
 
 def say_once(text: str) -> None:
