@@ -95,6 +95,7 @@ class Code(StrEnum):
     JUDGED_BAD = "judged_bad", "the judging model found a fault"
     NO_VERDICT = "no_verdict", "the judging model gave no verdict that can be read"
     LOW_REWARD = "low_reward", "its reward is lower than asked for"
+    SUPERSEDED = "superseded", "the training was resumed from an earlier step and played this one again"
     # exporting
     UNEXPRESSIBLE = "unexpressible", "the target format or its trainer cannot carry this without loss"
     # a tool's own error, as an observation the agent can act on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from simia.cli.options import RUNS
 from simia.errors import UserError
 from simia.exporting.export_records import ExportReport, Format, Segment, Template
 from simia.terminal import say, say_error
+
+if TYPE_CHECKING:
+    from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
 
 
 def export(
@@ -57,6 +60,15 @@ def export(
         bool,
         typer.Option("--partial", help="Export also from runs that are unfinished, in progress or inconsistent."),
     ] = False,
+    least_reward: Annotated[
+        float, typer.Option("--least-reward", help="Of a training: least reward of the best episode of a group.")
+    ] = 1.0,
+    pairs: Annotated[
+        float | None,
+        typer.Option(
+            "--pairs", help="Write preference pairs: episodes of one group whose rewards differ by at least this."
+        ),
+    ] = None,
     push: Annotated[
         str | None,
         typer.Option("--push", help="With --to hf: upload to this data set of the hub, OWNER/NAME. Needs HF_TOKEN."),
@@ -68,15 +80,31 @@ def export(
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
     from simia.exporting import export as write
-    from simia.exporting.llamafactory_rows import ModelEntry
+    from simia.exporting.episode_groups import BestOfGroups
+    from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
     from simia.exporting.selection import parse_shares, select
 
     if push is not None or public:
         refuse_push(push, to)
     names = sources or ["last"]
     chosen = ModelEntry.named(model) if model else None
+    if pairs is not None:
+        if mix or take or system or judged or segment != "whole" or push:
+            raise UserError("--pairs goes without --mix, --take, --system, --judged, --segment and --push: omit these")
+        writer = LLaMAFactoryWriter("whole", reasoning, chosen.template if chosen else template, cutoff, model=chosen)
+        write_pairs(names, runs, pairs, folder, to, writer, partial=partial)
+        return
     shares = parse_shares(mix) if mix else None
-    selection = select(names, runs, mix=shares, take=take, system=system, judged=judged, partial=partial)
+    selection = select(
+        names,
+        runs,
+        mix=shares,
+        take=take,
+        system=system,
+        judged=judged,
+        partial=partial,
+        best=BestOfGroups(least_reward),
+    )
     if not sources:
         say(f"run {selection.folders[0].name}, the latest in {runs}")
     for note in selection.notes:
@@ -116,6 +144,36 @@ def export(
         from simia.exporting.hub_folder import push_folder
 
         say(f"uploaded to {push_folder(target, push, report.files, public=public)}")
+    if to == "llamafactory":
+        say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+
+
+def write_pairs(
+    names: list[str],
+    runs: Path,
+    gap: float,
+    folder: Path | None,
+    to: Format,
+    writer: LLaMAFactoryWriter,
+    *,
+    partial: bool,
+) -> None:
+    """Write preference pairs and say how many, and what was left out."""
+    from simia.exporting.preference_pairs import check_pair_format, export_pairs, select_pairs
+
+    form = check_pair_format(to)
+    selection = select_pairs(names, runs, gap, partial=partial)
+    for note in selection.notes:
+        say_error(f"note: {note}")
+    target = folder or selection.folders[0] / f"export-pairs-{to}"
+    report = export_pairs(selection.groups, target, to=form, trainer=writer, facts=selection.facts, write_empty=False)
+    for reason, count in selection.left_out.items():
+        say(f"{count} {reason}")
+    for issue in report.examples:
+        say(f"refused {report.refused[issue.code]}: {issue}")
+    if report.rows == 0:
+        raise UserError(f"no pair was written: see above; rewards of a group must differ by at least {gap:g}")
+    say(f"{report.rows} pairs in {target}")
     if to == "llamafactory":
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 

@@ -13,7 +13,7 @@ from simia.cli.terminal_output import note_incomplete
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report.console import Terminal
-from simia.terminal import say
+from simia.terminal import say, say_json
 
 
 def report(
@@ -21,15 +21,24 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", help="Path of the page. Default: report.html in the run's folder.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Of a training: print everything as one JSON object.")
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors."""
+    """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors; the curves of a
+    training, also while it goes on."""
     from simia.report.collect_statistics import collect_statistics
     from simia.report.html_page import write_html
     from simia.report.rollout_report import print_rollout
     from simia.report.terminal_report import print_report
 
     with contextlib.closing(Run.read_only(runs, run)) as opened:
+        if opened.is_training:
+            report_training(opened, html, as_json=as_json)
+            return
+        if as_json:
+            raise UserError(f"--json is for the run of a training, and {opened.id} is none: omit it")
         note_incomplete(opened)
         if opened.is_rollout:
             if html is not None:
@@ -41,3 +50,18 @@ def report(
         path = html or opened.folder / "report.html"
         write_html(opened, facts, path)
         say(f"page: {path}")
+
+
+def report_training(run: Run, html: Path | None, *, as_json: bool) -> None:
+    """Print the curves of a training and write its page, or print JSON alone. Its rows are not verified: it may be in progress."""
+    from simia.report.training_report import print_training, write_training_page
+    from simia.report.training_statistics import collect_training
+
+    training = collect_training(run)
+    if as_json:
+        say_json(training.model_dump_json(indent=2))
+        return
+    print_training(training, Terminal())
+    path = html or run.folder / "report.html"
+    write_training_page(training, path)
+    say(f"page: {path}")

@@ -15,6 +15,7 @@ from simia.cli.terminal_output import note_incomplete, watch_amplification, watc
 from simia.config import read_command_line_value
 from simia.errors import UserError
 from simia.jobs import Run, find_run, folders
+from simia.jobs.integrity import TRAINING
 from simia.jobs.run import saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
@@ -56,6 +57,9 @@ def make_run_row(folder: Path) -> list[str]:
     with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
         ledger, condition = run.ledger, run.condition()
         facts = ledger.meta("facts") or {}
+        if condition.training:
+            state = "in progress" if condition.working else "not running"
+            return [run.id, "", f"{condition.wanted} episodes", "", state, str(facts.get("model"))]
         n = facts.get("planned") or run.saved_config().get("n", "?")
         ended = "in progress" if condition.working else condition.stop or "no: killed"
         if ended == "complete" and not condition.complete:
@@ -74,11 +78,16 @@ def show(
     from simia.report.collect_statistics import collect_statistics
     from simia.report.rollout_report import print_rollout, summarize_shadow
     from simia.report.terminal_report import print_report
+    from simia.report.training_report import print_training
+    from simia.report.training_statistics import collect_training
 
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, run)) as opened:
         if item is not None:
             print_item(opened, item, out)
+            return
+        if opened.is_training:
+            print_training(collect_training(opened), out)
             return
         note_incomplete(opened)
         if not opened.is_rollout:
@@ -98,6 +107,9 @@ def print_item(run: Run, item: str, out: Terminal) -> None:
     body = run.ledger.result(item)
     if body is None:
         form = "TASK.0, TASK.1, …" if run.is_rollout else "i000000, i000001, …"
+        if run.is_training:
+            first = next(run.ledger.items(), None)
+            form = f"STEP.NAME, the first {first.id}" if first else "STEP.NAME, and there is none yet"
         raise UserError(f"run {run.id} has no result for item {item!r} (items are named {form})")
     for issue in body["issues"]:
         say(f"{issue['code']} {issue['where']} {issue['detail']}")
@@ -122,6 +134,7 @@ def resume(
     """Continue a run. Replies that were received are not asked for again."""
     changes = {**({} if n is None else {"n": n}), **parse_settings(settings, read_command_line_value)}
     folder = find_run(runs, run)
+    refuse_training(folder, "resumed here: start the training again, it goes on from its last checkpoint")
     if run == "last":
         say_error(f"resuming {folder.name}, the latest run in {folder.parent}")
     if is_rollout_run(folder):
@@ -141,6 +154,7 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request."""
     from simia.amplification.recheck import recheck_run
 
+    refuse_training(find_run(runs, run), "derived again from stored replies")
     if is_rollout_run(find_run(runs, run)):
         raise UserError(f"run {run} is a rollout: its episodes cannot be derived again from stored replies")
     id_, figures, wanted = recheck_run(runs, run, say_error)
@@ -161,7 +175,7 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.jobs.rebuild import salvage
 
     folder = find_run(runs, run)
-    if is_rollout_run(folder):
+    if is_rollout_run(folder) or saved_config(folder).get("kind") == TRAINING:
         found = salvage(runs, str(folder))
         figures = None
     else:
@@ -175,6 +189,11 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     say(condition)
     if not condition.complete:
         raise typer.Exit(1)
+
+
+def refuse_training(folder: Path, why: str) -> None:
+    if saved_config(folder).get("kind") == TRAINING:
+        raise UserError(f"run {folder.name} holds the episodes of a training, which cannot be {why}")
 
 
 def is_rollout_run(folder: Path) -> bool:

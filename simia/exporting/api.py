@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from simia.errors import UserError, require_type
+from simia.exporting.episode_groups import BestOfGroups
 from simia.exporting.export_records import ExportReport, Format, Segment, Template
 from simia.exporting.exporter import export as write
-from simia.exporting.llamafactory_rows import ModelEntry
+from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
+from simia.exporting.preference_pairs import check_pair_format, export_pairs, select_pairs
 from simia.exporting.selection import Selection, filter_rows, select, set_system
 from simia.trajectory import Trajectory
 
@@ -30,6 +32,8 @@ def export(
     take: int | None = None,
     judged: bool = False,
     partial: bool = False,
+    least_reward: float = 1.0,
+    pairs: float | None = None,
     runs: str | Path = "runs",
 ) -> ExportReport:
     """Write trajectories as training data: rows, refused rows with their reasons, a data card, a trainer's configuration.
@@ -50,6 +54,9 @@ def export(
         take: Total number of trajectories, with `mix`. None: as many as the scarcest pack allows.
         judged: Leave out those in which `simia judge` found a fault.
         partial: Take what runs hold that are unfinished, in progress or inconsistent.
+        least_reward: Of a training, the best episode of each group is exported if it has at least this reward.
+        pairs: Write preference pairs of a better and a worse episode of one group, whose rewards differ by at least this. For runs of
+            trainings and rollouts, to `llamafactory` or `trl`.
         runs: The folder of runs.
 
     Returns:
@@ -83,12 +90,20 @@ def export(
     if given and (mix or judged):
         raise UserError("mix and judged select from runs and files: give their names as source")
     text = str(system) if system else None
+    if pairs is not None:
+        if given or mix or system or judged or segment != "whole":
+            raise UserError("pairs are made of runs, without mix, system, judged and segment: leave these out")
+        entry = ModelEntry.named(model) if model else None
+        writer = LLaMAFactoryWriter("whole", reasoning, entry.template if entry else template, cutoff, model=entry)
+        chosen = select_pairs([str(name) for name in names], Path(runs), pairs, partial=partial)
+        return export_pairs(chosen.groups, Path(out), to=check_pair_format(to), trainer=writer, facts=chosen.facts)
     if given:
         selection = Selection(given)
         rows = filter_rows(given, selection.left_out)
         selection.rows = set_system(rows, text) if text else rows
     else:
         options: dict[str, Any] = {"mix": mix, "take": take, "system": text, "judged": judged, "partial": partial}
+        options["best"] = BestOfGroups(least_reward)
         selection = select([str(name) for name in names], Path(runs), **options)
     return write(
         selection.rows,

@@ -31,10 +31,8 @@ def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterat
     except UntrainableError as unfit:
         yield unfit.issue
         return
-    kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
-    written = HERMES.write(t.model_copy(update={"system": t.system or None, "messages": kept, "extra": {}}))
-    messages = [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in written["conversations"]]
-    trained = [message.train is not False for message in kept if message.role == "assistant"]
+    messages = make_trl_messages(t, reasoning)
+    trained = [message.train is not False for message in t.messages if message.role == "assistant"]
     if segment == "whole":
         if not all(trained):
             detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
@@ -47,6 +45,13 @@ def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterat
         if message["role"] == "assistant" and next(at):
             row = {"prompt": messages[:end], "completion": [message]}
             yield ExportRow(json.dumps(row, ensure_ascii=False), 1)
+
+
+def make_trl_messages(t: Trajectory, reasoning: bool) -> list[dict[str, str]]:
+    """Return the conversation as role and text alone."""
+    kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
+    written = HERMES.write(t.model_copy(update={"system": t.system or None, "messages": kept, "extra": {}}))
+    return [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in written["conversations"]]
 
 
 def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:

@@ -47,8 +47,9 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
     data = DATA.get(report.to, "data.jsonl")
     reasoning = {True: "kept", False: "left out", None: "kept where the suite's prompt demands it"}[report.reasoning]
+    kind = "preference pairs" if report.pairs else f"segment `{report.segment}`"
     contents = {
-        "format": f"{report.to}, segment `{report.segment}`, reasoning {reasoning}",
+        "format": f"{report.to}, {kind}, reasoning {reasoning}",
         "trajectories exported": f"{report.exported} of {report.trajectories}",
         f"rows in `{data}`": str(report.rows),
         "assistant turns to train on": str(report.trained_turns),
@@ -110,6 +111,12 @@ def build_front_matter(facts: CardFacts, report: ExportReport, data: str) -> dic
 
 
 def describe_usage(report: ExportReport) -> list[str]:
+    if report.pairs:
+        what = "Each row is a prompt with a better (`chosen`) and a worse (`rejected`) next turn, from two episodes of one group."
+        if report.to == "trl":
+            return ["## Training", f"{what} For TRL's `DPOTrainer`: `load_dataset('json', data_files='data.jsonl')`."]
+        how = "`train.yaml` trains them by DPO. Set `model_name_or_path`, then run in this folder:"
+        return ["## Training", f"{what} {how}", "```sh\nllamafactory-cli train train.yaml\n```"]
     if report.to == "trl":
         masking = "Set `assistant_only_loss=True` with a template that marks the assistant's turns; `--segment turns` needs none."
         if report.segment == "turns":

@@ -33,6 +33,7 @@ class ExportReport(BaseModel):
     )
     template: Template = Field(description="LLaMA-Factory's chat template.")
     cutoff: int = Field(description="Longest row in tokens.")
+    pairs: bool = Field(default=False, description="Whether the rows are preference pairs.")
     counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")
     trajectories: int = Field(default=0, description="Trajectories read.")
     exported: int = Field(default=0, description="Trajectories with at least one row.")

@@ -13,6 +13,7 @@ import yaml
 from simia import formats
 from simia.errors import Issue, UserError
 from simia.exporting.data_card import CardFacts
+from simia.exporting.episode_groups import BestOfGroups
 from simia.jobs import Run, find_run, refuse_partial
 from simia.jobs.run import is_run
 from simia.pack import Pack
@@ -52,8 +53,9 @@ def select(
     system: str | None = None,
     judged: bool = False,
     partial: bool = False,
+    best: BestOfGroups | None = None,
 ) -> Selection:
-    """Select trajectories of runs, files and packs. Raises `UserError`, also for a run that is not complete, unless `partial`."""
+    """Select trajectories of runs, files and packs; of a training the best of each group, by `best`. Raises `UserError`, also for a run that is not complete, unless `partial`."""
     if take is not None and not mix:
         raise UserError("take needs a mix: give the packs' shares with --mix retail=0.7, in Python mix={'retail': 0.7}")
     names = [formats.pin_hub_name(name) for name in names]
@@ -68,6 +70,7 @@ def select(
     folders = [find_run(runs, name) for name in names if not is_file_or_pack(name, runs)]
     selection = Selection((), folders=folders)
     unread = selection.unread
+    best = BestOfGroups(best.least if best else 1.0, selection.left_out)
     all_facts = []
     for folder in folders:
         with closing(Run.read_only(folder.parent, str(folder))) as run:
@@ -75,7 +78,7 @@ def select(
             selection.notes += [] if condition.complete else [str(condition)]
             all_facts.append(read_facts(run))
     selection.facts = merge_facts(all_facts, names, runs)
-    rows = mix_packs(names, runs, mix, take, unread) if mix else iterate_trajectories(names, runs, unread)
+    rows = mix_packs(names, runs, mix, take, unread, best) if mix else iterate_trajectories(names, runs, unread, best)
     if judged:
         selection.left_out[JUDGED_BAD] = 0
         verdicts = {folder.name: load_judgement(folder) for folder in folders}
@@ -135,6 +138,7 @@ def is_data_source(name: str, runs: Path) -> bool:
 def read_facts(run: Run) -> CardFacts:
     """Read the facts about a run's trajectories."""
     facts, used = run.ledger.meta("facts") or {}, (run.ledger.meta("seeds") or {"used": []})["used"]
+    counts = run.ledger.counts() if run.is_training else {"accepted": run.ledger.accepted_count()}
     return CardFacts(
         name=run.id,
         run=run.id,
@@ -143,7 +147,7 @@ def read_facts(run: Run) -> CardFacts:
         models=[str(facts.get("model"))],
         prompts=facts.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
-        counts={"accepted": run.ledger.accepted_count(), **run.ledger.reasons()},
+        counts={**counts, **run.ledger.reasons()},
     )
 
 
@@ -180,8 +184,11 @@ def list_licences(names: Iterable[str], runs: Path) -> list[str]:
     return [licence for licence in found if licence]
 
 
-def iterate_trajectories(names: Iterable[str], runs: Path, unread: RefusalCounts | None = None) -> Iterator[Trajectory]:
+def iterate_trajectories(
+    names: Iterable[str], runs: Path, unread: RefusalCounts | None = None, best: BestOfGroups | None = None
+) -> Iterator[Trajectory]:
     """Read all sources in the order named. `unread` counts the rows that no dialect reads."""
+    best = best or BestOfGroups()
     for name in names:
         path = Path(name)
         if path.is_file() or is_data_source(name, runs):
@@ -195,6 +202,9 @@ def iterate_trajectories(names: Iterable[str], runs: Path, unread: RefusalCounts
             yield from Pack.load(path).seeds
         else:
             with closing(Run.read_only(runs, name)) as run:
+                if run.is_training:
+                    yield from best.select([run.folder])
+                    continue
                 for body in run.ledger.accepted():
                     yield Trajectory.from_row(body["trajectory"])
 
@@ -204,10 +214,17 @@ def get_domain(t: Trajectory) -> str:
 
 
 def mix_packs(
-    names: list[str], runs: Path, shares: Mapping[str, float], total: int | None, unread: RefusalCounts | None = None
+    names: list[str],
+    runs: Path,
+    shares: Mapping[str, float],
+    total: int | None,
+    unread: RefusalCounts | None = None,
+    best: BestOfGroups | None = None,
 ) -> Iterator[Trajectory]:
     """Mix packs, interleaved. Reads the sources twice: to count and to write."""
-    available = Counter(get_domain(t) for t in drop_duplicates(iterate_trajectories(names, runs), Counter()))
+    best = best or BestOfGroups()
+    counted = iterate_trajectories(names, runs, best=BestOfGroups(best.least))
+    available = Counter(get_domain(t) for t in drop_duplicates(counted, Counter()))
     weight = sum(shares.values()) or 1.0
     # Without a total: as many as the scarcest pack allows.
     most = min((int(available[name] * weight / share) for name, share in shares.items() if share > 0), default=0)
@@ -216,7 +233,7 @@ def mix_packs(
     index: Counter[str] = Counter()
     order = mixer.order()
     turn = next(order, None)
-    for t in drop_duplicates(iterate_trajectories(names, runs, unread), Counter()):
+    for t in drop_duplicates(iterate_trajectories(names, runs, unread, best), Counter()):
         name = get_domain(t)
         if mixer.choose(name, index[name]):
             chosen[name].append(t)

@@ -50,6 +50,7 @@ LOST = (
     " WHERE attempt.status = 'got' AND reply_key NOT IN (SELECT key FROM kept.reply) GROUP BY 1"
 )
 UNKNOWN = "SELECT COUNT(*) FROM kept.reply WHERE key NOT IN (SELECT reply_key FROM attempt)"
+TRAINING = "training"  # the kind of a run with the episodes of a training
 REBUILT = "rebuilt"  # in the ledger's meta after `simia runs rebuild`: the next resume completes its identity
 RUN = "run"  # in the meta of both files: a random name of their run; those of simia 0.1.0 have none
 FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --replies` has removed
@@ -68,15 +69,21 @@ class Condition:
     wanted: int
     findings: list[str] = field(default_factory=list)
     lost_replies: int = 0
+    training: bool = False
+    """Of a training `accepted` and `wanted` count the episodes that have a reward, and all; it is complete when no process works on it."""
 
     @property
     def complete(self) -> bool:
+        if self.training:
+            return not self.findings and not self.working
         return not self.findings and not self.working and self.stop == "complete" and self.accepted >= self.wanted
 
     def __str__(self) -> str:
         """One line: how much is there, why the rest is missing, and what to do."""
         if self.complete:
             return f"run {self.run} is complete"
+        if self.training and self.working:
+            return f"run {self.run}: {self.wanted:,} episodes so far, the training is in progress: wait for its end"
         done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {'episodes done' if self.rollout else 'accepted'}"
         if self.working:
             return f"{done}, run in progress: wait for its end"
@@ -89,18 +96,23 @@ class Condition:
 def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
     """Return the state of a run by counting rows; `verify_files` also finds inconsistencies. `locked`: this process works on the run.
     Raises `Damaged`."""
-    rollout = config.get("kind") == "rollout"
+    rollout, training = config.get("kind") == "rollout", config.get("kind") == TRAINING
     try:
         stopped = (ledger.meta("stopped") or {}).get("kind")
         if rollout:
             wanted = (ledger.meta("facts") or {}).get("planned") or 0
             counts = ledger.counts()
             done = sum(counts.values()) - counts.get("open", 0) - counts.get("failed", 0)
+        elif training:
+            counts = ledger.counts()
+            done = counts.get("passed", 0)
+            wanted = done + counts.get("failed", 0)
         else:
             done, wanted = ledger.accepted_count(), config.get("n", 0)
     except (*READ_ERRORS, AttributeError) as error:
         raise make_damage_error(folder, "ledger", error) from None
-    return Condition(folder.name, rollout, not locked and is_worked_on(folder), stopped, done, wanted)
+    working = not locked and is_worked_on(folder, by_several=training)
+    return Condition(folder.name, rollout, working, stopped, done, wanted, training=training)
 
 
 def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:
@@ -161,7 +173,7 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
         return int(connection.execute(query).fetchone()[0])
 
     findings = [f"{n:,} {what}" for what, query in RELATIONS.items() if (n := count(query))]
-    if not found.rollout and (n := count(IN_ORDER)):
+    if not (found.rollout or found.training) and (n := count(IN_ORDER)):
         findings.append(f"{n:,} results were not accepted in their turn")
     if found.rollout and found.stop and (n := count(PASSED) - count("SELECT COUNT(*) FROM accepted")) > 0:
         findings.append(f"{n:,} episodes are missing from the accepted ones")
@@ -206,11 +218,12 @@ def refuse_lost_replies(folder: Path) -> None:
         raise make_damage_error(folder, "replies", f"{lost:,} replies are lost")
 
 
-def is_worked_on(folder: Path) -> bool:
-    """Whether a process, this one included, holds the run's lock. Tried with a shared lock that is dropped at once."""
+def is_worked_on(folder: Path, *, by_several: bool = False) -> bool:
+    """Whether a process, this one included, holds the run's lock. Tried with a shared lock that is dropped at once, or with one that
+    excludes the processes of a training, which share theirs (`by_several`)."""
     with contextlib.suppress(OSError), (folder / "lock").open() as handle:  # without a lock file: no
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(handle, (fcntl.LOCK_EX if by_several else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError:
             return True
     return False

@@ -22,7 +22,7 @@ import orjson
 
 from simia.errors import UserError
 from simia.jobs.database import FILES
-from simia.jobs.integrity import FREED, REBUILT, RUN, are_mixed, mixed_files_error
+from simia.jobs.integrity import FREED, REBUILT, RUN, TRAINING, are_mixed, mixed_files_error
 from simia.jobs.run import find_run, saved_config, take_lock
 from simia.jobs.sqlite_pages import recover_rows
 from simia.jobs.tables import (
@@ -59,6 +59,7 @@ class Salvaged:
     folder: Path
     backup: Path
     rollout: bool = False
+    training: bool = False
     planned: int = 0
     replies: int = 0
     lost_replies: int = 0
@@ -88,7 +89,8 @@ def salvage(root: Path, name: str) -> Salvaged:
             if are_mixed(one, other):
                 shutil.rmtree(copies[-1])  # else a later attempt would read it too
                 raise mixed_files_error(folder)
-            found.rollout = saved_config(folder).get("kind") == "rollout"
+            kind = saved_config(folder).get("kind")
+            found.rollout, found.training = kind == "rollout", kind == TRAINING
             found.replies = len(replies["reply"])
             complete_tables(ledger, replies, found)
             put_aside_directories(folder, copies[-1])
@@ -200,7 +202,9 @@ def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Sa
                 counts[item] += 1
             spent = (*(min(count, MOST) for count in (used.prompt, used.completion, used.cached)), used.cost)
             set_row(ledger, "attempt", (item, counts[item], key, "got", None, *spent, at, at))
-    if found.rollout:
+    if found.training:
+        drop_lost_episodes(ledger)
+    elif found.rollout:
         accept_episodes(ledger)
     else:
         set_row(ledger, "meta", STOPPED)  # until everything is derived again
@@ -236,6 +240,14 @@ def accept_episodes(ledger: dict[str, Rows]) -> None:
         elif row[4] == "passed" and result is not None and result[1] not in seen:
             seen.add(result[1])
             set_row(ledger, "accepted", (row[2], row[0], result[1]))
+
+
+def drop_lost_episodes(ledger: dict[str, Rows]) -> None:
+    """Leave out the episodes of a training whose record is lost, and number the others anew: nothing can play them again."""
+    kept = sorted((row for row in ledger["item"].values() if (row[0],) in ledger["result"]), key=lambda row: row[2])
+    ledger["item"].clear()
+    for ord_, row in enumerate(kept):
+        set_row(ledger, "item", (*row[:2], ord_, *row[3:-1]))
 
 
 def set_row(tables: dict[str, Rows], table: str, values: tuple[Any, ...], *, replace: bool = True) -> None:

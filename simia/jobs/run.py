@@ -88,11 +88,16 @@ class Run:
             ) from None
         lock = take_lock(folder)
         try:
-            save_config(folder, config)
-            run = cls(folder, lock, create=True)
+            return cls.initialize(folder, config, facts, lock)
         except BaseException:
             lock.close()
             raise
+
+    @classmethod
+    def initialize(cls, folder: Path, config: Config, facts: dict[str, Any], lock: IO[str] | None = None) -> Run:
+        """Make the files of a run in its folder, whose lock the caller holds; `created` is written last."""
+        save_config(folder, config)
+        run = cls(folder, lock, create=True)
         run.ledger.set_meta(integrity.RUN, secrets.token_hex(8), twice=True)
         for fact, value in (("identity", select_identity(config)), ("facts", facts), ("created", time.time())):
             run.ledger.set_meta(fact, value, twice=True)
@@ -132,11 +137,15 @@ class Run:
         """Whether its items are episodes; otherwise they are trajectories that a model wrote."""
         return self.saved_config().get("kind") == "rollout"
 
+    @property
+    def is_training(self) -> bool:
+        """Whether its items are the episodes of a training."""
+        return self.saved_config().get("kind") == integrity.TRAINING
+
     def refuse_rollouts(self, what: str) -> None:
-        if self.is_rollout:
-            raise UserError(
-                f"{what} reads runs of simia amplify, and {self.id} is a rollout: see simia report {self.id}"
-            )
+        if self.is_rollout or self.is_training:
+            kind = "a rollout" if self.is_rollout else "of a training"
+            raise UserError(f"{what} reads runs of simia amplify, and {self.id} is {kind}: see simia report {self.id}")
 
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
         """Raise `UserError` where more than operational settings differ, since a resume would mix two data sets in one."""

@@ -1,4 +1,4 @@
-"""The plot of `simia fidelity` as SVG: estimates with intervals, and lines over steps. The output is byte-identical each time.
+"""Plots as SVG, of `simia fidelity` and of trainings: estimates with intervals, and lines over steps. The output is byte-identical each time.
 
 A plot has a white background, so that it is readable on light and dark pages.
 """
@@ -30,7 +30,7 @@ class PlotDot:
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """A share, 0 to 1, at each step."""
+    """A share, 0 to 1, or another number at each step."""
 
     label: str
     points: Sequence[tuple[int, float]]
@@ -39,11 +39,12 @@ class PlotLine:
 
 @dataclass(frozen=True, slots=True)
 class PlotPanel:
-    """A title with rows of dots, or with lines over a common axis of steps."""
+    """A title with rows of dots, or with lines over a common axis of steps. `top`: the largest value of the lines' axis."""
 
     title: str
     dots: Sequence[PlotDot] = ()
     lines: Sequence[PlotLine] = ()
+    top: float = 1.0
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ def make_fidelity_panels(found: Mapping[str, Fidelity]) -> list[PlotPanel]:
 
 
 def render_svg(panels: Sequence[PlotPanel]) -> str:
-    """Render the panels below each other. Values outside 0 to 1 are drawn at the edge."""
+    """Render the panels below each other. Values outside of the axis are drawn at its edge."""
     page = SvgCanvas()
     for panel in panels:
         page.text(12, page.top + 18, panel.title, bold=True)
@@ -98,7 +99,7 @@ def render_svg(panels: Sequence[PlotPanel]) -> str:
         if panel.dots:
             draw_dots(page, panel.dots)
         if panel.lines:
-            draw_lines(page, panel.lines)
+            draw_lines(page, panel.lines, panel.top)
     height = page.top + 4
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" '
@@ -131,23 +132,25 @@ def draw_dots(page: SvgCanvas, dots: Sequence[PlotDot]) -> None:
     page.top = bottom + 28
 
 
-def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine]) -> None:
+def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine], most: float = 1.0) -> None:
     bottom = page.top + LINES
     last = max((step for line in lines for step, _ in line.points), default=1)
     for fifth in range(6):
         y = bottom - LINES * fifth / 5
         page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
-        page.text(LEFT - 8, y + 4, f"{fifth / 5:g}", anchor="end", colour="#666")
+        page.text(LEFT - 8, y + 4, f"{most * fifth / 5:.4g}", anchor="end", colour="#666")
 
     def scale_step(step: int) -> float:
         return scale_share((step - 1) / max(last - 1, 1))
 
-    for step in sorted({1, last, *range(5, last, 5)}):
+    each = max(5, -(-last // 50) * 5)  # steps between two marks, at most ten of them
+    for step in sorted({1, last, *range(each, last - (each > 5) * each // 3, each)}):
         page.text(scale_step(step), bottom + 14, str(step), anchor="middle", colour="#666")
     for n, line in enumerate(lines):
         colour = COLOURS[line.colour % len(COLOURS)]
         places = " ".join(
-            f"{scale_step(step):.1f},{bottom - LINES * min(max(value, 0.0), 1.0):.1f}" for step, value in line.points
+            f"{scale_step(step):.1f},{bottom - LINES * min(max(value / most, 0.0), 1.0):.1f}"
+            for step, value in line.points
         )
         dashes = f' stroke-dasharray="{5 + n} {3 + n}"' if n else ""  # keeps coinciding lines visible
         page.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')

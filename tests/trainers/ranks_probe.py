@@ -35,6 +35,7 @@ class Told(Watched):
         told = {
             "step": self.state.global_step,
             "tasks": self.tasks,
+            "ids": batch["completions"],
             "texts": [self.processing_class.decode(ids) for ids in batch["completions"]],
             "rewards": self.own,
             "gathered": self.gathered[:, 0].tolist(),

@@ -18,6 +18,7 @@ from simia import event_loop
 from simia.errors import Code
 from simia.garbage_collection import raised_thresholds
 from simia.trainers.ragen.env import SeedLane, SimiaEnv
+from simia.trainers.ragen.episode_keeping import RolloutKeeper
 from simia.trainers.ragen.settings import check_ragen_config, count_done_steps
 from simia.trainers.ranks import log_aborted
 from simia.trainers.turn_schedule import TurnSchedule
@@ -164,6 +165,8 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
 class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
     """Raises `UserError` for a configuration that is refused, and for a step that would train nothing."""
 
+    _keeper: RolloutKeeper | None = None
+
     def rollout(self, dataproto: Any, val: bool = False) -> Any:
         """Play a step's episodes to their ends.
 
@@ -182,5 +185,13 @@ class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
                     said = context.get_env_inputs(self.generate_sequences(asked))
                 running = manager.advance(said)
             states = manager.get_rollout_states()
+        self._keep(manager, val)
         log_aborted([entry["env"].playing for entry in manager.envs], manager.steps, learns=not val)
         return context.formulate_rollouts(states)
+
+    def _keep(self, manager: EnvManager, validates: bool) -> None:
+        """Write the episodes to the training's run."""
+        if self._keeper is None:
+            self._keeper = RolloutKeeper(manager.sys_config)
+        envs = [entry["env"] for entry in manager.envs]
+        self._keeper.keep(envs, self.train_es_manager.steps, validates=validates)

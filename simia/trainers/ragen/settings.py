@@ -17,6 +17,7 @@ from simia.config import Config, parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain_mapping
 from simia.errors import UserError
+from simia.trainers.kept_episodes import KeptSettings
 from simia.trainers.launch import look_up
 
 ENV_TYPE = "simia"
@@ -41,6 +42,9 @@ class SimiaEnvConfig(Config):
     store: str | None = Field(None, description="Folder of paid replies, which a restarted run reads.")
     at_once: int | None = Field(None, ge=1, description="Most episodes of the tag under way; unset: all of a step.")
     world_seconds: float = Field(1800.0, gt=0, description="One answer of the environment or judge; later: aborted.")
+    episodes: KeptSettings | None = Field(
+        default_factory=KeptSettings, description="The run that keeps all episodes of a training; null: none."
+    )
 
 
 def parse_env_config(where: str = "env_config", /, **fields: Any) -> SimiaEnvConfig:

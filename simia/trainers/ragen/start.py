@@ -25,6 +25,7 @@ from simia.errors import UserError
 from simia.search_path import cache_root
 from simia.terminal import say_error
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.kept_episodes import find_run_folder
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -129,6 +130,9 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             check_stage(env.stage, pack)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
+            if env.episodes is not None:
+                checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
+                check_writable(Path(find_run_folder(env.episodes, checkpoints)), f"{place}.episodes.run")
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             notes.append(

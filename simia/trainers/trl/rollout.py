@@ -29,6 +29,7 @@ from simia.envs.environment import Environment, Episode
 from simia.errors import Aborted, Code, UserError
 from simia.garbage_collection import raised_thresholds
 from simia.task import Task
+from simia.trainers.kept_episodes import EpisodeKeeper
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.time_limits import WORLD_SECONDS, abort_late, open_in_time, run_in_time
@@ -71,6 +72,7 @@ def rollout_func(
     on_trajectory: Callable[[Trajectory], None] | None = None,
     world_seconds: float = WORLD_SECONDS,
     wait_seconds: float | None = None,
+    keeper: EpisodeKeeper | None = None,
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
@@ -81,8 +83,9 @@ def rollout_func(
     model, or its server of vLLM where the trainer says `use_vllm`. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
-    neither its advantage nor a KL term nor the count of trained tokens sees it. Raises `UserError` for an unknown task, and for a
-    step in which no episode could be scored, or the budget ran out; of several ranks all raise it.
+    neither its advantage nor a KL term nor the count of trained tokens sees it. `keeper` writes the episodes to a run. Raises
+    `UserError` for an unknown task, and for a step in which no episode could be scored, or the budget ran out; of several ranks all
+    raise it.
     """
 
     if at_once is not None and at_once < 1:
@@ -103,6 +106,7 @@ def rollout_func(
             if on_trajectory is not None:
                 for row in rows:
                     on_trajectory(row.episode.trajectory)
+            keep_batch(keeper, trainer, rows)
             return rows
 
         rows = run_on_all_ranks(play)
@@ -221,6 +225,13 @@ class Rollout:
 def name_step(trainer: Any) -> str:
     """The trainer's step, the same when a run goes on from a checkpoint; evaluation's episodes are others than training's."""
     return f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
+
+
+def keep_batch(keeper: EpisodeKeeper | None, trainer: Any, episodes: Sequence[TokenRow | Episode]) -> None:
+    """Write a batch of finished episodes to the training's run, if there is one."""
+    if keeper is not None:
+        learns = bool(trainer.model.training)
+        keeper.keep(trainer.state.global_step + learns, episodes, validates=not learns)
 
 
 def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:

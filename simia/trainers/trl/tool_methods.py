@@ -30,9 +30,10 @@ from simia.errors import Code, UserError
 from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec
+from simia.trainers.kept_episodes import EpisodeKeeper
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.time_limits import WORLD_SECONDS, open_in_time, run_in_time
-from simia.trainers.trl.rollout import name_step, task_rows
+from simia.trainers.trl.rollout import keep_batch, name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
@@ -58,10 +59,14 @@ def tools_reward(
     Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
     """
 
-    said = zip(environments, completions, strict=True)
-    episodes = run_on_all_ranks(
-        lambda: event_loop.run_together(tools._finish(completion) for tools, completion in said)
-    )
+    said = list(zip(environments, completions, strict=True))
+
+    def finish() -> list[Episode]:
+        episodes = event_loop.run_together(tools._finish(completion) for tools, completion in said)
+        environments[0]._keep(episodes)
+        return episodes
+
+    episodes = run_on_all_ranks(finish)
     log_aborted(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
     return [episode.reward.total if episode.reward else None for episode in episodes]
 
@@ -74,13 +79,15 @@ def environment_factory(
     name: str = "",
     on_trajectory: Callable[[Trajectory], None] | None = None,
     world_seconds: float = WORLD_SECONDS,
+    keeper: EpisodeKeeper | None = None,
 ) -> Callable[[], TrlTools]:
     """Make the `environment_factory` of GRPOTrainer; its instances share the opened environment and its one pack.
 
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
     step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
     over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
-    were told. An episode whose environment takes longer than `world_seconds` for an answer is aborted. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
+    were told. An episode whose environment takes longer than `world_seconds` for an answer is aborted. `keeper` writes the episodes
+    to a run and needs `trainer`. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
     """
     check_tool_methods(environment.pack, environment.tasks)
     made: list[TrlTools] = []
@@ -101,6 +108,10 @@ def environment_factory(
                 batch = name_batch()
             rank = trainer().accelerator.process_index if trainer is not None else os.environ.get("RANK", "0")
             return f"{batch}/{task}", f"{rank}.{made.index(self) + 1}"  # ranks may share one store of replies
+
+        def _keep(self, episodes: Sequence[Episode]) -> None:
+            if trainer is not None:
+                keep_batch(keeper, trainer(), episodes)
 
     PackTools.__name__ = PackTools.__qualname__ = re.sub(r"\W", "_", environment.pack.name)
     for tool in environment.pack.tools:
@@ -151,6 +162,9 @@ class TrlTools:
     def _name_episode(self, task: str) -> tuple[str, str]:
         """Return the names of the episode's group, and of the episode in it."""
         raise NotImplementedError
+
+    def _keep(self, episodes: Sequence[Episode]) -> None:
+        """Write a batch of finished episodes to the training's run."""
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         episode = self._running()

@@ -20,6 +20,7 @@ import os
 import re
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.kept_episodes import EpisodeKeeper, KeptSettings, find_run_folder
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -72,6 +74,9 @@ class TrlConfig(Config):
     )
     evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
+    episodes: KeptSettings | None = Field(
+        default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
+    )
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
@@ -97,6 +102,12 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     settle_time_limits(settings.stage, settings.world_seconds, find_collective_timeout(settings))
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
+        if settings.episodes is not None:
+            check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
+            if settings.episodes.tokens and settings.through == "environment_factory":
+                raise UserError(
+                    "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
+                )
     python = interpreter("trl", python)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
@@ -127,11 +138,14 @@ def train(config: TrlConfig) -> None:
     episodes = arguments.generation_batch_size // arguments.world_size
     for line in fit_concurrency(config.stage, min(episodes, config.at_once or episodes)):
         say_once(line)
+    start = ranks.gather_values(uuid.uuid4().hex)[0]
     environment = ranks.run_on_all_ranks(
         lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
     )
+    keeper = None
     try:
-        rows, plays = choose_rollout(config, environment, lambda: trainer, world_seconds)
+        keeper = ranks.run_on_all_ranks(lambda: open_keeper(config, out, start))
+        rows, plays = choose_rollout(config, environment, lambda: trainer, world_seconds, keeper)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
         environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
@@ -156,6 +170,8 @@ def train(config: TrlConfig) -> None:
         raise SystemExit(2) from None
     finally:
         event_loop.run(environment.close())
+        if keeper is not None:
+            keeper.close()
     if (group := ranks.find_process_group()) is not None:
         group.destroy_process_group()
 
@@ -169,12 +185,18 @@ def find_collective_timeout(config: TrlConfig) -> float | None:
 
 
 def choose_rollout(
-    config: TrlConfig, environment: Environment, trainer: Callable[[], Any], world_seconds: float
+    config: TrlConfig,
+    environment: Environment,
+    trainer: Callable[[], Any],
+    world_seconds: float,
+    keeper: EpisodeKeeper | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
     seed = config.stage.seed
     if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, trainer=trainer, world_seconds=world_seconds)
+        factory = environment_factory(
+            environment, seed=seed, trainer=trainer, world_seconds=world_seconds, keeper=keeper
+        )
         return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
     roll = rollout_func(
         environment,
@@ -183,8 +205,21 @@ def choose_rollout(
         max_turn_tokens=config.max_turn_tokens,
         world_seconds=world_seconds,
         wait_seconds=world_seconds if find_collective_timeout(config) is not None else None,
+        keeper=keeper,
     )
     return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
+
+
+def open_keeper(config: TrlConfig, out: Path, start: str) -> EpisodeKeeper | None:
+    """Open the run that keeps the episodes. Each machine has its own, as it has its own replies."""
+    if config.episodes is None:
+        return None
+    rank = str(ranks.find_rank())
+    facts = {"model": config.model, "pack": config.stage.pack}
+    place = out.with_name(f"{out.name}{find_reply_folder(out).name.removeprefix('replies')}")
+    keeper = EpisodeKeeper.open(config.episodes, place, trainer="trl", start=start, process=rank, facts=facts)
+    say_once(f"episodes are kept in {keeper.run.folder}; see them with: simia report {keeper.run.folder}")
+    return keeper
 
 
 def say_once(text: str) -> None:

@@ -36,6 +36,7 @@ from simia.errors import UserError
 from simia.statistics import SUCCESS
 from simia.terminal import clean
 from simia.trainers.tokens import ChatText, find_end_ids
+from simia.trainers.verl.episode_keeping import keep_played
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.worker_state import EpisodeGroup, append_note, get_environment, groups, name_group, take_place
@@ -90,6 +91,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
                 player = PolicyPlayer(environment, self.tokenizer, text, play, *self.limits)
                 seed = self.settings.stage.seed
                 played = await player.play(policy.generate, task, seed=seed, group=name, name=policy.name)
+            await self._keep(played, row, step, validates=bool(extra.get("validates")))
         except UserError as mistake:
             await end_training(str(mistake), step)
             raise
@@ -112,6 +114,21 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         group.told = True
         scored = f"{len(group.known)} of {group.members} episodes of the group have a reward"
         raise GroupLostError(f"task {task}: {scored}: {', '.join(group.ends)}{f'; {why}' if why else ''}")
+
+    async def _keep(self, played: PlayedEpisode, row: dict[str, Any], step: int | None, *, validates: bool) -> None:
+        """Write the episode to the training's run."""
+        model = str(self.config.actor_rollout_ref.model.path)
+        place = str(row.get("index", 0)) if step is not None else str(row.get("uid"))
+        await asyncio.to_thread(
+            keep_played,
+            self.settings.episodes,
+            self.notes.parents[1] if self.notes is not None else None,
+            played,
+            step=step,
+            name=f"{place}.{int(row['session_id'])}",
+            validates=validates,
+            facts={"model": model, "pack": self.settings.stage.pack},
+        )
 
     async def _finish_group(self, name: str, step: int | None, task: str, group: EpisodeGroup, why: str) -> None:
         """Record an ended group, and end a training in which too many groups in a row were lost."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
 from simia.envs.config import EnvironmentConfig
+from simia.trainers.kept_episodes import KeptSettings
 
 
 def operational(default: Any, description: str, **bounds: Any) -> Any:
@@ -43,3 +44,8 @@ class VerlSettings(Config):
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
     store: str | None = operational(None, "Folder of paid replies; unset: beside the checkpoints.")
+    episodes: KeptSettings | None = Field(
+        default_factory=KeptSettings,
+        json_schema_extra=OPERATIONAL,
+        description="The run that keeps all episodes; null: none.",
+    )

@@ -12,6 +12,7 @@ validation is reported for each), and in `extra_info` the task and the row's num
 from __future__ import annotations
 
 import subprocess
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
 from simia.search_path import find_named_resource
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.kept_episodes import HOST, find_run_folder
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -85,6 +87,12 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
+    if ours.episodes is not None:
+        host = f"-{HOST}" if look_up(data, "trainer.nnodes", 1) != 1 else ""
+        ours.episodes.run = str(
+            Path(ours.episodes.run or f"{find_run_folder(ours.episodes, folder.parent)}{host}").absolute()
+        )
+        check_writable(Path(ours.episodes.run).parent, "simia.episodes.run")
     written = {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "val.parquet"),
@@ -93,13 +101,19 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
         "defaults": ["ppo_trainer", "_self_"],
     }
     assign_settings(data, written)
-    files = {
-        "simia": {**ours.model_dump(mode="json", exclude_unset=True), "store": str(store.absolute())},
+    files: dict[str, Any] = {
+        "simia": {
+            **ours.model_dump(mode="json", exclude_unset=True),
+            "store": str(store.absolute()),
+            "episodes": ours.episodes and ours.episodes.model_dump(mode="json"),
+        },
         "agent": [{"name": AGENT, "_target_": LOOP, "settings": str(folder / "simia.yaml")}],
         "verl": data,
     }
 
     def prepare() -> None:
+        if ours.episodes is not None:
+            files["simia"]["episodes"]["start"] = uuid.uuid4().hex
         save_parquet(folder / "train.parquet", learns)
         save_parquet(folder / "val.parquet", judged)
         for name, value in files.items():
