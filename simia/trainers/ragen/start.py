@@ -124,14 +124,15 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
             place = f"custom_envs.{tag}.env_config"
             env = parse_env_config(place, **(look_up(whole, place) or {}))
-            pack, of_stage = load_tasks(env.stage)
-            check_stage(env.stage, pack)
+            stage = (env if part == "train" else env.for_validation()).stage
+            pack, of_stage = load_tasks(stage)
+            check_stage(stage, pack)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             notes.append(
-                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({env.stage.backend})"
+                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
     return notes
 

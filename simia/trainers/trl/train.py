@@ -27,7 +27,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia import event_loop, terminal
-from simia.config import Config, find_config, load_config, parse_config, read_config_file
+from simia.config import find_config, load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.opening import load_tasks, open_environment
@@ -40,20 +40,22 @@ from simia.trainers.launch import (
     check_stage,
     check_writable,
     format_setting,
-    select_split,
 )
+from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
+from simia.trainers.val_environment import StageSettings
 from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
 MODULE = "simia.trainers.trl.train"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
 AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
 
 
-class TrlConfig(Config):
+class TrlConfig(StageSettings):
     """What configs/trl/*.yaml hold."""
 
     model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
@@ -63,7 +65,7 @@ class TrlConfig(Config):
     )
     at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
     max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
-    evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
+    evaluate: str | None = Field(None, description="Split to evaluate on, with grpo.eval_strategy; unset: none.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
@@ -78,11 +80,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack, tasks = load_tasks(settings.stage)
-    judged = []
-    if settings.evaluate is not None:
-        judged = select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
-    if settings.through == "environment_factory":
-        check_tool_methods(pack, [*tasks, *judged])
+    methods = settings.through == "environment_factory"
+    check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
+    if methods:
+        check_tool_methods(pack, tasks)
     elif settings.grpo.get("use_vllm"):
         raise UserError(
             "rollout_func samples with the trainer's own model: set grpo.use_vllm=false, or through=environment_factory"
@@ -117,15 +118,17 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := find_final_step(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    environment = ranks.run_on_all_ranks(
-        lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
-    )
+    environment = open_for_all_ranks(config.stage, out)
+    evaluation = environment
     try:
-        rows, plays = choose_rollout(config, environment, lambda: trainer)
+        if config.evaluate and config.val_environment:
+            evaluation = open_for_all_ranks(config.val_environment.with_split(config.evaluate), out)
+        rows, plays = choose_rollout(config, environment, evaluation, lambda: trainer)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
-        environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
-        judged = Dataset.from_list(rows(environment, config.evaluate)) if config.evaluate else None
+        if evaluation is environment:
+            environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
+        judged = Dataset.from_list(rows(evaluation, config.evaluate)) if config.evaluate else None
         try:
             trainer = GRPOTrainer(
                 model=config.model,
@@ -143,21 +146,31 @@ def train(config: TrlConfig) -> None:
         report_error(error)  # before anything is closed: the launcher ends this rank when another one has ended
         raise SystemExit(2) from None
     finally:
-        event_loop.run(environment.close())
+        for opened in dict.fromkeys((environment, evaluation)):
+            event_loop.run(opened.close())
     if (group := ranks.find_process_group()) is not None:
         group.destroy_process_group()
 
 
+def open_for_all_ranks(stage: EnvironmentConfig, out: Path) -> Environment:
+    return ranks.run_on_all_ranks(
+        lambda: event_loop.run(open_environment(stage, store=find_reply_folder(out), say=say_once))
+    )
+
+
 def choose_rollout(
-    config: TrlConfig, environment: Environment, trainer: Callable[[], Any]
+    config: TrlConfig, environment: Environment, evaluation: Environment, trainer: Callable[[], Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
-    seed = config.stage.seed
+    seed, val_seed = config.stage.seed, config.for_validation().stage.seed
     if config.through == "environment_factory":
-        factory = environment_factory(environment, seed=seed, trainer=trainer)
+        factory = environment_factory(environment, seed=seed, trainer=trainer, evaluation=(evaluation, val_seed))
         return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
-    roll = rollout_func(environment, seed=seed, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
-    return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
+    trains, validates = (
+        rollout_func(where, seed=worlds, at_once=config.at_once, max_turn_tokens=config.max_turn_tokens)
+        for where, worlds in ((environment, seed), (evaluation, val_seed))
+    )
+    return task_rows, {"rollout_func": choose_by_mode(trains, validates), "reward_funcs": [environment_reward]}
 
 
 def say_once(text: str) -> None:
@@ -185,6 +198,8 @@ def make_arguments(config: TrlConfig, made: Any) -> Any:
     """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
     given = check_fields(config.grpo, list(kinds))
+    if config.evaluate is None:
+        given |= {name: no for name, no in NO_EVALUATION.items() if name in given}
     for name, value in given.items():
         if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
             kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])

@@ -33,6 +33,7 @@ from simia.trainers.launch import (
     check_writable,
     look_up,
 )
+from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.versions import NEEDS, interpreter, list_installed
 from simia.venvs import make_python_path
@@ -63,7 +64,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     data = check_settings(data, read_verl_config(python), "verl", free=HYDRAS)
     assign_settings(data, changes, added=True)
     check_engine(data, python)
-    for named in (ours.stage, *(ours.stage.packs or ())):
+    for named in (
+        each for stage in (ours.stage, ours.val_environment) if stage for each in (stage, *(stage.packs or ()))
+    ):
         if find_named_resource("seeds", named.pack) is None and Path(named.pack).is_dir():
             named.pack = str(Path(named.pack).absolute())  # workers may run in another folder
     check_folder(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
@@ -75,7 +78,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     pack, _ = load_tasks(ours.stage)
     check_stage(ours.stage, pack)
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
-    judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
+    judged_in = ours.for_validation().stage
+    val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
+    check_val_environment(ours, val)
+    judged = make_stage_rows(judged_in, val, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
     written = {
