@@ -34,7 +34,7 @@ def test_training_is_simulated_and_evaluation_executed(
             "per_device_train_batch_size": 8,
             "per_device_eval_batch_size": 8,
             "num_generations": 4,
-            "num_generations_eval": 2,
+            "num_generations_eval": 8,
             "max_completion_length": 200,
             "eval_strategy": "steps",
             "eval_steps": 1,

@@ -19,13 +19,13 @@ from simia.trainers.val_environment import StageSettings, check_val_environment
 
 def check_evaluation(
     settings: StageSettings, pack: Pack, split: str | None, grpo: Mapping[str, Any], *, methods: bool
-) -> None:
-    """Check the tasks of `split` (None: no evaluation), their environment, and that TRL evaluates. `pack`: that of training.
+) -> tuple[Pack, list[Task]] | None:
+    """Check the tasks of `split` (None: no evaluation), their environment, and that TRL evaluates. Returns them with their pack.
 
-    `methods`: TRL's own loop plays, by the methods of one pack's tools. Raises `UserError`.
+    `pack`: that of training. `methods`: TRL's own loop plays, by the methods of one pack's tools. Raises `UserError`.
     """
     if split is None:
-        return
+        return None
     if grpo.get("eval_strategy", "no") == "no" and not grpo.get("eval_on_start"):
         raise UserError(
             f"evaluate is {split}, and TRL evaluates nothing: set grpo.eval_strategy=steps and grpo.eval_steps, or evaluate=null"
@@ -39,6 +39,7 @@ def check_evaluation(
         raise UserError(f"{error}; evaluate=null evaluates nothing") from None
     if methods:
         check_evaluated_methods(pack, judged_in, tasks)
+    return judged_in, tasks
 
 
 def check_evaluated_methods(pack: Pack, judged_in: Pack, tasks: list[Task]) -> None:

@@ -41,11 +41,12 @@ from simia.trainers.launch import (
     check_writable,
     format_setting,
 )
+from simia.trainers.trl.episode_plan import plan_episodes
 from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.val_environment import StageSettings
-from simia.trainers.versions import interpreter
+from simia.trainers.versions import interpreter_if_any
 from simia.venvs import make_python_path
 
 MODULE = "simia.trainers.trl.train"
@@ -71,17 +72,18 @@ class TrlConfig(StageSettings):
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
 
-def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
     """Check config, pack and versions, and return the command.
 
-    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment). Raises `UserError`.
+    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment, which a dry run may lack). Raises
+    `UserError`.
     """
     data = read_config_file(config)
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack, tasks = load_tasks(settings.stage)
     methods = settings.through == "environment_factory"
-    check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
+    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
     if methods:
         check_tool_methods(pack, tasks)
     elif settings.grpo.get("use_vllm"):
@@ -92,19 +94,25 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     check_stage(settings.stage, pack)
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
-    python = interpreter("trl", python)
+    later: list[str] = []
+    python = interpreter_if_any("trl", python, later, needed=not dry_run)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
-    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({python})"]
+    where = python or "no environment"
+    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
     if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
+    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged)
+    if python is None:
+        check_fields(settings.grpo, list(settings.grpo))
+        return Launch([], notes=[*notes, *later], plan=plan)
     env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
-    return Launch(command, env=env, notes=notes, check=[*command, "--check"])
+    return Launch(command, env=env, notes=notes, check=[*command, "--check"], plan=plan)
 
 
 def train(config: TrlConfig) -> None:
