@@ -19,6 +19,7 @@ from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError
 from simia.terminal import say
 from simia.trainers.launch import Launch
+from simia.trainers.training_cost import describe_training
 from simia.trainers.versions import compare_versions, find_own_interpreter, list_installed
 
 # Trainer → the module whose `launch(config, changes, python=…)` describes how to start it.
@@ -44,7 +45,7 @@ def train(
         Path | None, typer.Option("--python", help="Interpreter of an environment that has the trainer.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check, and print the command without running it.")
+        bool, typer.Option("--dry-run", help="Check and price the run, and print its command; needs no trainer.")
     ] = False,
 ) -> None:
     """Check versions, data and settings, then exec the trainer, which gets signals such as Ctrl-C and sets the exit code."""
@@ -63,13 +64,17 @@ def train(
         interpreter = find_own_interpreter(trainer)
     # LLaMA-Factory's config is a folder, or the name of a run.
     found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)
-    launch: Launch = import_module(place).launch(found, changes, python=interpreter)
+    options = {"dry_run": dry_run} if trainer != "llamafactory" else {}
+    launch: Launch = import_module(place).launch(found, changes, python=interpreter, **options)
     for note in launch.notes:
         say(note)
     if dry_run or launch.check_at_start:
         check_with_trainer(launch)
     if dry_run:
-        say(format_launch(launch))
+        for line in describe_training(launch.plan) if launch.plan else []:
+            say(line)
+        if launch.command:
+            say(format_launch(launch))
         return
     if launch.before is not None:
         command = typer.Typer()

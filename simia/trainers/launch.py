@@ -22,6 +22,7 @@ from simia.llm.endpoint_pool import PoolSettings
 from simia.llm.openai_settings import OpenAISettings
 from simia.pack import Pack
 from simia.task import Task
+from simia.trainers.episode_plan import EpisodePlan
 
 
 @dataclass
@@ -40,6 +41,8 @@ class Launch:
     """A command in the trainer's environment that checks the run; its last line on stderr is the problem."""
     check_at_start: bool = False
     """Whether a start checks too, for a trainer that would report the problem late."""
+    plan: Sequence[EpisodePlan] = ()
+    """The episodes that the run plays, which a dry run prices."""
     before: list[str] | None = None
     """Arguments of a simia command that runs first, in this process, so that stopping it leaves no child process."""
 

@@ -52,11 +52,7 @@ class LLMUser:
         if self._turn == 0 and not view.messages and self._task.opening:
             self._turn = 1
             return Message(role="user", content=self._task.opening)
-        settings = self._settings
-        request = Request(
-            messages=[{"role": "system", "content": self._system(view)}, *swap_roles(view)],
-            temperature=settings.temperature, max_tokens=settings.max_tokens, stop=["<tool_response>"], extra_body=dict(settings.extra),
-        )  # fmt: skip
+        settings, request = self._settings, self.request(view)
         first, cut = f"user/{self.name}/{self._turn}", ""
         self._turn += 1
         for attempt in range(1 + settings.again):
@@ -69,6 +65,14 @@ class LLMUser:
                 cut = f": its reply was cut at {most:,} tokens, raise user_settings.max_tokens"
                 request = request.model_copy(update={"max_tokens": 2 * most})
         raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
+
+    def request(self, view: EpisodeView) -> Request:
+        """Write the request for the user's next message."""
+        settings = self._settings
+        return Request(
+            messages=[{"role": "system", "content": self._system(view)}, *swap_roles(view)],
+            temperature=settings.temperature, max_tokens=settings.max_tokens, stop=["<tool_response>"], extra_body=dict(settings.extra),
+        )  # fmt: skip
 
     def _read(self, text: str, view: EpisodeView) -> Message | UserStop | None:
         """Parse a reply. None: it holds no message; reasoning is none, nor a call where the user has no tools."""

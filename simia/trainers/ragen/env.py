@@ -20,7 +20,7 @@ from typing import Any
 
 from simia import event_loop
 from simia.envs.environment import Episode
-from simia.envs.text_episode import messages_to_text, share_environment
+from simia.envs.text_episode import EnvironmentLease, messages_to_text, share_environment
 from simia.errors import Aborted, Code, UserError
 from simia.formats.tagged_calls import read_message
 from simia.reward import Reward
@@ -68,9 +68,10 @@ class SimiaEnv:
     """`reset` and `step` are RAGEN's; `start`, `act`, `take` and `cut` are their parts, for the portal's loop."""
 
     def __init__(self, config: SimiaEnvConfig | None = None) -> None:
-        """Open the stage if no other object has. Raises `UserError`."""
+        """Nothing is opened yet: the mode decides which environment is played."""
         self.config = config or SimiaEnvConfig()
-        self.lease = share_environment(self.config.stage, store=Path(self.config.store) if self.config.store else None)
+        self._validates = False
+        self._lease: EnvironmentLease | None = None
         self.member = 0
         """Its number in its group, which distinguishes its simulated user from the others'."""
         self.most_turns: int | None = None
@@ -94,6 +95,7 @@ class SimiaEnv:
         Raises `UserError` for a split without tasks and for a task that cannot be set up. Failed infrastructure is an ended episode.
         """
         seed = random.randrange(2**31) if seed is None else int(seed)
+        self.set_mode(mode)
         task = choose_task(self.tasks(mode), self.lane.number(seed), mode)
         self._next = (task, f"{mode}/{seed}/{task.id}")
         if not self.batched:
@@ -120,7 +122,25 @@ class SimiaEnv:
     def close(self) -> None:
         if self.episode is not None:
             event_loop.run(self.episode.close())
-        self.lease.close()
+        if self._lease is not None:
+            self._lease.close()
+
+    def set_mode(self, mode: str) -> None:
+        """Play in the environment to train in, or (in any mode but `train`) in the one to validate in."""
+        if self._validates != (mode != "train") and self.config.val_environment is not None and self._lease is not None:
+            if self.episode is not None:
+                event_loop.run(self.episode.close())
+            self._lease.close()
+            self.episode = self._lease = None
+        self._validates = mode != "train"
+
+    @property
+    def lease(self) -> EnvironmentLease:
+        """The environment of the mode; opened if no other object has. Raises `UserError`."""
+        if self._lease is None:
+            config = self.config.for_validation() if self._validates else self.config
+            self._lease = share_environment(config.stage, store=Path(config.store) if config.store else None)
+        return self._lease
 
     # -- the state of the episode -----------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         for entry in entries:
             env: SimiaEnv = entry["env"]
             group, places = entry["group_id"], groups[entry["tag"]]
+            env.set_mode(self.mode)
+            _ = env.lease  # opened before the first step: a mistake is reported now
             env.batched = True
             env.member = entry["env_id"] % self.group_size
             env.most_turns = min(rounds, int(entry["max_actions_per_traj"]))

@@ -13,12 +13,13 @@ from typing import Any
 
 from pydantic import Field
 
-from simia.config import Config, parse_config
+from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain_mapping
 from simia.errors import UserError
 from simia.trainers.kept_episodes import KeptSettings
 from simia.trainers.launch import look_up
+from simia.trainers.val_environment import StageSettings
 
 ENV_TYPE = "simia"
 """The name in RAGEN's registries: a tag's `env_type`."""
@@ -33,7 +34,7 @@ REQUIRED = {
 """Setting → the only value that it may have, and why."""
 
 
-class SimiaEnvConfig(Config):
+class SimiaEnvConfig(StageSettings):
     """`env_config` of a tag in RAGEN's `custom_envs`."""
 
     stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="Pack, back end, models, judge.")
@@ -139,5 +140,5 @@ def find_tag_problems(config: Any, tag: str) -> Iterator[str]:
     if not isinstance(fields, Mapping):
         yield f"{tag}.env_config is {fields}: write a section with {', '.join(SimiaEnvConfig.model_fields)}"
     env = parse_env_config(f"{tag}.env_config", **fields)
-    if env.stage.limits.capped and not env.store:
+    if any(stage.limits.capped for stage in (env.stage, env.for_validation().stage)) and not env.store:
         yield f"{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage"

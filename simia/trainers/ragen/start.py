@@ -36,9 +36,17 @@ from simia.trainers.launch import (
     look_up,
     select_split,
 )
+from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
 from simia.trainers.ragen.import_hook import register
 from simia.trainers.ragen.settings import check_ragen_config, parse_env_config
-from simia.trainers.versions import NEEDS, RAGEN_CLONE, RAGEN_COMMIT, interpreter, list_installed
+from simia.trainers.versions import (
+    NEEDS,
+    RAGEN_CLONE,
+    RAGEN_COMMIT,
+    interpreter,
+    interpreter_if_any,
+    list_installed,
+)
 from simia.venvs import make_python_path, normalize_name
 
 MODULE = "simia.trainers.ragen.start"
@@ -48,23 +56,30 @@ REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 WORKERS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "VLLM_LOGGING_LEVEL": "WARN", "RAY_DEBUG": "legacy"}
 
 
-def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
     """Check config, checkout and environment, and return the command. `prepare` writes the config that the run reads.
 
-    `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (None: this one). Raises `UserError`.
+    `changes`: values by dotted name. `python`: the interpreter of RAGEN's environment (None: this one). A dry run may lack both checkout
+    and environment. Raises `UserError`.
     """
-    home, python = find_checkout(), python or Path(sys.executable)
+    later: list[str] = []
+    home = find_checkout_if_any(later, needed=not dry_run)
     values = read_config_file(config)
     assign_settings(values, changes)
-    known = read_base_config(home)
+    known = read_base_config(home) if home else {}
     values = check_settings(values, known, "RAGEN", free=FREE)
     assign_settings(values, changes, added=True)
     whole = resolve_references(merge_sections(known, values))
     check_ragen_config(whole)
+    check_one_node(whole)
     notes = check_stages(whole) + fit_stages(values, whole)
+    plan = plan_episodes(whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
-    written = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser() / "simia.yaml"
+    written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
+    if home is None or (python is None and dry_run and interpreter_if_any("ragen", None, later, needed=False) is None):
+        return Launch([], notes=[*notes, *later], plan=plan)
+    python = python or Path(sys.executable)
     notes.append(check_versions(python))
 
     def prepare() -> None:
@@ -73,7 +88,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
 
     path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(python)])
     env = {"RAGEN_HOME": str(home), "PYTHONPATH": path}
-    return Launch([str(python), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare)
+    return Launch([str(python), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare, plan=plan)
 
 
 def find_checkout() -> Path:
@@ -86,6 +101,17 @@ def find_checkout() -> Path:
     if not (home / "verl" / "verl" / "protocol.py").is_file():
         raise UserError(f"{home} has no verl in it: run git submodule update --init verl there")
     return home
+
+
+def find_checkout_if_any(notes: list[str], *, needed: bool) -> Path | None:
+    """Find RAGEN's source. Where there is none and it is not needed, for a dry run, add a note and return None."""
+    try:
+        return find_checkout()
+    except UserError as error:
+        if needed or "RAGEN_HOME" in os.environ:
+            raise
+        notes.append(f"RAGEN's own settings were not checked, and there is no command yet: {error}")
+        return None
 
 
 def read_base_config(home: Path) -> dict[str, Any]:
@@ -126,8 +152,9 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
             place = f"custom_envs.{tag}.env_config"
             env = parse_env_config(place, **(look_up(whole, place) or {}))
-            pack, of_stage = load_tasks(env.stage)
-            check_stage(env.stage, pack)
+            stage = (env if part == "train" else env.for_validation()).stage
+            pack, of_stage = load_tasks(stage)
+            check_stage(stage, pack)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
             if env.episodes is not None:
@@ -136,7 +163,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             notes.append(
-                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({env.stage.backend})"
+                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
     return notes
 

@@ -77,6 +77,7 @@ def environment_factory(
     seed: int = 0,
     trainer: Callable[[], Any] | None = None,
     name: str = "",
+    evaluation: tuple[Environment, int] | None = None,
     on_trajectory: Callable[[Trajectory], None] | None = None,
     world_seconds: float = WORLD_SECONDS,
     keeper: EpisodeKeeper | None = None,
@@ -86,8 +87,9 @@ def environment_factory(
     Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
     step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
     over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
-    were told. An episode whose environment takes longer than `world_seconds` for an answer is aborted. `keeper` writes the episodes
-    to a run and needs `trainer`. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
+    were told. `evaluation`: the environment to evaluate in and its seed, if it is another one; it needs `trainer` and has the same tools.
+    An episode whose environment takes longer than `world_seconds` for an answer is aborted. `keeper` writes the episodes to a run and
+    needs `trainer`. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
     """
     check_tool_methods(environment.pack, environment.tasks)
     made: list[TrlTools] = []
@@ -102,6 +104,11 @@ def environment_factory(
         return f"{name}{step}" if batches[step] == 1 else f"{name}{step}.{batches[step]}"  # an evaluation has several
 
     class PackTools(TrlTools):
+        def _choose_environment(self) -> tuple[Environment, int]:
+            if evaluation is not None and trainer is not None and not trainer().model.training:
+                return evaluation
+            return super()._choose_environment()
+
         def _name_episode(self, task: str) -> tuple[str, str]:
             nonlocal batch
             if self is made[0]:  # TRL resets its instances in their order: the first one begins each batch
@@ -154,10 +161,15 @@ class TrlTools:
         if before is not None:
             event_loop.run(before.close())
         group, player = self._name_episode(task_id)
-        task, seconds = self._environment.pack.task(task_id), self._world_seconds
-        opened = open_in_time(self._environment, task, seconds, seed=self._seed, group=group, name=f"{group}/{player}")
+        environment, seed = self._choose_environment()
+        task, seconds = environment.pack.task(task_id), self._world_seconds
+        opened = open_in_time(environment, task, seconds, seed=seed, group=group, name=f"{group}/{player}")
         self._episode = event_loop.run(opened)
         return "\n\n".join(message.text for message in self._episode.view.messages if message.role == "user")
+
+    def _choose_environment(self) -> tuple[Environment, int]:
+        """Return the environment to play in, with the seed of its worlds."""
+        return self._environment, self._seed
 
     def _name_episode(self, task: str) -> tuple[str, str]:
         """Return the names of the episode's group, and of the episode in it."""

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia import event_loop, terminal
-from simia.config import Config, find_config, load_config, parse_config, read_config_file
+from simia.config import find_config, load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.opening import load_tasks, open_environment
@@ -43,23 +43,26 @@ from simia.trainers.launch import (
     check_stage,
     check_writable,
     format_setting,
-    select_split,
 )
 from simia.trainers.time_limits import settle_time_limits
+from simia.trainers.trl.episode_plan import plan_episodes
+from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.trl.vllm_sampler import check_vllm_settings, make_drift_callback, report_server_errors
-from simia.trainers.versions import interpreter
+from simia.trainers.val_environment import StageSettings
+from simia.trainers.versions import interpreter_if_any
 from simia.venvs import make_python_path
 
 MODULE = "simia.trainers.trl.train"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 DDP_TIMEOUT = 1800.0  # seconds; TRL's default
+NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
 AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
 
 
-class TrlConfig(Config):
+class TrlConfig(StageSettings):
     """What configs/trl/*.yaml hold."""
 
     model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
@@ -72,7 +75,7 @@ class TrlConfig(Config):
     world_seconds: float | None = Field(
         None, gt=0, description="One answer of the environment; later: aborted. Unset: 1800, of several ranks less."
     )
-    evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
+    evaluate: str | None = Field(None, description="Split to evaluate on, with grpo.eval_strategy; unset: none.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
     episodes: KeptSettings | None = Field(
         default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
@@ -81,20 +84,20 @@ class TrlConfig(Config):
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
 
-def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
     """Check config, pack and versions, and return the command.
 
-    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment). Raises `UserError`.
+    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment, which a dry run may lack). Raises
+    `UserError`.
     """
     data = read_config_file(config)
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack, tasks = load_tasks(settings.stage)
-    judged = []
-    if settings.evaluate is not None:
-        judged = select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
-    if settings.through == "environment_factory":
-        check_tool_methods(pack, [*tasks, *judged])
+    methods = settings.through == "environment_factory"
+    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
+    if methods:
+        check_tool_methods(pack, tasks)
     else:
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
@@ -108,19 +111,25 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
                 raise UserError(
                     "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
                 )
-    python = interpreter("trl", python)
+    later: list[str] = []
+    python = interpreter_if_any("trl", python, later, needed=not dry_run)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]
     backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
-    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({python})"]
+    where = python or "no environment"
+    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
     if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
+    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged)
+    if python is None:
+        check_fields(settings.grpo, list(settings.grpo))
+        return Launch([], notes=[*notes, *later], plan=plan)
     env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
-    return Launch(command, env=env, notes=notes, check=[*command, "--check"])
+    return Launch(command, env=env, notes=notes, check=[*command, "--check"], plan=plan)
 
 
 def train(config: TrlConfig) -> None:
@@ -134,22 +143,25 @@ def train(config: TrlConfig) -> None:
     if last is not None and (step := find_final_step(last, arguments)) is not None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
-    world_seconds = settle_time_limits(config.stage, config.world_seconds, find_collective_timeout(config))
+    timeout = find_collective_timeout(config)
+    world_seconds = settle_time_limits(config.stage, config.world_seconds, timeout)
     episodes = arguments.generation_batch_size // arguments.world_size
     for line in fit_concurrency(config.stage, min(episodes, config.at_once or episodes)):
         say_once(line)
     start = ranks.gather_values(uuid.uuid4().hex)[0]
-    environment = ranks.run_on_all_ranks(
-        lambda: event_loop.run(open_environment(config.stage, store=find_reply_folder(out), say=say_once))
-    )
+    environment = open_for_all_ranks(config.stage, out)
+    evaluation = environment
     keeper = None
     try:
+        if config.evaluate and config.val_environment:
+            evaluation = open_for_all_ranks(config.val_environment.with_split(config.evaluate), out)
         keeper = ranks.run_on_all_ranks(lambda: open_keeper(config, out, start))
-        rows, plays = choose_rollout(config, environment, lambda: trainer, world_seconds, keeper)
+        rows, plays = choose_rollout(config, environment, evaluation, lambda: trainer, world_seconds, keeper)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
-        environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
-        judged = Dataset.from_list(rows(environment, config.evaluate)) if config.evaluate else None
+        if evaluation is environment:
+            environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
+        judged = Dataset.from_list(rows(evaluation, config.evaluate)) if config.evaluate else None
         try:
             with report_server_errors(arguments.use_vllm):
                 trainer = GRPOTrainer(
@@ -169,11 +181,18 @@ def train(config: TrlConfig) -> None:
         report_error(error)  # before anything is closed: the launcher ends this rank when another one has ended
         raise SystemExit(2) from None
     finally:
-        event_loop.run(environment.close())
+        for opened in dict.fromkeys((environment, evaluation)):
+            event_loop.run(opened.close())
         if keeper is not None:
             keeper.close()
     if (group := ranks.find_process_group()) is not None:
         group.destroy_process_group()
+
+
+def open_for_all_ranks(stage: EnvironmentConfig, out: Path) -> Environment:
+    return ranks.run_on_all_ranks(
+        lambda: event_loop.run(open_environment(stage, store=find_reply_folder(out), say=say_once))
+    )
 
 
 def find_collective_timeout(config: TrlConfig) -> float | None:
@@ -187,27 +206,36 @@ def find_collective_timeout(config: TrlConfig) -> float | None:
 def choose_rollout(
     config: TrlConfig,
     environment: Environment,
+    evaluation: Environment,
     trainer: Callable[[], Any],
     world_seconds: float,
     keeper: EpisodeKeeper | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Return the function that makes the data sets' rows, and GRPOTrainer's arguments for rollouts."""
-    seed = config.stage.seed
+    seed, val_seed = config.stage.seed, config.for_validation().stage.seed
     if config.through == "environment_factory":
         factory = environment_factory(
-            environment, seed=seed, trainer=trainer, world_seconds=world_seconds, keeper=keeper
+            environment,
+            seed=seed,
+            trainer=trainer,
+            evaluation=(evaluation, val_seed),
+            world_seconds=world_seconds,
+            keeper=keeper,
         )
         return tool_rows, {"environment_factory": factory, "reward_funcs": [tools_reward]}
-    roll = rollout_func(
-        environment,
-        seed=seed,
-        at_once=config.at_once,
-        max_turn_tokens=config.max_turn_tokens,
-        world_seconds=world_seconds,
-        wait_seconds=world_seconds if find_collective_timeout(config) is not None else None,
-        keeper=keeper,
+    trains, validates = (
+        rollout_func(
+            where,
+            seed=worlds,
+            at_once=config.at_once,
+            max_turn_tokens=config.max_turn_tokens,
+            world_seconds=world_seconds,
+            wait_seconds=world_seconds if find_collective_timeout(config) is not None else None,
+            keeper=keeper,
+        )
+        for where, worlds in ((environment, seed), (evaluation, val_seed))
     )
-    return task_rows, {"rollout_func": roll, "reward_funcs": [environment_reward]}
+    return task_rows, {"rollout_func": choose_by_mode(trains, validates), "reward_funcs": [environment_reward]}
 
 
 def open_keeper(config: TrlConfig, out: Path, start: str) -> EpisodeKeeper | None:
@@ -247,6 +275,8 @@ def make_arguments(config: TrlConfig, made: Any) -> Any:
     """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
     given = check_fields(config.grpo, list(kinds))
+    if config.evaluate is None:
+        given |= {name: no for name, no in NO_EVALUATION.items() if name in given}
     for name, value in given.items():
         if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
             kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])

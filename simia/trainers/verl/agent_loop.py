@@ -39,7 +39,15 @@ from simia.trainers.tokens import ChatText, find_end_ids
 from simia.trainers.verl.episode_keeping import keep_played
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.verl.worker_state import EpisodeGroup, append_note, get_environment, groups, name_group, take_place
+from simia.trainers.verl.worker_state import (
+    EpisodeGroup,
+    append_note,
+    choose_settings,
+    get_environment,
+    groups,
+    name_group,
+    take_place,
+)
 
 log = logging.getLogger(__name__)
 contexts: dict[str, int | None] = {}  # of models, by their path
@@ -76,7 +84,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         extra, key = to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
         if extra.get("task") is None:
             raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
-        task = str(extra["task"])
+        task, settings = str(extra["task"]), choose_settings(self.settings, extra)
         step = None if row.get("global_steps") is None else int(row["global_steps"])
         name = name_group(step, extra, key)
         group = groups.join(key, trains=not extra.get("validates"))
@@ -84,12 +92,12 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         policy = Policy(self, sampling_params, row, f"{name}/{row.get('index', 0)}/{int(row['session_id'])}")
         try:
             await asyncio.sleep(0)  # the group's other episodes, which are started by now, join before this one can end
-            environment, play = await get_environment(self.settings), self.settings.play
+            environment, play = await get_environment(settings), settings.play
             text = make_text(self.tokenizer, tuple(play.end_tokens), self.template)
             policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
-            async with take_place(self.settings):
+            async with take_place(settings):
                 player = PolicyPlayer(environment, self.tokenizer, text, play, *self.limits)
-                seed = self.settings.stage.seed
+                seed = settings.stage.seed
                 played = await player.play(policy.generate, task, seed=seed, group=name, name=policy.name)
             await self._keep(played, row, step, validates=bool(extra.get("validates")))
         except UserError as mistake:

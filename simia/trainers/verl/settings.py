@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
-from simia.envs.config import EnvironmentConfig
 from simia.trainers.kept_episodes import KeptSettings
+from simia.trainers.val_environment import StageSettings
 
 
 def operational(default: Any, description: str, **bounds: Any) -> Any:
@@ -34,13 +34,14 @@ class DataSettings(Config):
     """Tasks as verl's data sets."""
 
     train: str | None = Field(None, description="The split to train on; unset: the stage's tasks.")
-    val: str | None = Field(None, description="The split to validate on; unset: as for training.")
+    val: str | None = Field(
+        None, description="The split to validate on; unset: that of `val_environment`, or as for training."
+    )
 
 
-class VerlSettings(Config):
+class VerlSettings(StageSettings):
     """The section `simia` of a configuration of verl."""
 
-    stage: EnvironmentConfig = Field(description="The environment: a pack with its back end, models and judge.")
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
     store: str | None = operational(None, "Folder of paid replies; unset: beside the checkpoints.")

@@ -37,8 +37,11 @@ from simia.trainers.launch import (
     check_writable,
     look_up,
 )
+from simia.trainers.val_environment import check_val_environment
+from simia.trainers.verl.episode_plan import plan_episodes
+from simia.trainers.verl.nodes import check_nodes
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.versions import NEEDS, interpreter, list_installed
+from simia.trainers.versions import NEEDS, interpreter_if_any, list_installed
 from simia.venvs import make_python_path
 
 AGENT = "simia"
@@ -50,11 +53,11 @@ HYDRAS = ("defaults", "hydra")  # sections of Hydra's own
 DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configuration in one file
 
 
-def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None) -> Launch:
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
     """Check the run and return the command; `prepare` writes what it reads.
 
     `changes`: settings by dotted name (`+a.b`: one that verl's configuration does not have). `python`: verl's interpreter (None: this
-    one if it fits, else that of verl's own environment). Raises `UserError`.
+    one if it fits, else that of verl's own environment, which a dry run may lack). Raises `UserError`.
     """
     data = read_config_file(config)
     assign_settings(data, changes)
@@ -64,11 +67,14 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     ours = parse_config(VerlSettings, section, where=f"{config}: simia")
     if look_up(data, "trainer.use_v1", True) is not True:
         raise UserError("trainer.use_v1 is false: verl's older trainer cannot leave out aborted episodes; remove it")
-    python = interpreter("verl", python)
-    data = check_settings(data, read_verl_config(python), "verl", free=HYDRAS)
+    later: list[str] = []
+    python = interpreter_if_any("verl", python, later, needed=not dry_run)
+    data = check_settings(data, read_verl_config(python) if python else {}, "verl", free=HYDRAS)
     assign_settings(data, changes, added=True)
     check_engine(data, python)
-    for named in (ours.stage, *(ours.stage.packs or ())):
+    for named in (
+        each for stage in (ours.stage, ours.val_environment) if stage for each in (stage, *(stage.packs or ()))
+    ):
         if find_named_resource("seeds", named.pack) is None and Path(named.pack).is_dir():
             named.pack = str(Path(named.pack).absolute())  # workers may run in another folder
     if ours.stage.reward_function is not None:
@@ -79,12 +85,16 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     batch = look_up(data, "data.train_batch_size", 1024)
     if not isinstance(batch, int) or batch < 1:
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
-    pack, _ = load_tasks(ours.stage)
+    pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     check_stage(ours.stage, pack)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
-    judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
+    judged_in = ours.for_validation().stage
+    val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
+    judges = check_val_environment(ours, val)
+    plan = plan_episodes(data, ours, (pack, tasks), judges)
+    judged = make_stage_rows(judged_in, val, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
     if ours.episodes is not None:
@@ -93,6 +103,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
             Path(ours.episodes.run or f"{find_run_folder(ours.episodes, folder.parent)}{host}").absolute()
         )
         check_writable(Path(ours.episodes.run).parent, "simia.episodes.run")
+    check_nodes(data, ours, store, folder.parent)
     written = {
         "data.train_files": str(folder / "train.parquet"),
         "data.val_files": str(folder / "val.parquet"),
@@ -123,7 +134,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
     notes += warnings
-    return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare)
+    if python is None:
+        return Launch([], notes=[*notes, *later], plan=plan)
+    return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
 
 
 def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
@@ -144,12 +157,12 @@ def read_verl_config(python: Path) -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
 
 
-def check_engine(data: dict[str, Any], python: Path) -> None:
+def check_engine(data: dict[str, Any], python: Path | None) -> None:
     """Check that the engine which samples the policy is named and installed."""
     name = look_up(data, "actor_rollout_ref.rollout.name", None)
     if name is None:
         raise UserError("actor_rollout_ref.rollout.name is not set: name verl's engine, such as vllm or sglang")
-    if name in ENGINES and ENGINES[name] not in list_installed(python):
+    if python is not None and name in ENGINES and ENGINES[name] not in list_installed(python):
         raise UserError(
             f"the policy is sampled by {name}, which {python} lacks: pip install 'verl[{name}]=={NEEDS['verl']['verl'][2:]}'"
         )

@@ -75,6 +75,11 @@ def name_group(step: int | None, extra: Mapping[str, Any], otherwise: str) -> st
     return otherwise if step is None else f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}"
 
 
+def choose_settings(settings: VerlSettings, extra: Mapping[str, Any]) -> VerlSettings:
+    """Return the settings that a row is played with: rows to validate on have an environment of their own."""
+    return settings.for_validation() if extra.get("validates") else settings
+
+
 @dataclass(slots=True)
 class EpisodeGroup:
     """The episodes of one group in this process."""

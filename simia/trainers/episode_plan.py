@@ -1,0 +1,28 @@
+"""The episodes that a training plays, as a dry run counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simia.envs.config import EnvironmentConfig
+from simia.pack import Pack
+from simia.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePlan:
+    """Episodes of one environment: `what` is training or validation, with a tag where there are several."""
+
+    what: str
+    stage: EnvironmentConfig
+    pack: Pack
+    tasks: Sequence[Task]
+    episodes: int
+    limit: tuple[str, int] | None = None
+    """The trainer's setting that bounds the prompt, and its tokens."""
+
+
+def count_validations(steps: int, every: int, *, before: bool) -> int:
+    """Count the validations of verl's trainers: one before the first step, one each `every` steps (none if not above 0), one at the end."""
+    return int(before) + (-(-steps // every) if every > 0 else 0)

@@ -1,0 +1,51 @@
+"""How many episodes a run of TRL's GRPOTrainer plays, from the fields of its GRPOConfig and their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simia.pack import Pack
+from simia.task import Task
+from simia.trainers.episode_plan import EpisodePlan
+from simia.trainers.val_environment import StageSettings
+
+Tasks = tuple[Pack, Sequence[Task]]
+
+
+def plan_episodes(
+    settings: StageSettings, grpo: Mapping[str, Any], processes: int, learns: Tasks, judged: Tasks | None
+) -> list[EpisodePlan]:
+    """Return the episodes of training, and those of its evaluations. `judged`: the tasks to evaluate on, if any."""
+    size = read_number(grpo, "num_generations", 8)
+    accumulated = read_number(grpo, "gradient_accumulation_steps", 1)
+    served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that one batch of episodes serves
+    device = read_number(grpo, "per_device_train_batch_size", 8)
+    batch = read_number(grpo, "generation_batch_size", device * served * processes)
+    each = batch * accumulated / (served * read_number(grpo, "num_iterations", 1))  # episodes a step
+    epochs = read_number(grpo, "num_train_epochs", 3)
+    steps = read_number(grpo, "max_steps", -1)
+    steps = steps if steps > 0 else max(1, int(epochs * len(learns[1]) * size / each))
+    plans = [EpisodePlan("training", settings.stage, *learns, episodes=int(steps * each))]
+    if judged is not None:
+        times = count_evaluations(grpo, int(steps), epochs)
+        episodes = times * len(judged[1]) * read_number(grpo, "num_generations_eval", size)
+        plans.append(EpisodePlan("validation", settings.for_validation().stage, *judged, episodes=int(episodes)))
+    return plans
+
+
+def count_evaluations(grpo: Mapping[str, Any], steps: int, epochs: float) -> int:
+    """Return how often it evaluates: each `eval_steps` (a share of all below 1), or after each epoch."""
+    first = int(bool(grpo.get("eval_on_start")))
+    if grpo.get("eval_strategy", "no") == "no":
+        return first
+    if grpo["eval_strategy"] == "epoch":
+        return first + max(1, int(epochs))
+    every = read_number(grpo, "eval_steps", read_number(grpo, "logging_steps", 10))
+    return first + int(steps / (every * steps if every < 1 else every))
+
+
+def read_number(grpo: Mapping[str, Any], name: str, default: float) -> float:
+    """Return a field's number; its default where it is unset or no number, which TRL refuses itself."""
+    value = grpo.get(name)
+    return value if isinstance(value, int | float) and value else default
