@@ -33,6 +33,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -66,6 +67,7 @@ class TrlConfig(Config):
     evaluate: str | None = Field(None, description="Split to evaluate on; unset: none. Set grpo.eval_strategy too.")
     processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
+    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
 
@@ -78,6 +80,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack, tasks = load_tasks(settings.stage)
+    refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
     judged = []
     if settings.evaluate is not None:
         judged = select_split(pack, pack.tasks, settings.evaluate, " to evaluate on")
@@ -122,6 +125,8 @@ def train(config: TrlConfig) -> None:
     )
     try:
         rows, plays = choose_rollout(config, environment, lambda: trainer)
+        allowed = config.allow_evaluation_tasks
+        refuse_evaluation_tasks(environment.pack, environment.tasks, "allow_evaluation_tasks", allowed=allowed)
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
         environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks

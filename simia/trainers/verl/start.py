@@ -24,6 +24,7 @@ from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
 from simia.search_path import find_named_resource
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.launch import (
     Launch,
     assign_settings,
@@ -72,7 +73,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None)
     batch = look_up(data, "data.train_batch_size", 1024)
     if not isinstance(batch, int) or batch < 1:
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
-    pack, _ = load_tasks(ours.stage)
+    pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
+    refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
     check_stage(ours.stage, pack)
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged = make_stage_rows(ours.stage, ours.data.val or ours.data.train, validates=True)
