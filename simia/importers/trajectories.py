@@ -104,11 +104,8 @@ def import_trajectories(
             write_seed_pack(place, name, group, found, settings)
             Pack.load(place).tasks  # noqa: B018 - a malformed file is reported before the folder gets its name
     for folder, group in zip(folders, groups, strict=True):
-        several = (
-            f"; {', '.join(group.names.renamed[:SHOWN])} have several schemas, each a tool"
-            if group.names.renamed
-            else ""
-        )
+        renamed = ", ".join(group.names.renamed[:SHOWN])
+        several = f"; several schemas, each a tool of its own: {renamed}" if renamed else ""
         say(f"{folder}: {len(group.tasks):,} tasks, {len(group.names.tools)} tools{several}")
     return folders
 

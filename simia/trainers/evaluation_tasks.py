@@ -22,9 +22,8 @@ def refuse_evaluation_tasks(pack: Pack, tasks: Sequence[Task], setting: str, *, 
     marked = [] if allowed else [task for task in tasks if is_evaluation_task(pack, task)]
     if not marked:
         return
-    which = "all" if len(marked) == len(tasks) else f"{len(marked):,}"
     raise UserError(
-        f"pack {pack.name}: {which} of {len(tasks):,} tasks to train on are for evaluation only, as {marked[0].id}: train on another split "
+        f"pack {pack.name}: {len(marked):,} of {len(tasks):,} tasks to train on are for evaluation only, as {marked[0].id}: train on another split "
         f"or on seeds (simia pack new --from trajectories), or set {setting}=true"
     )
 
