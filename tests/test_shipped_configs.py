@@ -19,8 +19,10 @@ from simia.envs.opening import select_tasks
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
+from simia.quality.suites import MARKS
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root
+from simia.tool import ToolSpec
 from simia.trainers.launch import check_settings, check_stage
 from simia.trainers.llamafactory import read_named_runs
 from simia.trainers.ragen.settings import check_ragen_config
@@ -34,6 +36,7 @@ from simia.trainers.ragen.start import (
 from simia.trainers.trl.train import TrlConfig
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import make_stage_rows
+from simia.trajectory import Trajectory
 from tests.importers.officebench import small
 from tests.quality.selection.test_contamination import TAU2
 from tests.trainers.ragen_standin import write_checkout
@@ -41,7 +44,8 @@ from tests.trainers.ragen_standin import write_checkout
 CONFIGS = data_root() / "configs"
 ROWS = Path(__file__).parent / "formats" / "data"
 BASES = ("ragen/paper",)  # what others extend, with no environment of its own
-IMPORT = re.compile(r"simia (import [^;\n]+)")
+RETAIL, AIRLINE = sorted(MARKS["tau_retail"]), sorted(MARKS["tau_airline"])
+MAKE_PACK = re.compile(r"simia ((?:import|pack new) [^;\n]+)")
 
 
 def shipped(folder: str) -> list[str]:
@@ -74,7 +78,7 @@ def write_seeds() -> None:
     """The files that configs/amplify name, in the form that their comments give, with content of ours."""
     data = Path("data/seeds")
     (data / "agentinstruct").mkdir(parents=True)
-    turns = [formats.get("apigen").write(seed) for seed in Pack.load("customer_service").seeds]
+    turns = [formats.get("apigen").write(divide_domains(seed)) for seed in Pack.load("customer_service").seeds]
     (data / "apigen-mt_5k.json").write_text(json.dumps(turns), encoding="utf-8")
     office = json.loads((ROWS / "officebench.json").read_text(encoding="utf-8"))
     (data / "officebench_1app.jsonl").write_text("\n".join(json.dumps(row) for row in office), encoding="utf-8")
@@ -82,6 +86,25 @@ def write_seeds() -> None:
     for kind in ("os", "webshop", "mind2web"):
         found = [row for row in rows if row["id"].startswith(kind)]
         (data / "agentinstruct" / f"{kind}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def divide_domains(seed: Trajectory) -> Trajectory:
+    """Make a seed one of tau's retail or airline domain, in turn: with a system text and marking tools of that domain."""
+    domain, marks = (("retail", RETAIL), ("airline", AIRLINE))[int((seed.task_id or "").rpartition("-")[2]) % 2]
+    tools = [
+        ToolSpec(name=name, description="A change.", parameters={"type": "object", "properties": {}}) for name in marks
+    ]
+    return seed.model_copy(update={"system": f"# {domain}\n{seed.system}", "tools": [*seed.tools, *tools]})
+
+
+def make_packs(name: str) -> list[str]:
+    """Run the commands at the top of a config that make its packs; return them."""
+    lines = MAKE_PACK.findall((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
+    tasks = small.folder(Path("tasks"))
+    write_seeds()
+    for line in lines:
+        simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
+    return lines
 
 
 def write_benchmarks() -> None:
@@ -117,6 +140,7 @@ def test_rollouts(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped("trl"))
 def test_trl(name: str, folder: Path) -> None:
+    make_packs(name)
     config = parse_config(TrlConfig, read_config_file(name), where=name)
     pack = Pack.load(config.stage.pack)
     assert select_tasks(pack, config.stage)
@@ -137,11 +161,7 @@ def test_verl(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", shipped("ragen"))
 def test_ragen(name: str, folder: Path) -> None:
     """Packs are imported by the commands at the top of the config. tau2's own code is installed for that, once."""
-    imports = IMPORT.findall((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert imports
-    tasks = small.folder(folder / "tasks")
-    for line in imports:
-        simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
+    assert make_packs(name)
     known = read_base_config(write_checkout(folder / "RAGEN"))
     values = read_config_file(name)
     check_settings(values, known, "RAGEN", free=FREE)
@@ -151,8 +171,10 @@ def test_ragen(name: str, folder: Path) -> None:
     tags = whole["es_manager"]["train"]["env_configs"]["tags"]
     assert len(notes) == 2 * len(tags)
     for tag in tags:
-        pack = Pack.load(whole["custom_envs"][tag]["env_config"]["stage"]["pack"])
-        assert pack.evaluation or {task.split for task in pack.tasks} == {"train", "test"}
+        settings = whole["custom_envs"][tag]["env_config"]
+        pack = Pack.load(settings["stage"]["pack"])
+        assert pack.evaluation is settings.get("allow_evaluation_tasks", False)
+        assert {task.split for task in pack.tasks} == ({"train"} if tag.endswith("Seeds") else {"train", "test"})
 
 
 def test_llamafactory() -> None:

@@ -53,6 +53,13 @@ def parse_settings(settings: Sequence[str] | None, read_value: Callable[[str], A
     return found
 
 
+def add_endpoint_kind(settings: list[str] | None) -> list[str]:
+    """Add the kind of an endpoint where its address or its model is given without one."""
+    given = list(settings or [])
+    named = any(s.startswith(("llm.base_url=", "llm.model=")) for s in given)
+    return ["llm.kind=openai", *given] if named and not any(s.startswith("llm.kind=") for s in given) else given
+
+
 def add_endpoint_settings(settings: list[str] | None) -> list[str]:
     """Set native tool calls for an endpoint. The default, a local model, writes its calls as text."""
     given = list(settings or [])

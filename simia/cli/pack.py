@@ -14,7 +14,18 @@ from rich.table import Table
 from simia import event_loop
 from simia.authoring.findings import Finding
 from simia.cli.difficulty import difficulty
-from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants, make_granted_paths
+from simia.cli.options import (
+    GRANT_READ,
+    NETWORK,
+    NEW_PACK,
+    PACK,
+    TASKS,
+    UNSAFE,
+    VARIABLES,
+    add_endpoint_kind,
+    collect_grants,
+    make_granted_paths,
+)
 from simia.cli.terminal_output import make_progress_bar
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
@@ -189,16 +200,32 @@ def upgrade(pack: Annotated[str, typer.Argument(help="A pack's folder; its pack.
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="The folder to create.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to create; with --from trajectories the seeds: a file, a pack or hf:….")
+    ],
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", help="A file of tools, of trajectories or of an OpenAPI description; or openapi:URL, mcp:COMMAND."
+            "--from",
+            help="`trajectories`: a task for each seed. Else a file of tools, of trajectories or of an OpenAPI description; or "
+            "openapi:URL, mcp:COMMAND.",
         ),
     ] = None,
+    out: NEW_PACK = None,
     dialect: Annotated[str | None, typer.Option(help="Dialect of the trajectories. Default: detected.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="With --from trajectories: the model that writes the users' goals, as llm.model=NAME."
+        ),
+    ] = None,
 ) -> None:
     """Create a small working pack to start from, or a pack from your data, with a list of what is missing."""
+    if source == "trajectories":
+        new_from_trajectories(str(folder), out, dialect, settings)
+        return
+    if out is not None or settings:
+        raise UserError("--out and --set are for --from trajectories; here the folder is the argument")
     if source is None:
         from simia.authoring.scaffold import scaffold_pack
 
@@ -211,3 +238,17 @@ def new(
         say(f"missing  {gap}")
     seeds = bool(Pack.load(folder).seeds)
     say(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
+
+
+def new_from_trajectories(seeds: str, out: Path | None, dialect: str | None, settings: list[str] | None) -> None:
+    """Make the packs of `simia pack new --from trajectories`."""
+    from simia.authoring.goal_rewriting import GoalSettings
+    from simia.config import load_config
+    from simia.importers.trajectories import import_trajectories
+
+    if out is None:
+        raise UserError("--out is missing: simia pack new --from trajectories SEEDS --out FOLDER")
+    given = add_endpoint_kind(settings)
+    folders = import_trajectories(seeds, out, dialect=dialect, settings=load_config(GoalSettings, None, given), say=say)
+    packs = f"stage.pack={folders[0]}" if len(folders) == 1 else f"'stage.packs=[{', '.join(map(str, folders))}]'"
+    say(f"next: simia train trl trl/seeds --set {packs} --dry-run")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from simia.envs.rewards.transcript import parse_result, shorten
 from simia.pack import Pack
 from simia.prompt_quoting import quote
@@ -39,11 +41,35 @@ def describe_observations(pack: Pack, task: Task) -> list[str]:
 
 
 def find_observations(pack: Pack, task: Task) -> list[Message]:
-    """The recorded results of the solution's calls. None where the record is of other calls: the task was changed since."""
+    """The recorded results of the solution's calls. None where the record is of other calls: the task was changed since.
+
+    A solution may leave out calls that failed when it was recorded, as those of tasks made of seeds do.
+    """
+    recorded = list_recorded_calls(pack, task)
+    wanted = [(action.name, action.arguments) for action in task.actions]
+    for calls in (recorded, [each for each in recorded if not each.result.error]):
+        if [(each.name, each.arguments) for each in calls] == wanted:
+            return [each.result for each in calls]
+    return []
+
+
+class RecordedCall(NamedTuple):
+    """A call of a reference trajectory with its result."""
+
+    by: str
+    name: str
+    arguments: dict[str, Any] | None
+    result: Message
+
+
+def list_recorded_calls(pack: Pack, task: Task) -> list[RecordedCall]:
+    """All calls of the task's reference trajectory with their results; none without one, or where a result is missing."""
     recorded = pack.references.get(task.id.removeprefix(f"{pack.name}/"))  # qualified among several packs
     if recorded is None:
         return []
-    calls = [(call.name, call.arguments) for _, _, call in recorded.calls()]
     results = [message for message in recorded.messages if message.role == "tool"]
-    same = calls == [(action.name, action.arguments) for action in task.actions]
-    return results if same and len(results) == len(calls) else []
+    made = [("user" if recorded.messages[at].role == "user" else "agent", call) for at, _, call in recorded.calls()]
+    if len(results) != len(made):
+        return []
+    pairs = zip(made, results, strict=True)
+    return [RecordedCall(by, call.name, call.arguments, result) for (by, call), result in pairs]

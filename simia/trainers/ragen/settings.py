@@ -42,6 +42,7 @@ class SimiaEnvConfig(StageSettings):
     val: str | None = Field("test", description="The split of the validation seeds; null: all tasks of the stage.")
     store: str | None = Field(None, description="Folder of paid replies, which a restarted run reads.")
     at_once: int | None = Field(None, ge=1, description="Most episodes of the tag under way; unset: all of a step.")
+    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
     world_seconds: float = Field(1800.0, gt=0, description="One answer of the environment or judge; later: aborted.")
     episodes: KeptSettings | None = Field(
         default_factory=KeptSettings, description="The run that keeps all episodes of a training; null: none."

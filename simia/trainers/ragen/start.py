@@ -25,6 +25,7 @@ from simia.errors import UserError
 from simia.search_path import cache_root
 from simia.terminal import say_error
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
 from simia.trainers.launch import (
     Launch,
@@ -162,6 +163,8 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
                 check_writable(Path(find_run_folder(env.episodes, checkpoints)), f"{place}.episodes.run")
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
+            allowed = part == "val" or env.allow_evaluation_tasks
+            refuse_evaluation_tasks(pack, tasks, f"{place}.allow_evaluation_tasks", allowed=allowed)
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )

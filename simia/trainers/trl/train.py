@@ -35,6 +35,7 @@ from simia.envs.opening import load_tasks, open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import EpisodeKeeper, KeptSettings, find_run_folder
 from simia.trainers.launch import (
     Launch,
@@ -81,6 +82,7 @@ class TrlConfig(StageSettings):
         default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
     )
     resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
+    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
 
@@ -94,6 +96,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     assign_settings(data, changes)
     settings = parse_config(TrlConfig, data, where=str(config))
     pack, tasks = load_tasks(settings.stage)
+    refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
     methods = settings.through == "environment_factory"
     judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
     if methods:
@@ -153,6 +156,8 @@ def train(config: TrlConfig) -> None:
     evaluation = environment
     keeper = None
     try:
+        allowed = config.allow_evaluation_tasks
+        refuse_evaluation_tasks(environment.pack, environment.tasks, "allow_evaluation_tasks", allowed=allowed)
         if config.evaluate and config.val_environment:
             evaluation = open_for_all_ranks(config.val_environment.with_split(config.evaluate), out)
         keeper = ranks.run_on_all_ranks(lambda: open_keeper(config, out, start))

@@ -44,6 +44,7 @@ class VerlSettings(StageSettings):
 
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
+    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
     store: str | None = operational(None, "Folder of paid replies; unset: beside the checkpoints.")
     episodes: KeptSettings | None = Field(
         default_factory=KeptSettings,

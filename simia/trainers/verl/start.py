@@ -27,6 +27,7 @@ from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
 from simia.search_path import find_named_resource
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import HOST, find_run_folder
 from simia.trainers.launch import (
     Launch,
@@ -86,6 +87,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if not isinstance(batch, int) or batch < 1:
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
+    refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
     check_stage(ours.stage, pack)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")

@@ -57,7 +57,7 @@ class SimulatedBackend:
         self.identity = digest(
             # The observations that are shown are part of a world's digest, so that replies to prompts without them are found.
             [
-                self.settings.model_dump(exclude={"observations"}),
+                self.settings.model_dump(exclude={"observations", "replay"}),
                 self.feedback.system,
                 self.feedback.hashes,
                 self._tables,

@@ -7,7 +7,7 @@ calls, which change. So a prefix cache serves all but the end of a prompt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,12 +92,31 @@ class Feedback:
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.pack, self.settings = pack, settings
         self._references: dict[str, tuple[Task, str, list[str]]] = {}
+        self._write: Callable[[frozenset[str] | None], str]
         system, one = load_template("simulated/system.j2")
         self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
         examples = collect_results(pack.seeds, settings.examples)
         tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
-        self.system = system.render(tools=tools, policy=pack.policy, helpful=settings.helpful).strip()
+        self._write = lambda names: system.render(
+            tools=[tool for tool in tools if names is None or tool["name"] in names],
+            policy=pack.policy,
+            helpful=settings.helpful,
+        ).strip()
+        self.system = self._write(None)
+        self._systems: dict[frozenset[str], str] = {}
+
+    def write_system(self, task: Task) -> str:
+        """The static text: rules, tools and policy. A task that shows some of the agent's tools has these alone; it is kept for others."""
+        if task.tools is None:
+            return self.system
+        revealed = [name for reveal in task.reveals for name in reveal.tools]
+        names = frozenset([*task.tools, *revealed, *(tool.name for tool in self.pack.user_tools)])
+        if names not in self._systems:
+            if len(self._systems) >= MOST_REFERENCES:
+                self._systems.clear()
+            self._systems[names] = self._write(names)
+        return self._systems[names]
 
     def _describe_reference(self, task: Task) -> tuple[str, list[str]]:
         """The task's solution, and the recorded results in it; written once for all requests about it."""
@@ -127,10 +146,11 @@ class Feedback:
         }
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
         lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
-        fixed = len(self.system) + sum(len(text) for text in (*head.values(), ledger, *now))
+        system = self.write_system(task)
+        fixed = len(system) + sum(len(text) for text in (*head.values(), ledger, *now))
         room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
         text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]
+        return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
     def observations(self, task: Task) -> list[str]:
         """The recorded results that the prompts of a task show."""

@@ -21,6 +21,10 @@ class SimulatedSettings(Config):
     observations: bool = Field(
         True, description="With the solution, show the recorded results of its calls, where the pack has them."
     )
+    replay: bool = Field(
+        False,
+        description="Give the recorded result, without asking the model, as long as an episode's calls are those of the reference trajectory.",
+    )
     ledger: bool = Field(True, description="Keep the values of each entity, and refuse answers that contradict them.")
     again: int = Field(1, ge=0, description="Further attempts after an answer that contradicts or cannot be parsed.")
     helpful: bool = Field(False, description="Errors explain what would work, more than a real system's do (Fig. 8).")

@@ -16,6 +16,7 @@ import zstandard
 
 from simia.envs.worlds.arguments import make_failure, refuse_call
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer, parse_answers
+from simia.envs.worlds.simulated.recorded_answers import recall_answers
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
@@ -72,6 +73,7 @@ class SimulatedWorld:
         """`state`: the text on the tables for the simulator's prompt."""
         self._backend, self._task, self._seed, self._told = backend, task, seed, state
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
+        self._replays = backend.settings.replay
         self.ledger = ledger
         self.history: list[AnsweredCall] = []
         # All that a first prompt is made of: a store of replies outlives an edit of the task.
@@ -105,7 +107,8 @@ class SimulatedWorld:
 
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
         """Get the answers and, for each, the contradiction that remains after all attempts."""
-        found = await self.predict(calls, by)
+        recorded = recall_answers(self._backend.pack, self._task, self.history, calls, by) if self._replays else None
+        found = await self.predict(calls, by) if recorded is None else [(answer, "") for answer in recorded]
         for call, (answer, _) in zip(calls, found, strict=True):
             self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
         return found
