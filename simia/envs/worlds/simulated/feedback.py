@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from simia.envs.reference_solution import describe_observations, describe_reference
-from simia.envs.worlds.simulated.result_examples import find_examples
+from simia.envs.worlds.simulated.result_examples import find_examples, write_on_one_line
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
@@ -160,7 +160,7 @@ def format_call(number: int, by: str, name: str, arguments: dict[str, Any]) -> s
 
 
 def format_answered_call(number: int, done: AnsweredCall, most: int | None = None) -> str:
-    text = escape_unprintable(" ".join(done.answer.text.split()))
+    text = write_on_one_line(done.answer.text)
     if most is not None and len(text) > most:
         text = f"{text[:most]} … (shortened)"
     kind = "error" if done.answer.failed else "result"

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from simia.pack import Pack
-from simia.prompt_quoting import escape_unprintable
+from simia.prompt_quoting import escape_unprintable, quote
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -43,7 +43,14 @@ def collect_results(shown: Iterable[Trajectory], most: int, tools: Sequence[Tool
             name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
             held = found.get(name)
             if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
-                held.append(escape_unprintable(" ".join(message.text.split())))
+                held.append(write_on_one_line(message.text))
         if all(len(held) == most for held in found.values()):
             break
     return found
+
+
+def write_on_one_line(text: str) -> str:
+    """A result on one line. Text of several lines is quoted, so that its form can be seen."""
+    if "\n" in text.strip() and text.strip()[:1] not in "{[":
+        return quote(text)
+    return escape_unprintable(" ".join(text.split()))
