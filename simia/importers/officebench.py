@@ -24,6 +24,7 @@ from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing,
 from simia.errors import UserError
 from simia.formats.action_dialect import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
+from simia.importers.officebench_solutions import add_shipped_solutions
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.venvs import Say
@@ -71,7 +72,8 @@ def import_tasks(
 ) -> Path:
     """Write the pack and return its folder, `officebench` unless `out` is given.
 
-    `solutions`: JSON Lines of `{"task": "1-1/0", "actions": [{"name", "arguments"}]}`, which become the tasks' references.
+    `solutions`: JSON Lines of `{"task": "1-1/0", "actions": [{"name", "arguments"}]}`, which become the tasks' references. Other training
+    tasks get the solution that simia has for them.
     Raises `UserError` for a folder without tasks, an invalid subtask or solution, and an `out` that exists.
     """
     out = out or Path(NAME)
@@ -80,6 +82,7 @@ def import_tasks(
     known = list_officebench_tools()
     played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
     rows = [subtask_to_row(group, path, played) for group in groups for path in list_subtasks(group)]
+    add_shipped_solutions(rows)
     ids = {row["id"] for row in rows}
     if strange := sorted(played.keys() - ids):
         raise UserError(f"{solutions}: there is no subtask {strange[0]!r} in {folder}")
@@ -87,6 +90,8 @@ def import_tasks(
         write_officebench_pack(draft, groups, known, rows)
     apart = sum("evaluation" in row["tags"] for row in rows)
     say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
+    if solved := sum("reference" in row for row in rows):
+        say(f"{solved} tasks have a solution; next: simia pack record {out}")
     return out
 
 

@@ -103,8 +103,18 @@ def test_the_simulator_and_the_judge_are_shown_them_unless_they_are_not_to_be() 
     assert result in prompts["judge", True]
     assert result not in prompts[False]
     assert result not in prompts["judge", False]
-    assert SimulatedBackend(pack).identity == SimulatedBackend(pack, observations=False).identity
     assert SimulatedBackend(pack, knowledge="schema").feedback.observations(task) == []
+
+
+def test_stored_replies_are_found_again_unless_an_example_was_added(tmp_path: Path) -> None:
+    """The identity is part of a reply's key: observations are in it only where they change the text that is the same for all tasks."""
+    plain = small(tmp_path / "p")
+    assert SimulatedBackend(plain).identity == SimulatedBackend(plain, observations=False).identity
+    pack = Pack.load("customer_service")
+    with_examples, without = SimulatedBackend(pack), SimulatedBackend(pack, observations=False)
+    added = set(with_examples.feedback.system.splitlines()) - set(without.feedback.system.splitlines())
+    assert [line[:44] for line in added] == ['Example of a result: {"ticket_id":"TCK-8612"']  # no seed calls get_ticket
+    assert with_examples.identity != without.identity
 
 
 async def test_replies_to_other_prompts_are_other_replies() -> None:

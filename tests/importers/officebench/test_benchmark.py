@@ -8,8 +8,14 @@ import pytest
 
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
+from simia.envs.worlds.simulated import SimulatedBackend
+from simia.errors import UserError
+from simia.importers.officebench_solutions import SHIPPED
+from simia.pack import Pack
 from simia.task import Task
-from tests.importers.officebench.play import LIMITS, SOLUTIONS, benchmark, played, value, walls
+from tests.command import run_simia
+from tests.importers.officebench.conftest import plain
+from tests.importers.officebench.play import BENCHMARK, LIMITS, SOLUTIONS, benchmark, played, value, walls
 
 pytestmark = [walls, benchmark]
 UNTOUCHED = ["1-2/1", "1-11/3"]  # they pass before anybody has done anything
@@ -34,7 +40,8 @@ async def scores(environment: Environment, tasks: list[Task], *, solve: bool) ->
 
 
 def test_the_solutions_are_of_every_app_and_size() -> None:
-    rows = [json.loads(line) for line in SOLUTIONS.read_text(encoding="utf-8").splitlines()]
+    lines = [line for path in (SHIPPED, SOLUTIONS) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in lines]
     assert {row["task"] for row in rows} >= set(SAMPLE)
     sampled = [row for row in rows if row["task"] in SAMPLE]
     assert len([row for row in sampled if row["task"].startswith("1-")]) >= 10
@@ -48,6 +55,47 @@ async def test_a_sample_of_solutions_scores_one(whole_pack: Path) -> None:
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         found = await scores(environment, [environment.pack.task(name) for name in SAMPLE], solve=True)
     assert found == dict.fromkeys(SAMPLE, 1.0)
+
+
+def test_training_tasks_have_solutions_and_evaluation_tasks_have_none(tmp_path: Path) -> None:
+    pack = Pack.load(plain(BENCHMARK, tmp_path / "pack"))
+    train = [task for task in pack.tasks if task.split == "train"]
+    assert len(train) == 85
+    assert [task.id for task in train if not task.solved] == UNSOLVED
+    assert not any(task.solved for task in pack.tasks if task.split == "test")
+    assert sum(task.solved for task in pack.tasks) == 80
+
+
+@pytest.mark.usefixtures("environments")
+def test_references_are_recorded_and_reach_the_simulator(tmp_path: Path) -> None:
+    """Three training tasks, one of each size; all 80 below."""
+    wanted = {"1-1/0", "1-10/0", "1-20/1"}
+    folder = plain(BENCHMARK, tmp_path / "pack")
+    rows = [json.loads(line) for line in (folder / "tasks.jsonl").read_text(encoding="utf-8").splitlines()]
+    kept = [row for row in rows if row["id"] in wanted or row["split"] == "test"]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    done = run_simia("pack", "record", folder)
+    assert done.returncode == 0, done.stderr
+    assert "3 references written" in done.stdout
+    pack = Pack.load(folder)
+    assert set(pack.references) == wanted
+    backend = SimulatedBackend(pack)
+    backend.check_references([task for task in pack.tasks if task.split == "train"])
+    system, user = (message["content"] for message in backend.feedback.messages(pack.task("1-10/0"), [], "", []))
+    assert 'result: "The following is the table from the excel file:\\n(1, 1): Name\\t(1, 2): midterm1' in user
+    assert "Example of a result: Successfully create a new event to Bob's calendar." in system
+    with pytest.raises(UserError, match="none of 60 tasks has a reference"):
+        backend.check_references([task for task in pack.tasks if task.split == "test"])
+
+
+@pytest.mark.all
+@pytest.mark.usefixtures("environments")
+def test_all_solutions_of_training_tasks_are_recorded(tmp_path: Path) -> None:
+    folder = plain(BENCHMARK, tmp_path / "pack")
+    done = run_simia("pack", "record", folder)
+    assert done.returncode == 0, done.stderr
+    assert "80 references written" in done.stdout
+    assert "not recorded" not in done.stdout
 
 
 @pytest.mark.usefixtures("environments")

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from simia.cli.imports import app
 from simia.errors import UserError
 from simia.formats.officebench import SWITCH, TOOLS
-from simia.importers import officebench
+from simia.importers import officebench, officebench_solutions
 from simia.importers.officebench import import_tasks
+from simia.importers.officebench_solutions import digest_task
 from simia.pack import Pack
 from tests.importers.officebench import small
 
@@ -152,3 +153,25 @@ def test_the_command_imports_with_solutions(tmp_path: Path) -> None:
     pack = Pack.load(out)
     assert [action.name for action in pack.task("1-1/1").reference] == ["system.finish_task"]
     assert pack.task("1-1/0").reference == []
+    assert "1 tasks have a solution; next: simia pack record" in done.output
+
+
+def test_a_shipped_solution_is_given_to_the_very_task_it_was_written_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The small folder has tasks 1-1/0 to 1-1/2 of its own: simia's solutions of the benchmark's tasks are not theirs."""
+    tasks = small.folder(tmp_path / "tasks")
+    pack = Pack.load(import_tasks(tasks, tmp_path / "pack"))
+    assert not any(task.solved for task in pack.tasks)
+    rows = [json.loads(line) for line in (tmp_path / "pack" / "tasks.jsonl").read_text().splitlines()]
+    ends = [{"name": "system.finish_task", "arguments": {"answer": "Dora"}}]
+    shipped = [{"task": row["id"], "digest": digest_task(row), "actions": ends} for row in rows]
+    path = tmp_path / "shipped.jsonl"
+    path.write_text("\n".join(map(json.dumps, shipped)))
+    monkeypatch.setattr(officebench_solutions, "SHIPPED", path)
+    own = [{"name": "system.finish_task", "arguments": {"answer": "Carl"}}]
+    changed(tmp_path, "1-1/0", task="Put dinner with Dora into Ann's calendar")
+    given = solved(tmp_path, {"task": "1-1/1", "actions": own})
+    pack = Pack.load(import_tasks(tasks, tmp_path / "other", given))
+    found = {task.id: [action.arguments["answer"] for action in task.reference] for task in pack.tasks}
+    assert found == {"1-1/0": [], "1-1/1": ["Carl"], "1-1/2": ["Dora"], "2-1/0": [], "3-1/0": []}

@@ -82,7 +82,7 @@ class SimulatedBackend:
             )
         if without:
             log.warning(
-                "pack %s: %d of %d tasks have no reference: their simulator knows the schema only",
+                "pack %s: %d of %d tasks have no reference: their simulator is shown the task without a solution",
                 self.pack.name,
                 len(without),
                 len(tasks),

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from simia.envs.reference_solution import describe_observations, describe_reference
+from simia.envs.worlds.simulated.result_examples import find_examples, write_on_one_line
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.pack import Pack
@@ -21,11 +22,11 @@ from simia.prompt_quoting import escape_unprintable
 from simia.prompts import load_template
 from simia.task import Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall, Trajectory, write_compact_json
+from simia.trajectory import ToolCall, write_compact_json
 
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
 MOST_REFERENCES = 4_096  # solutions whose text is kept
-LONGEST_EXAMPLE, SHORTENED = 900, 160
+SHORTENED = 160
 FORM = {
     "type": "object",
     "properties": {
@@ -96,7 +97,8 @@ class Feedback:
         system, one = load_template("simulated/system.j2")
         self._request, two = load_template("simulated/request.j2")
         self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
-        examples = collect_results(pack.seeds, settings.examples)
+        recorded = settings.observations and settings.knowledge != "schema"
+        examples = find_examples(pack, settings.examples, references=recorded)
         tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
         self._write = lambda names: system.render(
             tools=[tool for tool in tools if names is None or tool["name"] in names],
@@ -172,26 +174,13 @@ def describe_tool(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
     }
 
 
-def collect_results(seeds: Sequence[Trajectory], most: int) -> dict[str, list[str]]:
-    """For each tool the first results that succeeded and are short enough to be shown."""
-    found: dict[str, list[str]] = {}
-    for seed in seeds if most else ():
-        names = {call.id: call.name for message in seed.messages for call in message.calls}
-        for message in seed.messages:
-            name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
-            held = found.setdefault(name, []) if name else None
-            if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
-                held.append(escape_unprintable(" ".join(message.text.split())))
-    return found
-
-
 def format_call(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
     """One call on one line: its arguments are the agent's, and may try to look like further lines."""
     return f"{number}. {by}: {name} {escape_unprintable(write_compact_json(arguments))}"
 
 
 def format_answered_call(number: int, done: AnsweredCall, most: int | None = None) -> str:
-    text = escape_unprintable(" ".join(done.answer.text.split()))
+    text = write_on_one_line(done.answer.text)
     if most is not None and len(text) > most:
         text = f"{text[:most]} … (shortened)"
     kind = "error" if done.answer.failed else "result"

@@ -19,7 +19,8 @@ class SimulatedSettings(Config):
         description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables too.",
     )
     observations: bool = Field(
-        True, description="With the solution, show the recorded results of its calls, where the pack has them."
+        True,
+        description="With the solution, show the recorded results of its calls; training references give examples of results too.",
     )
     replay: bool = Field(
         False,
@@ -28,7 +29,11 @@ class SimulatedSettings(Config):
     ledger: bool = Field(True, description="Keep the values of each entity, and refuse answers that contradict them.")
     again: int = Field(1, ge=0, description="Further attempts after an answer that contradicts or cannot be parsed.")
     helpful: bool = Field(False, description="Errors explain what would work, more than a real system's do (Fig. 8).")
-    examples: int = Field(1, ge=0, description="Results of each tool, from the pack's seeds, that show the format.")
+    examples: int = Field(
+        1,
+        ge=0,
+        description="Results of each tool that show the format: from the pack's seeds, else from training references.",
+    )
     context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; older results are left out beyond it.")
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     max_tokens: int | None = Field(4096, ge=64, description="Longest answer to the calls of one turn.")

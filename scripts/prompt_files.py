@@ -1,0 +1,84 @@
+"""Ask recorded questions by hand: unanswered rows of recordings become numbered files, and files of replies become their replies.
+
+    python -m scripts.prompt_files write FOLDER RECORDING...
+    python -m scripts.prompt_files read FOLDER RECORDING...
+
+`write` makes `FOLDER/001.txt` and so on, each with the messages of one request, and a README.md that lists the batches: each is for one
+context of a model that has seen nothing else. `read` takes `FOLDER/replies/001.txt` and so on, as they are. Name the same recordings in
+the same order both times.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from scripts.record_run import MOST
+from simia.errors import UserError
+from simia.llm.replay import RecordedReply, append_recording, read_recording
+from simia.llm.types import Reply
+
+README = """\
+# {count} requests
+
+Each file `NNN.txt` is one request to a language model: its system message, then its user message. Write the model's reply to
+`replies/NNN.txt`: the text that the request asks for, in the form that it asks for, and nothing else. Answer each request from itself alone.
+
+One context answers one group, and sees nothing but that group's files:
+
+{groups}
+"""
+
+
+def number_rows(recordings: Sequence[Path]) -> list[tuple[str, Path, RecordedReply]]:
+    """All rows in the order of the recordings, with the numbers of their files."""
+    rows = [(path, row) for path in recordings for row in read_recording(path)]
+    return [(f"{number:03}", path, row) for number, (path, row) in enumerate(rows, start=1)]
+
+
+def write_prompts(folder: Path, recordings: Sequence[Path]) -> int:
+    """Write a file for each row; how many. Raises `UserError` for a batch of more than 20 prompts."""
+    rows = number_rows(recordings)
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = []
+    for batch, members in groupby(rows, key=lambda each: each[2].batch):
+        numbers = [number for number, _, _ in members]
+        if len(numbers) > MOST:
+            raise UserError(f"batch {batch} has {len(numbers)} prompts, at most {MOST}: ask in several contexts")
+        groups.append(f"- group {len(groups) + 1}: {numbers[0]} to {numbers[-1]}")
+    for number, _, row in rows:
+        messages = row.request.messages if row.request else []
+        text = "\n\n".join(f"=== {message['role']} ===\n{message['content']}" for message in messages)
+        (folder / f"{number}.txt").write_text(f"{text}\n", encoding="utf-8")
+    (folder / "README.md").write_text(README.format(count=len(rows), groups="\n".join(groups)), encoding="utf-8")
+    return len(rows)
+
+
+def read_replies(folder: Path, recordings: Sequence[Path]) -> int:
+    """Put the replies into the recordings; how many. Raises `UserError` if one is missing: then no recording is changed."""
+    rows = number_rows(recordings)
+    files = {number: folder / "replies" / f"{number}.txt" for number, _, _ in rows}
+    if missing := [number for number, path in files.items() if not path.is_file()]:
+        raise UserError(f"{folder / 'replies'}: no reply to {', '.join(missing[:10])}: {len(missing)} are missing")
+    for number, _, row in rows:
+        row.reply = Reply(text=files[number].read_text(encoding="utf-8").strip())
+    for path in recordings:
+        path.unlink()
+        append_recording((row for _, source, row in rows if source == path), path)
+    return len(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("what", choices=("write", "read"))
+    parser.add_argument("folder", type=Path, help="the folder of the prompts; the replies lie in its folder replies")
+    parser.add_argument("recordings", type=Path, nargs="+", help="recordings whose rows have no reply")
+    words = parser.parse_args()
+    done = (write_prompts if words.what == "write" else read_replies)(words.folder, words.recordings)
+    print(f"{done} {'prompts written to' if words.what == 'write' else 'replies read from'} {words.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Examples of results in the simulator's prompt: they show the format of a tool whose results have no declared schema.
+
+They come from the pack's seeds and, for tools without one there, from the recorded references of training tasks. References of other
+splits and of evaluation tasks are never shown outside of their own task's prompts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from simia.pack import Pack
+from simia.prompt_quoting import escape_unprintable, quote
+from simia.tool import ToolSpec
+from simia.trajectory import Trajectory
+
+LONGEST_EXAMPLE = 900  # characters
+
+
+def find_examples(pack: Pack, most: int, *, references: bool) -> dict[str, list[str]]:
+    """Tool → up to `most` results that succeeded. `references`: search the training tasks' references too."""
+    shown = itertools.chain(pack.seeds, iterate_training_references(pack) if references else ())
+    return collect_results(shown, most, [*pack.tools, *pack.user_tools])
+
+
+def iterate_training_references(pack: Pack) -> Iterator[Trajectory]:
+    """The reference trajectories of tasks that may be trained on, in the order of the tasks."""
+    if pack.evaluation or pack.path_of("references") is None:
+        return
+    for task in pack.tasks:
+        if task.split == "train" and "evaluation" not in task.tags and task.id in pack.references:
+            yield pack.references[task.id]
+
+
+def collect_results(shown: Iterable[Trajectory], most: int, tools: Sequence[ToolSpec]) -> dict[str, list[str]]:
+    """For each tool the first results that succeeded and are short enough to be shown. Stops when every tool has `most`."""
+    found: dict[str, list[str]] = {tool.name: [] for tool in tools}
+    if not most:
+        return found
+    for each in shown:
+        names = {call.id: call.name for message in each.messages for call in message.calls}
+        for message in each.messages:
+            name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
+            held = found.get(name)
+            if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
+                held.append(write_on_one_line(message.text))
+        if all(len(held) == most for held in found.values()):
+            break
+    return found
+
+
+def write_on_one_line(text: str) -> str:
+    """A result on one line. Text of several lines is quoted, so that its form can be seen."""
+    if "\n" in text.strip() and text.strip()[:1] not in "{[":
+        return quote(text)
+    return escape_unprintable(" ".join(text.split()))
