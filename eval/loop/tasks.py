@@ -27,6 +27,7 @@ NUMBER = re.compile(r"\b[A-Z]\d{3}\b")
 LOCKER = re.compile(r"\b\d{2}[A-Z]\b")
 PART = r"[A-Z]\w+(?:['’-][A-Z]\w+)*"  # Jean-Luc, but not the I'm before a name
 NAME = re.compile(rf"\b{PART} {PART}\b")
+MOST_APART = 320  # tasks, no two of which need share a locker
 GIVEN = [
     "Ada",
     "Amir",
@@ -321,14 +322,20 @@ def plural(days: int) -> str:
 
 
 def tasks(counts: dict[str, int], taken: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """The same counts and taken values give the same tasks. Dev comes first, so that it does not change with the others' counts."""
+    """The same counts and taken values give the same tasks. Dev comes first, so that it does not change with the others' counts.
+
+    No value is in two splits. With many tasks, those of one split share values: there are 2,070 lockers, and a task has six.
+    """
     known = set(taken)
+    once = sum(counts.values()) <= MOST_APART
     for split in ("dev", "train", "test"):
         source = random.Random(f"lockers/{split}")
+        given_out = set[str]()
         for number in range(counts.get(split, 0)):
-            made = task(number, split, source, Drawn(source, known))
-            known |= entities(json.dumps(made["initial"]))
+            made = task(number, split, source, Drawn(source, known | given_out if once else known))
+            given_out |= entities(json.dumps(made["initial"]))
             yield made
+        known |= given_out
 
 
 def write(out: Path, counts: dict[str, int], not_in: Iterable[Path] = ()) -> dict[str, int]:

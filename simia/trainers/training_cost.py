@@ -18,7 +18,8 @@ from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.several_packs import CombinedPack
 from simia.envs.users import EpisodeView, LLMUser
 from simia.envs.worlds.simulated.backend import SimulatedBackend, describe_initial_state, read_state
-from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, collect_results
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
+from simia.envs.worlds.simulated.result_examples import find_examples
 from simia.envs.worlds.world import Backend
 from simia.formats.hermes import join_system
 from simia.llm.backends import LLMSettings, find_price, open_backend
@@ -139,7 +140,7 @@ class SampledEpisodes:
             self.unsolved += 1
         known = self.results.get(pack.name)
         if known is None:
-            found = collect_results(pack.seeds, 1)
+            found = find_examples(pack, 1, references=True)
             known = self.results[pack.name] = {tool: each[0] for tool, each in found.items() if each}
         return write_outline(task, known)
 

@@ -1,0 +1,86 @@
+"""The control experiment of docs/loop.md: its table and plot from the stored results, `python docs/control_plot.py [RESULTS.json] [FILE.svg]`.
+
+The results are those that `python eval/loop/control.py --publish` wrote: the outcome of every test task, and the curves of the training.
+Intervals are 95 % of a bootstrap over tasks and training seeds; a gain is the difference on the same tasks and training seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from simia.report.fidelity_plot import PlotDot, PlotLine, PlotPanel, render_svg
+
+sys.path.append(str(Path(__file__).parents[1] / "eval" / "loop"))
+import figures
+from control import PUBLISHED, outcomes
+
+ARMS = {"start": "start (SFT on the seeds)", "grpo": "GRPO", "shuffled": "GRPO, shuffled rewards"}
+
+
+def measure(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Success of each arm that was played, and its gain over the start."""
+    rows: dict[str, dict[str, Any]] = {}
+    start = outcomes(found, "start")
+    for arm in ARMS:
+        if rewards := outcomes(found, arm):
+            rows[arm] = {**figures.own(rewards), "by_seed": {s: sum(t.values()) / len(t) for s, t in rewards.items()}}
+            rows[arm]["by_kind"] = figures.by_kind(rewards, found["kinds"])
+            if arm != "start":
+                rows[arm]["gain"] = figures.gain_from(rewards, start)
+    return rows
+
+
+def table(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
+    lines = ["| | by training seed | success | over the start |", "|---|---|---|---|"]
+    for arm, row in rows.items():
+        seeds = ", ".join(f"{100 * value:.1f}" for value in row["by_seed"].values())
+        gain = figures.shown(row["gain"], signed=True) if "gain" in row else ""
+        lines.append(f"| {ARMS[arm]} | {seeds} | {figures.shown(row)} | {gain} |")
+    kinds = sorted({kind for row in rows.values() for kind in row["by_kind"]})
+    lines += ["", f"| by kind of task | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
+    for arm, row in rows.items():
+        cells = [f"{row['by_kind'][kind]:.2f}" for kind in kinds]
+        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} |")
+    tries = [f"{n}: {t['rate']:g}, without {t['without']}: {t['dev']:.2f}" for n, t in found["tries"].items()]
+    return "\n".join([*lines, "", *tries])
+
+
+def curve(found: dict[str, Any], arm: str) -> list[tuple[int, float]]:
+    """Mean reward by step over the training seeds, of the last four steps each: a step has 32 episodes a seed."""
+    runs = [run["reward"] for name, run in found["training"].items() if name.rpartition("-")[0] == arm]
+    means = [sum(values) / len(values) for values in zip(*runs, strict=False)]
+    return [(n, sum(part) / len(part)) for n in range(1, len(means) + 1) if (part := means[max(0, n - 4) : n])]
+
+
+def plot(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
+    colours = {arm: number for number, arm in enumerate(ARMS)}
+    lines = [PlotLine(ARMS[arm], points, colours[arm]) for arm in ARMS if (points := curve(found, arm))]
+    dots = [PlotDot(ARMS[arm], row["mean"], row["low"], row["high"], colours[arm]) for arm, row in rows.items()]
+    title = f"Success on {found['plan']['test']} test tasks"
+    if "gain" in rows.get("grpo", {}):
+        title += f"; gain of GRPO {figures.shown(rows['grpo']['gain'], signed=True)} points"
+    panels = [
+        PlotPanel("Mean reward in training, by step (mean of four steps)", lines=lines), PlotPanel(title, dots=dots)
+    ]  # fmt: skip
+    return render_svg([panel for panel in panels if panel.lines or panel.dots])
+
+
+def main(results: Path, out: Path) -> None:
+    if not results.is_file():
+        sys.exit(f"{results}: no such file; run python eval/loop/control.py --publish first")
+    found = json.loads(results.read_text(encoding="utf-8"))
+    rows = measure(found)
+    print(table(found, rows))
+    out.write_text(plot(found, rows), encoding="utf-8")
+    print(out)
+
+
+if __name__ == "__main__":
+    given = [Path(name) for name in sys.argv[1:]]
+    main(
+        next((p for p in given if p.suffix == ".json"), PUBLISHED),
+        next((p for p in given if p.suffix == ".svg"), Path(__file__).with_name("control.svg")),
+    )
