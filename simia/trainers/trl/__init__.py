@@ -4,6 +4,7 @@
 `simia train trl` starts.
 """
 
-from simia.trainers.trl.rollout import environment_reward, rollout_func, sample_with_model, task_rows
+from simia.trainers.trl.model_sampler import sample_with_model
+from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 
 __all__ = ["environment_reward", "rollout_func", "sample_with_model", "task_rows"]

@@ -18,7 +18,7 @@ torch and TRL are imported by the functions that need them, since they are in th
 
 from __future__ import annotations
 
-import copy
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -33,15 +33,14 @@ from simia.trainers.kept_episodes import EpisodeKeeper
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.time_limits import WORLD_SECONDS, abort_late, open_in_time, run_in_time
-from simia.trainers.tokens import ChatText, TokenRow, cut_after_end
+from simia.trainers.tokens import ChatText, TokenRow
+from simia.trainers.trl.model_sampler import Sampled, sample_with_model
 from simia.trainers.trl.vllm_sampler import EpisodeName, VLLMSampler
 from simia.trainers.turn_schedule import TurnSchedule
 from simia.trainers.verl.play import PolicyPlayer
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Trajectory
 
-Sampled = tuple[list[int], list[float]]
-"""Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
 Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
 """(trainer, contexts as ids, most new tokens) → a reply to each context."""
 CLOSING = 60.0  # seconds that worlds of aborted episodes get to close
@@ -177,7 +176,7 @@ class Rollout:
                 rows |= {number: self.text.begin(ready[number]) for number in ready.keys() - rows.keys()}
                 running = {number: rows[number] for number in sorted(ready) if rows[number].episode.end is None}
                 live -= len(ready) - len(running)
-                self._take_turns(self._sample, running, schedule)
+                self._take_turns(names, running, schedule)
         finally:
             schedule.close()
             event_loop.run_together(episode.close() for episode in episodes)
@@ -204,7 +203,9 @@ class Rollout:
         episodes.append(episode)
         return episode
 
-    def _take_turns(self, sample: Sampler, running: dict[int, TokenRow], schedule: TurnSchedule[int]) -> None:
+    def _take_turns(
+        self, names: Sequence[EpisodeName], running: dict[int, TokenRow], schedule: TurnSchedule[int]
+    ) -> None:
         """Sample one batch for the episodes that are ready, and start their steps."""
         rooms = {number: self._most - len(row.completion_ids) - len(row.pending) for number, row in running.items()}
         speaking = [number for number, room in rooms.items() if room > 0]
@@ -212,11 +213,22 @@ class Rollout:
             self._start(schedule, number, running[number], running[number].episode.stop(Code.MAX_TOKENS))
         if speaking:
             most = min(self._most_a_turn, max(rooms[number] for number in speaking))
-            replies = sample(self._trainer, [running[number].context for number in speaking], most)
+            replies = self._sample_batch(
+                [names[number] for number in speaking], [running[number].context for number in speaking], most
+            )
             for number, (ids, logprobs) in zip(speaking, replies, strict=True):
                 room = rooms[number]
                 row = running[number]
                 self._start(schedule, number, row, self.text.act(row, ids[:room], logprobs[:room]))
+
+    def _sample_batch(self, names: Sequence[EpisodeName], contexts: list[list[int]], most: int) -> list[Sampled]:
+        """Sample a reply to each context. Those of the trainer's model are drawn by the episode's name and the length of its context."""
+        if self._sample is not sample_with_model:
+            assert not isinstance(self._sample, VLLMSampler)
+            return self._sample(self._trainer, contexts, most)
+        seed = self._trainer.args.seed
+        keys = (f"{seed}/{it.name}/{len(context)}" for it, context in zip(names, contexts, strict=True))
+        return sample_with_model(self._trainer, contexts, most, [random.Random(key) for key in keys])
 
     def _start(self, schedule: TurnSchedule[int], number: int, row: TokenRow, turn: Coroutine[Any, Any, Any]) -> None:
         schedule.start(number, run_in_time(row.episode, turn, self.world_seconds))
@@ -232,26 +244,3 @@ def keep_batch(keeper: EpisodeKeeper | None, trainer: Any, episodes: Sequence[To
     if keeper is not None:
         learns = bool(trainer.model.training)
         keeper.keep(trainer.state.global_step + learns, episodes, validates=not learns)
-
-
-def sample_with_model(trainer: Any, contexts: list[list[int]], most: int) -> list[Sampled]:
-    """Replies of the trainer's model by `generate`, with the trainer's temperature and filters; log-probabilities are of the
-    distribution that was drawn from. Scores of a batch are kept for its turn: rows × `most` × vocabulary × 4 bytes at worst."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
-    from trl.models import unwrap_model_for_generation  # type: ignore[import-not-found,unused-ignore]
-
-    device = trainer.accelerator.device
-    width = max(map(len, contexts))
-    config = copy.deepcopy(trainer.generation_config)
-    config.max_new_tokens, config.output_scores, config.return_dict_in_generate = most, True, True
-    fill = config.pad_token_id
-    ids = torch.tensor([[fill] * (width - len(context)) + context for context in contexts], device=device)
-    seen = torch.tensor([[0] * (width - len(c)) + [1] * len(c) for c in contexts], device=device)
-    kwargs = {**trainer.generation_kwargs, "max_new_tokens": most}
-    unwrapped = unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator, generation_kwargs=kwargs)
-    with unwrapped as model, torch.no_grad():
-        out = model.generate(input_ids=ids, attention_mask=seen, generation_config=config)
-    drawn = out.sequences[:, width:]
-    each = [s.log_softmax(-1).gather(1, drawn[:, i : i + 1]) for i, s in enumerate(out.scores)]
-    replies = [cut_after_end(ids, trainer.eos_token_ids) for ids in drawn.tolist()]
-    return [(ids, row[: len(ids)]) for ids, row in zip(replies, torch.cat(each, dim=1).tolist(), strict=True)]
