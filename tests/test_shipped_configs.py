@@ -11,7 +11,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from simia import formats
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
@@ -19,10 +18,8 @@ from simia.envs.opening import select_tasks
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
-from simia.quality.suites import MARKS
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root
-from simia.tool import ToolSpec
 from simia.trainers.launch import check_settings, check_stage
 from simia.trainers.llamafactory import read_named_runs
 from simia.trainers.ragen.settings import check_ragen_config
@@ -36,15 +33,14 @@ from simia.trainers.ragen.start import (
 from simia.trainers.trl.train import TrlConfig
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import make_stage_rows
-from simia.trajectory import Trajectory
 from tests.importers.officebench import small
 from tests.quality.selection.test_contamination import TAU2
+from tests.tau_seeds import write_apigen_seeds
 from tests.trainers.ragen_standin import write_checkout
 
 CONFIGS = data_root() / "configs"
 ROWS = Path(__file__).parent / "formats" / "data"
 BASES = ("ragen/paper",)  # what others extend, with no environment of its own
-RETAIL, AIRLINE = sorted(MARKS["tau_retail"]), sorted(MARKS["tau_airline"])
 MAKE_PACK = re.compile(r"simia ((?:import|pack new) [^;\n]+)")
 
 
@@ -78,23 +74,13 @@ def write_seeds() -> None:
     """The files that configs/amplify name, in the form that their comments give, with content of ours."""
     data = Path("data/seeds")
     (data / "agentinstruct").mkdir(parents=True)
-    turns = [formats.get("apigen").write(divide_domains(seed)) for seed in Pack.load("customer_service").seeds]
-    (data / "apigen-mt_5k.json").write_text(json.dumps(turns), encoding="utf-8")
+    write_apigen_seeds(data / "apigen-mt_5k.json")
     office = json.loads((ROWS / "officebench.json").read_text(encoding="utf-8"))
     (data / "officebench_1app.jsonl").write_text("\n".join(json.dumps(row) for row in office), encoding="utf-8")
     rows = json.loads((ROWS / "agentinstruct.json").read_text(encoding="utf-8"))
     for kind in ("os", "webshop", "mind2web"):
         found = [row for row in rows if row["id"].startswith(kind)]
         (data / "agentinstruct" / f"{kind}.json").write_text(json.dumps(found), encoding="utf-8")
-
-
-def divide_domains(seed: Trajectory) -> Trajectory:
-    """Make a seed one of tau's retail or airline domain, in turn: with a system text and marking tools of that domain."""
-    domain, marks = (("retail", RETAIL), ("airline", AIRLINE))[int((seed.task_id or "").rpartition("-")[2]) % 2]
-    tools = [
-        ToolSpec(name=name, description="A change.", parameters={"type": "object", "properties": {}}) for name in marks
-    ]
-    return seed.model_copy(update={"system": f"# {domain}\n{seed.system}", "tools": [*seed.tools, *tools]})
 
 
 def make_packs(name: str) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import run_simia
+from tests.tau_seeds import write_apigen_seeds
 from tests.trainers import ragen_standin
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seeds = ROOT / "seeds" / "customer_service"
     (root / "my_pack").symlink_to(seeds)
     simia(root, "export", str(seeds), "--to", "llamafactory", "--out", "data/first")
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    [line] = re.findall(r"^simia (pack new .*)$", page, re.M)
+    simia(root, *line.split())
     return root
 
 
@@ -46,9 +50,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def for_ragen(folder: Path) -> dict[str, str]:
     """What docs/ragen.md does before it trains: a checkout (its settings are those recorded from RAGEN), and packs that it imports."""
     page = (ROOT / "docs" / "ragen.md").read_text(encoding="utf-8")
-    imports = re.findall(r"simia (import tau2 \w+)", page)
-    assert len(imports) == 2
-    for line in imports:
+    lines = re.findall(r"simia (import tau2 \w+|pack new .*)", page)
+    assert len(lines) == 3
+    write_apigen_seeds(folder / "data" / "seeds" / "apigen-mt_5k.json")
+    for line in lines:
         simia(folder, *line.split())
     return {"RAGEN_HOME": str(ragen_standin.write_checkout(folder / "RAGEN"))}
 

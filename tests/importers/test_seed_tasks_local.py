@@ -1,0 +1,76 @@
+"""Twelve tasks made of seeds, played by the small local model: it is the agent, the tools, the user and the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from simia.config import load_config
+from simia.importers.trajectories import import_trajectories
+from simia.jobs import Run
+from simia.rollouts.session import start_rollout
+from simia.rollouts.settings import RolloutConfig
+from simia.trajectory import Trajectory
+from tests.importers.seed_rows import BOOKS, STOCK, make_row
+
+pytestmark = pytest.mark.usefixtures("local_model")
+SHARES = ("MSFT", "AAPL", "IBM", "ORCL", "NVDA", "INTC")
+TITLES = ("The Winter Orchard", "Salt Roads", "A House of Reeds", "Ninth Harbour", "The Glass Ferry", "Low Tide")
+SETTINGS = (
+    "backend=simulated", "episode.turns=3", "sampling.max_tokens=60", "sampling.temperature=0.0", "backend_settings.max_tokens=100",
+    "backend_settings.again=0", "user_settings.max_tokens=40", "oracle.max_tokens=80", "oracle.again=0", "limits.concurrency=4",
+)  # fmt: skip
+
+
+def write_rows(path: Path) -> None:
+    rows = [
+        make_row(
+            [
+                ("human", f"What is a share of {name} worth?"),
+                ("function_call", {"name": "get_stock_price", "arguments": {"symbol": name}}),
+                ("observation", {"price": 100.5 + number}),
+                ("gpt", f"It is worth {100.5 + number}."),
+            ],
+            STOCK,
+        )
+        for number, name in enumerate(SHARES)
+    ]
+    rows += [
+        make_row(
+            [
+                ("human", f"Do you have {title}?"),
+                ("function_call", {"name": "find_book", "arguments": {"title": title}}),
+                ("observation", {"books": [{"book_id": f"BK-77{number}", "price": 9.5 + number}]}),
+                ("gpt", f"Yes, {title} costs {9.5 + number} euros."),
+            ],
+            BOOKS[0],
+        )
+        for number, title in enumerate(TITLES)
+    ]
+    path.write_text(json.dumps(rows))
+
+
+def test_twelve_tasks_are_played_in_a_simulated_world(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.json")
+    [folder] = import_trajectories(str(tmp_path / "rows.json"), tmp_path / "pack")
+    config = load_config(RolloutConfig, "rollout/default", SETTINGS, pack=str(folder))
+    done = asyncio.run(start_rollout(config, runs=tmp_path / "runs", name="r", say=lambda _: None))
+    assert done.complete, done.why
+    run = Run.read_only(tmp_path / "runs", "r")
+    try:
+        bodies = [run.ledger.result(item.id) for item in run.ledger.items()]
+    finally:
+        run.close()
+    played = [Trajectory.from_row(body["trajectory"]) for body in bodies if body is not None]
+    assert len({each.task_id for each in played}) == 12
+    answered = [m for each in played for m in each.messages if m.role == "tool" and m.error is None]
+    assert len(answered) >= 6  # the model calls, and the simulated world answers
+    for each in played:
+        assert each.messages[0].role == "user"
+        assert each.end.kind in ("terminated", "truncated") or each.end.code is not None
+    judged = [each.reward.value for each in played if each.reward is not None and each.reward.value is not None]
+    assert len(judged) >= 6
+    assert set(judged) <= {0.0, 1.0}
