@@ -70,7 +70,7 @@ audit: $(VENV)/tools/.made  ## known vulnerabilities in requirements.lock; fails
 
 bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check datasketch
-	for bench in engine post amplify requests repair near values report environment sessions rooms simulated schedule tau2; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
+	for bench in engine post amplify requests repair near values report environment sessions rooms simulated schedule episodes tau2; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
 
 clean:           ## remove the environment and caches of this clone
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 
 THRESHOLDS = 50_000, 20, 50
-EPISODES = 10_000, 1_000, 1_000
+EPISODES = 2_000, 5_000, 1_000
 """Where a thousand episodes wait in one loop, nearly all new objects are in use: a collection of 50,000 of them takes 100 ms and frees
 nothing. Older ones are left to the collections between steps."""
 

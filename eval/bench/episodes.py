@@ -9,7 +9,7 @@ policy answers at once. Eight episodes are a group of one task, and each asks th
 The ideal is the endpoint's time alone: a reply for each turn and a verdict. The first step finds out how many requests the endpoint
 takes; the second is the pace of a training.
 
-CPU is that of the process, all threads; tokenising (encode and decode) is measured by itself, by the same work done again. A pause is the time by which a timer of 5 ms comes too
+CPU is that of the process, all threads; tokenising (chat template, encode and decode) is measured by itself, by the same work done again. A pause is the time by which a timer of 5 ms comes too
 late; on a busy machine it counts the time of other processes too, so the CPU time of the loop's thread within it is shown as well.
 Runs in TRL's environment, for its tokenizer. Prints a table and a profile of one more step of 256 episodes; the last line is one JSON
 object; the exit code is 1 where the second step misses a bound: 1,024 episodes in 1.5 times the ideal, 256 in 1.15 times, a pause of
@@ -60,7 +60,7 @@ def restart_with_tokenizer() -> None:
 
 @dataclass
 class RecordingTokenizer:
-    """A tokenizer that records what it encodes and decodes, to be timed again later. Attributes are those of the tokenizer."""
+    """A tokenizer that records what it renders, encodes and decodes, to be timed again later. Attributes are those of the tokenizer."""
 
     tokenizer: Any
     work: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)
@@ -75,6 +75,10 @@ class RecordingTokenizer:
     def decode(self, *args: Any, **kwargs: Any) -> Any:
         self.work.append((self.tokenizer.decode, args, kwargs))
         return self.tokenizer.decode(*args, **kwargs)
+
+    def apply_chat_template(self, *args: Any, **kwargs: Any) -> Any:
+        self.work.append((self.tokenizer.apply_chat_template, args, kwargs))
+        return self.tokenizer.apply_chat_template(*args, **kwargs)
 
     def measure(self) -> float:
         """Do the recorded work once more, and return its CPU time in seconds. Measuring each call would cost more than the call."""

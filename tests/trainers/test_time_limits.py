@@ -20,10 +20,13 @@ from simia.errors import Code, UserError
 from simia.search_path import data_root
 from simia.task import Task
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.ragen.start import fit_stages
 from simia.trainers.time_limits import list_endpoints, settle_time_limits
 from simia.trainers.trl.rollout import rollout_func
 from simia.trainers.trl.tool_methods import ENDED, environment_factory
 from simia.trainers.trl.train import TrlConfig, find_collective_timeout
+from simia.trainers.verl.start import count_worker_episodes
+from tests.trainers.ragen_standin import config as ragen_config
 from tests.trainers.test_tokens import END, Letters, ids_of
 
 TRAINER = SimpleNamespace(
@@ -190,3 +193,26 @@ async def test_trls_own_loop_has_the_limit_too(errands: Path, monkeypatch: pytes
     said, episode = await asyncio.to_thread(play)
     assert said == ENDED
     assert (episode.end.kind, episode.end.code, episode.reward.value) == ("aborted", Code.TIMEOUT, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "batch", "episodes"),
+    [
+        ({}, 16, 2),
+        ({"actor_rollout_ref": {"rollout": {"n": 16, "agent": {"num_workers": 2}}}}, 128, 1024),
+        ({"actor_rollout_ref": {"rollout": {"n": 3, "agent": {"num_workers": 2}}}}, 5, 8),
+    ],
+)
+def test_a_worker_of_verl_plays_its_share(data: dict[str, Any], batch: int, episodes: int) -> None:
+    assert count_worker_episodes(data, batch) == episodes
+
+
+def test_all_tags_of_ragen_get_the_episodes_of_a_step(lamps: Path) -> None:
+    whole = ragen_config(lamps, groups=64, size=8)
+    values: dict[str, Any] = {"custom_envs": {"Lamps": {"env_type": "simia"}}}
+    assert fit_stages(values, whole) == []
+    assert values["custom_envs"]["Lamps"]["env_config"] == {"stage": {"limits": {"concurrency": 512}}}
+    whole["custom_envs"]["Lamps"]["env_config"]["stage"]["limits"] = {"concurrency": 100}
+    (line,) = fit_stages(values := {}, whole)
+    assert line.startswith("custom_envs.Lamps.env_config.stage.limits.concurrency is 100, and 512 episodes")
+    assert values == {}
