@@ -1,7 +1,7 @@
 """A run that several processes write at once: the episodes of a training, from its ranks or workers.
 
 Each process adds the episodes of a step in one transaction, so that no reader sees half a step of one process, and a kill loses nothing
-that was added. All processes hold the run's lock together; commands that change a run wait for their end. An item is named by its step
+that was added. All processes hold the run's lock together; commands that change a run refuse meanwhile. An item is named by its step
 and a name within the step. A training that resumes from a checkpoint plays some steps again: at the first episodes of a new start, those
 of earlier starts from that step on are marked `superseded`, so that every reader counts a step once.
 
@@ -142,25 +142,31 @@ class SharedRun:
                 self._supersede(min(row.figures.order for row in rows), rows[0].figures.start)
             last = self._ledger.execute("SELECT COALESCE(MAX(ord), -1) FROM item").fetchone()[0]
             for row in rows:
-                id_ = self._name_item(row)
-                known = self._ledger.execute("SELECT ord FROM item WHERE id = ?", (id_,)).fetchone()
+                id_, known = self._find_place(row)
                 last += known is None
-                self._write_episode(id_, last if known is None else known[0], row)
+                self._write_episode(id_, last if known is None else known, row)
         self._begun = True
 
     def close(self) -> None:
         self._ledger.close()
         self._lock.close()
 
-    def _name_item(self, row: EpisodeRow) -> str:
-        """Name the item by step and name. What another process of the same start wrote under it, it played before a restart."""
+    def _find_place(self, row: EpisodeRow) -> tuple[str, int | None]:
+        """Return the id for an episode, and the place of the one that it replaces: of this name and start, from another process, which
+        played it before it was restarted by hand. Episodes of earlier starts and others of this process stay."""
         figures = row.figures
         names = self._names.setdefault(figures.order, Counter())
         if len(self._names) > STEPS_REMEMBERED:
             self._names.pop(next(iter(self._names)))
-        names[row.name] += 1
-        again = f"-{names[row.name]}" if names[row.name] > 1 else ""
-        return f"{'val-' if figures.validates else ''}{figures.step}.{row.name}{again}"
+        while True:
+            names[row.name] += 1
+            again = f"-{names[row.name]}" if names[row.name] > 1 else ""
+            id_ = f"{'val-' if figures.validates else ''}{figures.step}.{row.name}{again}"
+            known = self._ledger.execute("SELECT ord, spec FROM item WHERE id = ?", (id_,)).fetchone()
+            if known is None:
+                return id_, None
+            if EpisodeFigures.model_validate_json(known[1]).start == figures.start:
+                return id_, int(known[0])
 
     def _write_episode(self, id_: str, ord_: int, row: EpisodeRow) -> None:
         figures, trajectory = row.figures, row.trajectory

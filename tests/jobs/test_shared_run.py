@@ -79,10 +79,10 @@ def test_a_kill_loses_no_step_that_was_added_and_a_resume_counts_none_twice(tmp_
     assert {each.start for each in read(folder) if each.step > 4} == {"two"}
     with contextlib.closing(Run.read_only(folder.parent, folder.name)) as found:
         assert found.verify().complete
-        assert found.ledger.counts() == {PASSED: 22, REJECTED: 4 + 1 + 1}
-        assert found.ledger.reasons() == {Code.SUPERSEDED: 6}
+        assert found.ledger.counts() == {PASSED: 22, REJECTED: 3 * 4}
+        assert found.ledger.reasons() == {Code.SUPERSEDED: 12}, "of steps 5 to 7, whose episodes are kept all the same"
         statistics = collect_training(found)
-        assert statistics.superseded == 6
+        assert statistics.superseded == 12
         assert statistics.total is not None
         assert statistics.total.episodes == 22
 
@@ -107,6 +107,18 @@ def test_two_processes_of_one_start_do_not_supersede_each_other(tmp_path: Path) 
         two.add([make_row(1, "1.0", "start")])  # a slower one
         two.add([make_row(1, "1.0", "start", text="another one of this name")])
     assert Counter(each.step for each in read(folder)) == {1: 4, 2: 1}
+
+
+def test_a_start_that_is_repeated_by_hand_replaces_its_episodes(tmp_path: Path) -> None:
+    """Such as verl's own command, whose files name the start."""
+    folder = tmp_path / "training"
+    for text in ("first", "second"):
+        with contextlib.closing(join(folder)) as run:
+            run.add([make_row(1, name, "start", text=f"{text} {name}") for name in ("0", "1")])
+    with contextlib.closing(Run.read_only(folder.parent, folder.name)) as found:
+        assert found.verify().complete
+        bodies = [found.ledger.result(item.id) for item in found.ledger.items()]
+    assert [body["trajectory"]["messages"][1]["content"] for body in bodies if body] == ["second 0", "second 1"]
 
 
 def test_an_episode_without_reward_says_why(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ class Trainer:
             "CUDA_VISIBLE_DEVICES": "",
             "HF_HUB_OFFLINE": "1",
             "HF_HOME": str(work / "hf"),
+            "SIMIA_RUNS": str(work / "runs"),
         }
         self.env.pop("PYTHONPATH", None)
 
@@ -42,6 +43,14 @@ class Trainer:
         )
         assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-4000:]}"
         return done.stdout
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _runs_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trainings keep their episodes away from the working directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIMIA_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,10 @@ class RolloutKeeper:
             rows = [env.playing if env.row is None else env.row for env in members]
             self._get_keeper(key, members[0]).keep(step, rows, validates=validates, logprobs=False)
 
+    def close(self) -> None:
+        while self._keepers:
+            self._keepers.popitem()[1].close()
+
     def _get_keeper(self, key: str, env: SimiaEnv) -> EpisodeKeeper:
         settings = env.config.episodes
         assert settings is not None
