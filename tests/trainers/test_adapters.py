@@ -226,7 +226,7 @@ def test_the_page_is_right(told: dict[str, Any]) -> None:
     assert openenv.splitlines()[-1] == "True 0.0 terminated"
     assert "'env_class': 'simia'" in skyrl
     assert groups.splitlines()[0].startswith("[0.577")
-    assert groups.splitlines()[1] == "[1.0, -1.0, 0.0, 0.0]"
+    assert groups.splitlines()[1] == "[0.5, -0.5, 0.0, 0.0]"
 
 
 def test_skyrl_makes_it_and_its_limit_scores(told: dict[str, Any]) -> None:

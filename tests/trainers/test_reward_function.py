@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from simia.trainers.verl.play import PlayedEpisode, PolicyPlayer
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
 from simia.trainers.verl.start import launch
 from simia.trajectory import Message
+from tests.trainers.conftest import Trainer
 from tests.trainers.ragen_standin import call
 from tests.trainers.test_verl import END, RIGHT, TOKENIZER, Script, config
 
@@ -157,3 +159,30 @@ async def test_a_stopped_episode_is_scored_by_it_and_an_aborted_one_is_not(stage
         aborted = await (await environment.reset("lamps-0")).stop(Code.AGENT_FAILED, aborted=True)
         assert aborted.reward is not None
         assert (aborted.reward.value, aborted.reward.error) == (None, Code.AGENT_FAILED)
+
+
+def test_trls_own_trainer_trains_on_it(trl: Trainer, taught_model: Path, errands: Path, tmp_path: Path) -> None:
+    """`simia train trl` for a step: what TRL logs is what the function gave, with the rewards of single turns."""
+    seen = tmp_path / "seen.jsonl"
+    path = tmp_path / "my_rewards.py"
+    path.write_text(
+        "import json\n\n\ndef noted(episode):\n"
+        f"    value = 0.25 + 0.5 * episode.reward.value\n    with open({str(seen)!r}, 'a') as file:\n"
+        "        file.write(json.dumps([value, episode.reward.steps, sorted(episode.state)]) + '\\n')\n    return value\n"
+    )
+    grpo = {
+        "output_dir": str(tmp_path / "out"), "max_steps": 1, "per_device_train_batch_size": 8, "num_generations": 4,
+        "max_completion_length": 200, "logging_steps": 1, "save_steps": 1, "bf16": False, "use_cpu": True, "report_to": "none",
+    }  # fmt: skip
+    stage = {"pack": str(errands), "step_rewards": {"by": "calls"}, "reward_function": "my_rewards.py:noted"}
+    config = {"model": str(taught_model), "stage": stage, "max_turn_tokens": 64, "grpo": grpo}
+    (tmp_path / "grpo.yaml").write_text(yaml.safe_dump(config))
+    trl.run("-m", "simia.trainers.trl.train", tmp_path / "grpo.yaml", cwd=tmp_path)
+    rows = [json.loads(line) for line in seen.read_text().splitlines()]
+    assert len(rows) == 8
+    assert all(state == ["lamps"] for _, _, state in rows)
+    # an errand is one call: it is solved, and its turn rewarded, together
+    assert {(value, sum(steps)) for value, steps, _ in rows} <= {(0.25, 0.0), (0.25, 0.5), (0.75, 0.5)}
+    logged = json.loads((tmp_path / "out" / "checkpoint-1" / "trainer_state.json").read_text())["log_history"]
+    means = [row["rewards/environment_reward/mean"] for row in logged if "loss" in row]
+    assert means == [pytest.approx(sum(value + sum(steps) for value, steps, _ in rows) / 8, abs=1e-5)]

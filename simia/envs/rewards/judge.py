@@ -104,7 +104,7 @@ class RewardJudge:
     async def _judge(self, trajectory: Trajectory, task: Task, turns: int | None = None) -> Reward:
         if trajectory.end.kind == "aborted":
             return Reward(error=trajectory.end.code or Code.INTERNAL, rationale="the episode was aborted")
-        request = self.request(trajectory, task)
+        request = self.request(trajectory, task, turns)
         asks = [self._vote(request, f"{task.id}/{trajectory.id}/{n}", turns) for n in range(self.settings.votes)]
         votes = list(await asyncio.gather(*asks))
         reward = combine_votes(votes)
@@ -115,7 +115,8 @@ class RewardJudge:
             )
         return subtract_penalties(reward, task.reward, trajectory)
 
-    def request(self, trajectory: Trajectory, task: Task) -> Request:
+    def request(self, trajectory: Trajectory, task: Task, turns: int | None = None) -> Request:
+        """Write the request for a verdict; with `turns` it says how many entries `steps` must have."""
         settings = self.settings
         parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
         answers = [text for part in parts if isinstance(part, AnswerSpec) for text in describe_answer_part(part)]
@@ -131,6 +132,7 @@ class RewardJudge:
             answers=answers if settings.reference else [],
             turns=transcript.lines,
             marker=transcript.marker,
+            steps=turns,
             ending=f"{trajectory.end.kind}{f' ({trajectory.end.code.meaning})' if trajectory.end.code else ''}",
         ).strip()
         form = None

@@ -144,6 +144,7 @@ async def test_a_judge_rewards_turns_while_the_rules_judge_the_outcome(house: Pa
     assert reward.steps == about([0.2, 0.0, 0.2])  # 0.6 / 3 for each good turn
     assert reward.total == about(0.9)
     assert len(model.asked) == 1
+    assert '"steps" has 3 entries, one for each turn by the assistant' in str(model.asked[0].messages[-1]["content"])
 
 
 async def test_a_judge_of_both_is_asked_once_and_votes_are_averaged(house: Path) -> None:
