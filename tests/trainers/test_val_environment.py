@@ -240,7 +240,9 @@ async def test_verls_agent_loop_plays_a_validation_in_its_own_environment(
         trained = await play(learns)
         assert [output.reward_score for output in trained] == [0.0] * 8, "the judge"
         asked = [str(each["body"]["messages"][0]["content"]).startswith("You judge") for each in endpoint.requests]
-        assert (sum(asked), len(asked) - sum(asked)) == (4, 4), "the two of a group say the same, and are answered and judged once"
+        assert (sum(asked), len(asked) - sum(asked)) == (4, 4), (
+            "the two of a group say the same, and are answered and judged once"
+        )
         assert {output.extra_fields["simia"]["group"][:4] for output in validated} == {"val-"}
     finally:
         await close_all()

@@ -39,6 +39,7 @@ from simia.trainers.launch import (
     check_folder,
     check_stage,
     check_writable,
+    find_or_note,
     format_setting,
 )
 from simia.trainers.trl.episode_plan import plan_episodes
@@ -46,7 +47,7 @@ from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.val_environment import StageSettings
-from simia.trainers.versions import interpreter_if_any
+from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
 MODULE = "simia.trainers.trl.train"
@@ -95,7 +96,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
     later: list[str] = []
-    python = interpreter_if_any("trl", python, later, needed=not dry_run)
+    named = python
+    python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]
