@@ -22,7 +22,13 @@ from simia.quality.fast_tokens import estimate_text_tokens
 from simia.trainers.episode_plan import EpisodePlan, count_validations
 from simia.trainers.ragen.episode_plan import check_one_node
 from simia.trainers.ragen.episode_plan import plan_episodes as plan_ragen
-from simia.trainers.training_cost import count_same, describe_training, estimate_requests, sample_episodes
+from simia.trainers.training_cost import (
+    count_same,
+    describe_training,
+    estimate_requests,
+    sample_episodes,
+    write_outline,
+)
 from simia.trainers.trl.episode_plan import count_evaluations
 from simia.trainers.trl.episode_plan import plan_episodes as plan_trl
 from simia.trainers.trl.train import TrlConfig
@@ -84,7 +90,7 @@ async def test_the_estimate_is_what_the_solutions_episodes_ask_for(
     llm = {"kind": "openai", "base_url": endpoint.url, "model": "m", "price": PRICE}
     stage = {"pack": str(path), "backend": "simulated", "user": user, "reward": "oracle", "llm": llm}
     monkeypatch.setattr("simia.trainers.training_cost.UNKNOWN_RESULT", '{"ok":true}')  # as the endpoint's
-    monkeypatch.setattr("simia.trainers.training_cost.collect_results", lambda seeds, most: {})
+    monkeypatch.setattr("simia.trainers.training_cost.write_outline", lambda task, _: write_outline(task, {}))
     asked = await played(stage, endpoint)
     config = EnvironmentConfig.model_validate(stage)
     loaded, tasks = load_tasks(config)
