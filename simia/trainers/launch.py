@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from simia.config import CommandLineValue, assign_setting, parse_scalar
 from simia.envs.config import EnvironmentConfig
@@ -23,6 +23,8 @@ from simia.llm.openai_settings import OpenAISettings
 from simia.pack import Pack
 from simia.task import Task
 from simia.trainers.episode_plan import EpisodePlan
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -104,6 +106,17 @@ def check_settings(
         nested = isinstance(value, Mapping) and isinstance(own, Mapping) and name not in free
         found[name] = check_settings(value, own, trainer, free=free, at=f"{at}{name}.") if nested else value
     return found
+
+
+def find_or_note(find: Callable[[], T], notes: list[str], *, needed: bool) -> T | None:
+    """Return what is found. Where it is not there and not needed, for a dry run, add a note and return None. Raises `UserError`."""
+    try:
+        return find()
+    except UserError as error:
+        if needed:
+            raise
+        notes.append(f"the trainer's own settings were not checked, and there is no command yet: {error}")
+        return None
 
 
 def check_writable(folder: Path, setting: str) -> None:

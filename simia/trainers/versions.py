@@ -70,22 +70,6 @@ def interpreter(trainer: str, python: Path | None) -> Path:
     raise UserError(f"{python or sys.executable} cannot run {trainer}: {problem}; a clean environment: {build}")
 
 
-def interpreter_if_any(trainer: str, python: Path | None, notes: list[str], *, needed: bool) -> Path | None:
-    """Return the interpreter to train with. Where there is none and it is not needed, for a dry run, add a note and return None.
-
-    Raises `UserError` as `interpreter` does; also for a named one that does not fit.
-    """
-    try:
-        return interpreter(trainer, python)
-    except UserError as error:
-        if needed or python is not None:
-            raise
-        notes.append(
-            f"{trainer} is not here, so its own settings were not checked, and there is no command yet: {error}"
-        )
-        return None
-
-
 def find_own_interpreter(trainer: str) -> Path | None:
     """Return the interpreter of the trainer's own environment, if that is built."""
     # RAGEN's recipe is for tests of its environments, not for training.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import lamps as packs
 from tests.trainers.conftest import Trainer
+from tests.trainers.test_trl_ranks import TEMPLATE
 from tests.trainers.test_trl_train import train
 
 
@@ -19,10 +21,12 @@ def test_training_is_simulated_and_evaluation_executed(
 ) -> None:
     """The judge finds that nothing was ever solved, and the pack to evaluate on has tasks of the same names."""
     held_out = packs.write(tmp_path / "held_out", [{**task, "split": "test"} for task in packs.errands()])
+    model = shutil.copytree(taught_model, tmp_path / "qwen")
+    trl.run("-c", TEMPLATE, model)  # one whose calls TRL's own loop can read
     endpoint = FakeEndpoint("--respond", "tests.trainers.test_val_environment:never")
     llm = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
     config = {
-        "model": str(taught_model),
+        "model": str(model),
         "stage": {"pack": str(errands), "backend": "simulated", "reward": "oracle", "llm": llm, "split": "train"},
         "val_environment": {"pack": str(held_out), "backend": "executable", "reward": "rules"},
         "evaluate": "test",

@@ -123,10 +123,9 @@ def test_the_environment_to_validate_in_is_checked_before_the_start(errands: Pat
 def test_shipped_configs_train_in_a_simulated_world_and_validate_in_the_executable_one() -> None:
     found = [parse_config(VerlSettings, read_config_file("verl/simia")["simia"], where="verl")]
     for name in ("tau_simulated", "officebench_simulated"):
-        found += [
-            parse_env_config(name, **entry["env_config"])
-            for entry in read_config_file(f"ragen/{name}")["custom_envs"].values()
-        ]
+        values = read_config_file(f"ragen/{name}")
+        validated = values["es_manager"]["val"]["env_configs"]["tags"]
+        found += [parse_env_config(tag, **values["custom_envs"][tag]["env_config"]) for tag in validated]
     for each in found:
         assert (each.stage.backend, each.stage.reward) == ("simulated", "oracle")
         validates = each.for_validation().stage

@@ -34,6 +34,7 @@ from simia.trainers.launch import (
     check_settings,
     check_stage,
     check_writable,
+    find_or_note,
     look_up,
     select_split,
 )
@@ -45,7 +46,6 @@ from simia.trainers.versions import (
     RAGEN_CLONE,
     RAGEN_COMMIT,
     interpreter,
-    interpreter_if_any,
     list_installed,
 )
 from simia.venvs import make_python_path, normalize_name
@@ -64,7 +64,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     and environment. Raises `UserError`.
     """
     later: list[str] = []
-    home = find_checkout_if_any(later, needed=not dry_run)
+    home = find_or_note(find_checkout, later, needed=not dry_run or "RAGEN_HOME" in os.environ)
     values = read_config_file(config)
     assign_settings(values, changes)
     known = read_base_config(home) if home else {}
@@ -78,18 +78,19 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
-    if home is None or (python is None and dry_run and interpreter_if_any("ragen", None, later, needed=False) is None):
+    chosen, needed = python or Path(sys.executable), not dry_run or python is not None
+    versions = find_or_note(lambda: check_versions(chosen), later, needed=needed) if home else None
+    if home is None or versions is None:
         return Launch([], notes=[*notes, *later], plan=plan)
-    python = python or Path(sys.executable)
-    notes.append(check_versions(python))
+    notes.append(versions)
 
     def prepare() -> None:
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
-    path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(python)])
+    path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(chosen)])
     env = {"RAGEN_HOME": str(home), "PYTHONPATH": path}
-    return Launch([str(python), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare, plan=plan)
+    return Launch([str(chosen), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare, plan=plan)
 
 
 def find_checkout() -> Path:
@@ -102,17 +103,6 @@ def find_checkout() -> Path:
     if not (home / "verl" / "verl" / "protocol.py").is_file():
         raise UserError(f"{home} has no verl in it: run git submodule update --init verl there")
     return home
-
-
-def find_checkout_if_any(notes: list[str], *, needed: bool) -> Path | None:
-    """Find RAGEN's source. Where there is none and it is not needed, for a dry run, add a note and return None."""
-    try:
-        return find_checkout()
-    except UserError as error:
-        if needed or "RAGEN_HOME" in os.environ:
-            raise
-        notes.append(f"RAGEN's own settings were not checked, and there is no command yet: {error}")
-        return None
 
 
 def read_base_config(home: Path) -> dict[str, Any]:

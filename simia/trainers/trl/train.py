@@ -43,6 +43,7 @@ from simia.trainers.launch import (
     check_folder,
     check_stage,
     check_writable,
+    find_or_note,
     format_setting,
 )
 from simia.trainers.time_limits import settle_time_limits
@@ -52,7 +53,7 @@ from simia.trainers.trl.rollout import environment_reward, rollout_func, task_ro
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
 from simia.trainers.trl.vllm_sampler import check_vllm_settings, make_drift_callback, report_server_errors
 from simia.trainers.val_environment import StageSettings
-from simia.trainers.versions import interpreter_if_any
+from simia.trainers.versions import interpreter
 from simia.venvs import make_python_path
 
 MODULE = "simia.trainers.trl.train"
@@ -115,7 +116,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
                     "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
                 )
     later: list[str] = []
-    python = interpreter_if_any("trl", python, later, needed=not dry_run)
+    named = python
+    python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]

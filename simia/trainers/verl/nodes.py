@@ -60,10 +60,10 @@ def asks_models(ours: VerlSettings) -> bool:
     return any(RoleModels(stage, load_tasks(stage)[0]).opens_models for stage in stages)
 
 
-def find_shared_filesystem(path: Path, mounts: Path = MOUNTS) -> str | None:
+def find_shared_filesystem(path: Path, mounts: Path | None = None) -> str | None:
     """Return the kind of the file system that holds the path, if several hosts use such ones; None also where it is unknown."""
     try:
-        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (mounts or MOUNTS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
     best, kind = -1, ""

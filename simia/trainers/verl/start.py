@@ -36,13 +36,14 @@ from simia.trainers.launch import (
     check_settings,
     check_stage,
     check_writable,
+    find_or_note,
     look_up,
 )
 from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.episode_plan import plan_episodes
 from simia.trainers.verl.nodes import check_nodes
 from simia.trainers.verl.settings import VerlSettings
-from simia.trainers.versions import NEEDS, interpreter_if_any, list_installed
+from simia.trainers.versions import NEEDS, interpreter, list_installed
 from simia.venvs import make_python_path
 
 AGENT = "simia"
@@ -69,7 +70,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if look_up(data, "trainer.use_v1", True) is not True:
         raise UserError("trainer.use_v1 is false: verl's older trainer cannot leave out aborted episodes; remove it")
     later: list[str] = []
-    python = interpreter_if_any("verl", python, later, needed=not dry_run)
+    named = python
+    python = find_or_note(lambda: interpreter("verl", named), later, needed=not dry_run or named is not None)
     data = check_settings(data, read_verl_config(python) if python else {}, "verl", free=HYDRAS)
     assign_settings(data, changes, added=True)
     check_engine(data, python)
