@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +90,12 @@ async def play_solutions(backend: ModelBackend, **settings: Any) -> list[Any]:
     return [row for task in tasks[:7] for row in await play_calls(backend, task.id, task.actions, **settings)]
 
 
-async def play_other(backend: ModelBackend, kind: str, **settings: Any) -> AsyncIterator[Any]:
+async def play_other(
+    backend: ModelBackend, kind: str, *, other: Sequence[Mapping[str, Any]] = OTHER, **settings: Any
+) -> AsyncIterator[Any]:
     """The other calls of a kind. Those of the solution that come before have no recorded answer and are left out."""
     pack = Pack.load("customer_service")
-    for row in OTHER:
+    for row in other:
         if row["kind"] == kind:
             call = Action(name=row["name"], arguments=row["arguments"])
             before = pack.task(row["task"]).actions[: row["after"]]

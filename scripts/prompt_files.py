@@ -4,8 +4,8 @@
     python -m scripts.prompt_files read FOLDER RECORDING...
 
 `write` makes `FOLDER/001.txt` and so on, each with the messages of one request, and a README.md that lists the batches: each is for one
-context of a model that has seen nothing else. `read` takes `FOLDER/replies/001.txt` and so on, as they are. Name the same recordings in
-the same order both times.
+context of a model that has seen nothing else. `read` takes `FOLDER/replies/001.txt` and so on, as they are, and stores the prompt files that
+the rows name. Name the same recordings in the same order both times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from scripts.record_run import MOST
+from scripts.record_run import MOST, copy_prompts
 from simia.errors import UserError
 from simia.llm.replay import RecordedReply, append_recording, read_recording
 from simia.llm.types import Reply
@@ -64,6 +64,11 @@ def read_replies(folder: Path, recordings: Sequence[Path]) -> int:
         raise UserError(f"{folder / 'replies'}: no reply to {', '.join(missing[:10])}: {len(missing)} are missing")
     for number, _, row in rows:
         row.reply = Reply(text=files[number].read_text(encoding="utf-8").strip())
+    for path in recordings:
+        copy_prompts(
+            {name: hashed for _, source, row in rows if source == path for name, hashed in row.prompts.items()},
+            path.parent / "prompts" / path.stem,
+        )
     for path in recordings:
         path.unlink()
         append_recording((row for _, source, row in rows if source == path), path)
