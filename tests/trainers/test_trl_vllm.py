@@ -122,6 +122,17 @@ def train(
     return done, json.loads(out.read_text()) if out.exists() else {}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def client(environments: Callable[[str], Path], trl: Trainer, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What TRL's client of vLLM imports and TRL's environment lacks: requests, from vLLM's environment."""
+    folder = tmp_path_factory.mktemp("client")
+    packages = environments("vllm").parent.parent.glob("lib/python*/site-packages")
+    for installed in packages:
+        for name in ("requests", "urllib3", "charset_normalizer", "certifi"):
+            (folder / name).symlink_to(installed / name)
+    trl.env["PYTHONPATH"] = os.pathsep.join([trl.env["PYTHONPATH"], str(folder)])
+
+
 @pytest.fixture(scope="module")
 def told(
     trl: Trainer, taught_model: Path, lamps: Path, server: str, tmp_path_factory: pytest.TempPathFactory
@@ -135,7 +146,9 @@ def test_what_is_trained_is_what_vllm_sampled(told: dict[str, Any]) -> None:
     assert len(told["rolled"]) == 3
     turns = 0
     for rows, replies, batch in zip(told["rolled"], told["replies"], told["batches"], strict=True):
-        sampled = {(tuple(context), tuple(ids)): logprobs for context, ids, logprobs in replies}
+        sampled: dict[Any, list[list[float]]] = {}
+        for context, ids, logprobs in replies:
+            sampled.setdefault((tuple(context), tuple(ids)), []).append(logprobs)
         for i, (prompt, ids, mask) in enumerate(
             zip(rows["prompt_ids"], rows["completion_ids"], rows["env_mask"], strict=True)
         ):
@@ -143,8 +156,7 @@ def test_what_is_trained_is_what_vllm_sampled(told: dict[str, Any]) -> None:
             assert batch["completions"][i] == ids
             assert batch["trained"][i] == [[at, ids[at]] for at, trained in enumerate(mask) if trained]
             for start, end in spans(mask):
-                logprobs = sampled[tuple(prompt + ids[:start]), tuple(ids[start:end])]
-                assert rows["logprobs"][i][start:end] == logprobs
+                assert rows["logprobs"][i][start:end] in sampled[tuple(prompt + ids[:start]), tuple(ids[start:end])]
                 turns += 1
     assert turns > 3 * 8
 
@@ -164,9 +176,9 @@ def test_a_server_with_other_weights_ends_the_run(
     trl: Trainer, taught_model: Path, lamps: Path, server: str, told: dict[str, Any], tmp_path: Path
 ) -> None:
     """It still has the weights of the run before, and is sent none."""
-    done, account = train(trl, taught_model, lamps, server, tmp_path, sync=False, max_steps=20, learning_rate=2e-2)
+    done, account = train(trl, taught_model, lamps, server, tmp_path, sync=False, max_steps=6, learning_rate=2e-2)
     assert done.returncode == 2
-    assert account["sent"] < 20
+    assert account["sent"] < 6
     assert re.search(
         r"simia: step \d+: the vLLM server's log-probabilities are \S+ a token from the trainer's", done.stderr
     )

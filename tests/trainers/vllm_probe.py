@@ -78,8 +78,8 @@ def read_and_keep(self: Any, context: list[int], status: int, body: Any) -> Any:
     return reply
 
 
-def keep_rows(rows: Any, filler: int) -> Any:
-    told["rolled"].append(make_columns(rows, filler))
+def keep_rows(*rows: Any, **how: Any) -> Any:
+    told["rolled"].append(make_columns(*rows, **how))
     return told["rolled"][-1]
 
 
