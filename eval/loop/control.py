@@ -49,7 +49,7 @@ class Plan:
 
 PLANS = {
     "full": Plan(),
-    "tiny": Plan(seeds=2, dev=2, train=4, test=4, sft=2, steps=2, groups=2, group=2, warmup=1, room=(0.0, 1.0)),
+    "tiny": Plan(seeds=1, dev=2, train=4, test=4, sft=2, steps=2, groups=2, group=2, warmup=1, room=(0.0, 1.0)),
 }
 
 
@@ -111,7 +111,9 @@ class Control:
     def start(self, seed: int) -> None:
         """SFT of the base model on the ten seeds: where GRPO starts, and its control."""
         out = self.model("start", seed)
-        words = ["--data", self.data, "--steps", self.plan.sft, "--batch", 4, "--rate", 5e-4, "--seed", seed]
+        out.parent.mkdir(exist_ok=True)
+        words: list[Any] = ["--data", self.data, "--steps", self.plan.sft, "--batch", 4, "--rate", 5e-4, "--seed", seed]
+        words += ["--checkpoint", out.with_name(f".{out.name}.pt")]
         self.loop.once(out, lambda: self.loop.student(
             "learn", self.loop.model, self.pack, *words, "--keep", out, log=out.name
         ))  # fmt: skip
