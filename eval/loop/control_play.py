@@ -64,6 +64,7 @@ def main() -> None:
     )
     wanted = [name for name in kinds if name not in played]
     for start in range(0, len(wanted), TOGETHER):
+        player.state.global_step = start  # the sampler forgets the keys of earlier episodes
         roll(wanted[start : start + TOGETHER], player)
         print(f"{len(played)} of {len(kinds)} played", flush=True)
     event_loop.run(environment.close())
