@@ -11,6 +11,7 @@ docs/log.md holds what was fixed before the first result.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -48,7 +49,7 @@ class Plan:
 
 PLANS = {
     "full": Plan(),
-    "tiny": Plan(seeds=2, dev=2, train=4, test=4, sft=2, steps=2, groups=2, group=2, warmup=1, room=(0.0, 1.0)),
+    "tiny": Plan(seeds=1, dev=2, train=4, test=4, sft=2, steps=2, groups=2, group=2, warmup=1, room=(0.0, 1.0)),
 }
 
 
@@ -110,7 +111,9 @@ class Control:
     def start(self, seed: int) -> None:
         """SFT of the base model on the ten seeds: where GRPO starts, and its control."""
         out = self.model("start", seed)
-        words = ["--data", self.data, "--steps", self.plan.sft, "--batch", 4, "--rate", 5e-4, "--seed", seed]
+        out.parent.mkdir(exist_ok=True)
+        words: list[Any] = ["--data", self.data, "--steps", self.plan.sft, "--batch", 4, "--rate", 5e-4, "--seed", seed]
+        words += ["--checkpoint", out.with_name(f".{out.name}.pt")]
         self.loop.once(out, lambda: self.loop.student(
             "learn", self.loop.model, self.pack, *words, "--keep", out, log=out.name
         ))  # fmt: skip
@@ -132,11 +135,11 @@ class Control:
     def choose(self) -> Setting:
         """Choose rate and curriculum by dev success, in at most four tries of one training seed. An equal one is no better."""
         best, most = None, -1.0
-        tried = [Setting(5e-6), Setting(5e-6, ("both",)), Setting(1e-5), Setting(2e-5)]
+        tried = [Setting(5e-6), Setting(5e-6, ("both",)), Setting(1.5e-5), Setting(3e-5)]
         for number, setting in enumerate(tried, 1):
             if best is not None and number > 2:
                 setting = Setting(setting.rate, best.without)
-                if number == 4 and best.rate < 1e-5:  # twice the rate did not help
+                if number == 4 and best.rate == tried[0].rate:  # three times the rate did not help
                     break
             arm = f"try{number}"
             self.train(arm, TUNING_SEED, setting)
@@ -162,9 +165,8 @@ class Control:
         """Play a split greedily, in float32, once."""
         out = self.work / "results" / f"{name}.json"
         out.parent.mkdir(exist_ok=True)
-        self.loop.once(
-            out, lambda: self.loop.student("learn", model, self.pack, "--play", f"{split}={out}", log=f"{name}-play")
-        )
+        words = [self.loop.python, HERE / "control_play.py", model, self.work / "environment.json", split, out]
+        self.loop.once(out, lambda: self.loop.run(words, f"{name}-play", self.loop.env))
         return dict(json.loads(out.read_text()))
 
     # -- results ----------------------------------------------------------------------------------------------------
@@ -234,6 +236,11 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "2")
     work = given.work or cache_root() / "experiments" / "control"
     work.mkdir(parents=True, exist_ok=True)
+    lock = (work / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(f"another process runs the experiment in {work}; wait for its end or stop it") from None
     control = Control(work, PLANS[given.plan], given.model)
     control.run()
     if given.publish:

@@ -24,10 +24,14 @@ from simia.pack import Pack
 
 def gaps(plain: Any, shared: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, float]:
     """The largest gaps of the loss and of the gradients between a plain model and one with `share_prefix`."""
-    width = max(len(ids) for ids, _ in rows)
-    ids = torch.tensor([[0] * 7 + row + [0] * (width - len(row)) for row, _ in rows])
-    seen = torch.tensor([[0] * 7 + [1] * len(row) + [0] * (width - len(row)) for row, _ in rows])
-    trained = torch.tensor([[0] * 7 + mask + [0] * (width - len(mask)) for _, mask in rows]).bool()[:, 1:]
+    width = max(len(ids) for ids, _ in rows) + len(rows)
+
+    def padded(values: list[int], row: int) -> list[int]:
+        return [0] * row + values + [0] * (width - row - len(values))
+
+    ids = torch.tensor([padded(ids, row) for row, (ids, _) in enumerate(rows)])
+    seen = torch.tensor([padded([1] * len(ids), row) for row, (ids, _) in enumerate(rows)])
+    trained = torch.tensor([padded(mask, row) for row, (_, mask) in enumerate(rows)]).bool()[:, 1:]
     losses = []
     for model in (plain, shared):
         model.zero_grad()
@@ -92,7 +96,7 @@ def main() -> None:
     tokenizer.chat_template = TEMPLATE
     plain, shared = (AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32) for _ in range(2))
     with torch.no_grad():  # so that some tokens are likely
-        plain.get_output_embeddings().weight.mul_(20)
+        plain.get_output_embeddings().weight.mul_(4)
     shared.load_state_dict(plain.state_dict())
     share_prefix(shared)
     tools = [{"type": "function", "function": tool.flat()} for tool in Pack.load(given.pack).tools]

@@ -3,13 +3,14 @@
     python control_train.py MODEL ENVIRONMENT.json OUT --steps 40 --groups 8 --group 4 --rate 5e-6 --warmup 4 --seed 0
 
 Environment, rows, reward and rollouts are simia's (`rollout_func`, `environment_reward`); the trainer is TRL's. Two things save time and
-change no gradient: common beginnings are computed once (`shared_prefix`), and a batch without any advantage is not computed.
+change no gradient: common beginnings are computed once (`shared_prefix`), and episodes without an advantage are not computed.
 A killed run goes on from the last checkpoint of OUT.trl. `--reward shuffled` gives the episodes of a step each other's rewards.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import random
@@ -32,17 +33,25 @@ from simia.trainers.trl.train import find_last_checkpoint, make_order_callback
 from simia.trajectory import Trajectory
 
 EPISODE_TOKENS = 400
+PARTS = 4  # of a step's episodes, each of which goes through the model at once
 
 
 class ControlTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]
-    """TRL's trainer, which skips batches whose rewards are all equal: their gradient is zero (`beta` is 0)."""
+    """TRL's trainer, which computes no rows without an advantage: their gradient is zero, since there is no KL term, and the loss is
+    divided by the tokens of all rows."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        if not inputs["advantages"].any():
-            return sum((p.flatten()[0] for p in model.parameters()), torch.zeros(())) * 0.0
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        advantages = inputs["advantages"]
+        if not (learns := advantages != 0).any():
+            return sum(p.flatten()[0] for p in model.parameters()) * 0.0
+        kept = {name: v[learns] if is_by_row(v, len(advantages)) else v for name, v in inputs.items()}
+        return super().compute_loss(model, kept, return_outputs, num_items_in_batch)
+
+
+def is_by_row(value: Any, rows: int) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == rows
 
 
 class EpisodeLog:
@@ -85,14 +94,18 @@ def main() -> None:
     parser.add_argument("--reward", choices=("state", "shuffled"), default="state")
     parser.add_argument("--without", action="append", default=[], help="kinds of tasks that are not trained on")
     given = parser.parse_args()
+    checkpoints = given.out.with_name(f"{given.out.name}.trl")
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    lock = (checkpoints / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a process may outlive the experiment that started it
+    if given.out.exists():
+        return
+    last = find_last_checkpoint(checkpoints, print)
     torch.manual_seed(given.seed)
     tokenizer = AutoTokenizer.from_pretrained(given.model)
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
     share_prefix(model)
     environment = event_loop.run(open_environment(json.loads(given.environment.read_text())))
-    checkpoints = given.out.with_name(f"{given.out.name}.trl")
-    checkpoints.mkdir(parents=True, exist_ok=True)
-    last = find_last_checkpoint(checkpoints, print)
     done = int(last.name.partition("-")[2]) if last else 0
     log = EpisodeLog(checkpoints / "episodes.jsonl", done)
     began = time.monotonic()
@@ -103,8 +116,8 @@ def main() -> None:
     arguments = GRPOConfig(
         output_dir=str(checkpoints),
         max_steps=given.steps,
-        per_device_train_batch_size=given.group,
-        gradient_accumulation_steps=given.groups,
+        per_device_train_batch_size=given.groups * given.group // PARTS,
+        gradient_accumulation_steps=PARTS,
         num_generations=given.group,
         max_completion_length=EPISODE_TOKENS,
         learning_rate=given.rate,
@@ -112,6 +125,7 @@ def main() -> None:
         lr_scheduler_type="constant_with_warmup",
         temperature=1.0,
         beta=0.0,
+        loss_type="dapo",
         bf16=False,  # a step of 5e-6 is far below the spacing of bfloat16 numbers
         use_cpu=device() == "cpu",
         gradient_checkpointing=False,

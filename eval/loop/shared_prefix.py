@@ -20,7 +20,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPast  # type: ignor
 from simia.trainers.tokens import cut_after_end
 
 NAME = "shared_prefix"
-LEAST = 8  # tokens that are worth a pass of their own
 Layers = list[tuple[Any, Any]]
 """Keys and values by layer, of one row."""
 
@@ -56,9 +55,12 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 def make_mask(seen: Any, length: int, dtype: Any) -> Any:
     """Additive mask, rows × 1 × length × keys: the last `length` of the keys ask; each sees what is `seen` up to itself."""
     keys = seen.shape[1]
-    causal = torch.arange(keys) <= torch.arange(keys - length, keys)[:, None]
+    place = torch.arange(keys, device=seen.device)
+    causal = place <= place[keys - length :, None]
     allowed = causal[None] & seen[:, None].bool()
-    return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[:, None]
+    return torch.zeros(allowed.shape, dtype=dtype, device=seen.device).masked_fill(~allowed, torch.finfo(dtype).min)[
+        :, None
+    ]
 
 
 def read_layers(cache: Any) -> Layers:
@@ -66,49 +68,55 @@ def read_layers(cache: Any) -> Layers:
 
 
 def share_prefix(model: Any) -> None:
-    """Make the model's training pass compute what all rows of a batch begin with once. Padding on the left counts as equal."""
+    """Make the model's training pass compute what all rows of a batch begin with once, and no padding that all rows have.
+
+    Rows may be padded on the left and on the right, as TRL pads prompts and completions. Hidden states of padding are 0.
+    """
     base = model.model
     plain = base.forward
     model.set_attn_implementation(NAME)
 
     def forward(input_ids: Any = None, attention_mask: Any = None, **given: Any) -> Any:
-        batch = input_ids is not None and len(input_ids) > 1 and attention_mask is not None and torch.is_grad_enabled()
+        batch = input_ids is not None and attention_mask is not None and torch.is_grad_enabled()
         if not batch or given.get("past_key_values") is not None:
             return plain(input_ids=input_ids, attention_mask=attention_mask, **given)
-        equal = ((input_ids == input_ids[:1]) & (attention_mask == attention_mask[:1])).all(0)
-        shared = int(equal.int().cumprod(0).sum())
-        shared = min(shared, input_ids.shape[1] - 1)
-        first = int(attention_mask[0].nonzero()[0])
-        if shared - first < LEAST:
-            return plain(input_ids=input_ids, attention_mask=attention_mask, **given)
+        rows, width = input_ids.shape
+        begins = attention_mask.int().argmax(1)
+        lengths = attention_mask.sum(1)
+        shared = common([ids[b : b + n].tolist() for ids, b, n in zip(input_ids, begins, lengths, strict=True)])
         kwargs = {k: v for k, v in given.items() if k not in ("use_cache", "past_key_values", "position_ids")}
-        head = plain(input_ids=input_ids[:1, first:shared], use_cache=True, **kwargs)
-        rest, seen = input_ids[:, shared:], attention_mask[:, shared:]
+        start = int(begins[0])
+        head = plain(input_ids=input_ids[:1, start : start + shared], use_cache=True, **kwargs)
         keys = read_layers(head.past_key_values)
-        places = torch.arange(shared - first, input_ids.shape[1] - first)[None]
-        mask = make_mask(seen, rest.shape[1], keys[0][0].dtype)
-        tail = plain(input_ids=rest, attention_mask=mask, position_ids=places, prefix=keys, use_cache=False, **kwargs)[
-            0
-        ]
-        padding = head[0].new_zeros((len(rest), first, tail.shape[-1]))
-        hidden = torch.cat([padding, head[0].expand(len(rest), -1, -1), tail], dim=1)
-        return BaseModelOutputWithPast(last_hidden_state=hidden)
+        inside = torch.arange(shared, int(lengths.max()), device=input_ids.device)
+        places = (begins[:, None] + inside).clamp(max=width - 1)
+        mask = make_mask(inside < lengths[:, None], len(inside), keys[0][0].dtype)
+        rest = input_ids.gather(1, places)
+        tail = plain(
+            input_ids=rest, attention_mask=mask, position_ids=inside[None], prefix=keys, use_cache=False, **kwargs
+        )[0]
+        aligned = torch.cat([head[0].expand(rows, -1, -1), tail], dim=1)
+        back = torch.arange(width, device=input_ids.device) - begins[:, None]
+        kept = (back >= 0) & (back < lengths[:, None])
+        back = back.clamp(0, aligned.shape[1] - 1)[..., None].expand(-1, -1, aligned.shape[-1])
+        return BaseModelOutputWithPast(last_hidden_state=aligned.gather(1, back) * kept[..., None])
 
     base.forward = forward
 
 
 class SharedPrefixSampler:
-    """Draws replies at temperature 1. What all contexts begin with is computed once in each step of the trainer, and the keys and
+    """Draws replies at temperature 1, or the likeliest tokens (`greedy`). What all contexts begin with is computed once in each step of the trainer, and the keys and
     values of each episode are kept from turn to turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, greedy: bool = False) -> None:
+        self._greedy = greedy
         self._step: int | None = None
         self._head: list[int] = []
         self._prefix: Layers = []
         self._known: dict[tuple[int, ...], Layers] = {}
 
     def __call__(self, trainer: Any, contexts: list[list[int]], most: int) -> list[tuple[list[int], list[float]]]:
-        if trainer.args.temperature != 1.0:
+        if not self._greedy and trainer.args.temperature != 1.0:
             raise ValueError("SharedPrefixSampler draws at temperature 1")
         with torch.no_grad(), trainer.accelerator.autocast():
             self._begin(trainer, contexts)
@@ -151,7 +159,7 @@ class SharedPrefixSampler:
             if len(replies[0]) == most or not speaking.any():
                 break
             scores = model.lm_head(hidden[:, -1]).float().log_softmax(-1)
-            drawn = torch.multinomial(scores.exp(), 1)
+            drawn = scores.argmax(-1, keepdim=True) if self._greedy else torch.multinomial(scores.exp(), 1)
             values = scores.gather(1, drawn)[:, 0].tolist()
             for row, token in enumerate(drawn[:, 0].tolist()):
                 replies[row].append(token)

@@ -124,9 +124,17 @@ def batches(rows: list[Any], size: int, steps: int, source: random.Random) -> It
 
 
 def learn(
-    model: Any, rows: list[tuple[list[int], list[int]]], *, steps: int, batch: int, rate: float, seed: int
+    model: Any,
+    rows: list[tuple[list[int], list[int]]],
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    checkpoint: Path | None = None,
 ) -> list[float]:
-    """AdamW, a short warm-up, then down to nothing in a line. Returns the losses, a mean a trained token."""
+    """AdamW, a short warm-up, then down to nothing in a line. Returns the losses, a mean a trained token. With `checkpoint`, all that
+    a later call needs to go on is written there every tenth step."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     warm = max(1, steps // 10)
@@ -135,9 +143,17 @@ def learn(
     )
     where = next(model.parameters()).device
     shared = common([ids for ids, _ in rows])
-    losses = []
-    began = time.monotonic()
+    losses = list[float]()
+    parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    if checkpoint is not None and checkpoint.exists():
+        saved = torch.load(checkpoint, map_location=where)
+        losses = saved["losses"]
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+    began, done = time.monotonic(), len(losses)
     for step, chosen in enumerate(batches(rows, batch, steps, random.Random(seed))):
+        if step < done:
+            continue
         with torch.autocast(where.type, dtype=torch.bfloat16):
             loss = loss_of(model, chosen, shared)
         loss.backward()
@@ -148,6 +164,10 @@ def learn(
         losses.append(float(loss.detach()))
         if step % 5 == 0 or step == steps - 1:
             print(f"step {step + 1}/{steps} loss {losses[-1]:.3f} {time.monotonic() - began:.0f} s", flush=True)
+        if checkpoint is not None and (step + 1) % 10 == 0:
+            draft = checkpoint.with_name(f"{checkpoint.name}.{os.getpid()}")
+            torch.save({"losses": losses, **{name: part.state_dict() for name, part in parts.items()}}, draft)
+            draft.replace(checkpoint)
     return losses
 
 
@@ -293,6 +313,7 @@ def main() -> None:
     given.add_argument("--rate", type=float, default=5e-4)
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--keep", type=Path, help="where the trained weights are kept")
+    given.add_argument("--checkpoint", type=Path, help="where a training that is killed goes on from")
     given.add_argument("--play", action="append", default=[], help="SPLIT=RESULT.json")
     options = parser.parse_args()
     if options.verb == "prepare":
@@ -304,7 +325,15 @@ def main() -> None:
     if options.data is not None:
         tools = [{"type": "function", "function": tool.flat()} for tool in Pack.load(options.pack).tools]
         rows = examples(options.data, tokenizer, tools)
-        losses = learn(model, rows, steps=options.steps, batch=options.batch, rate=options.rate, seed=options.seed)
+        losses = learn(
+            model,
+            rows,
+            steps=options.steps,
+            batch=options.batch,
+            rate=options.rate,
+            seed=options.seed,
+            checkpoint=options.checkpoint,
+        )
         print(
             f"{len(rows)} rows, {sum(len(i) for i, _ in rows) / len(rows):.0f} tokens each, last loss {losses[-1]:.3f}"
         )
@@ -314,6 +343,8 @@ def main() -> None:
         tokenizer.save_pretrained(draft)
         shutil.rmtree(options.keep, ignore_errors=True)  # of a run that was killed before it had played
         draft.rename(options.keep)
+        if options.checkpoint is not None:
+            options.checkpoint.unlink(missing_ok=True)
     if options.data is not None:
         model = model.to(torch.bfloat16)  # as it would be served; what is only played is played as it was kept
     for wish in options.play:

@@ -34,6 +34,18 @@ def run(*command: Any, **env: str) -> str:
     return done.stdout
 
 
+def kill_when(there: Path, words: list[Any], env: dict[str, str]) -> None:
+    """Start a process and kill it as soon as a file exists."""
+    process = subprocess.Popen(
+        [str(word) for word in words], cwd=ROOT, env=environment(**env), stdout=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 900
+    while not there.exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 @pytest.fixture(scope="module")
 def python(environments: Callable[[str], Path]) -> Path:
     return environments("trl")
@@ -61,7 +73,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 def test_every_arm_is_trained_and_played_once(finished: tuple[Path, str]) -> None:
     work, said = finished
     found = json.loads((work / "results.json").read_text())
-    assert set(found["test"]) == {f"{arm}-{seed}" for arm in ("start", "grpo", "shuffled") for seed in (0, 1)}
+    assert set(found["test"]) == {"start-0", "grpo-0", "shuffled-0"}
     assert all(len(outcomes) == 4 for outcomes in found["test"].values())
     assert {"start", "try1", "try2", "try3"} <= set(found["dev"])
     assert [len(run["reward"]) for run in found["training"].values()] == [2] * len(found["training"])
@@ -91,13 +103,7 @@ def test_killed_training_continues_at_its_checkpoint(
         tmp_path / "out",
     ]
     words += ["--steps", "3", "--groups", "2", "--group", "2", "--warmup", "1", "--save", "1"]
-    first = subprocess.Popen([str(w) for w in words], cwd=ROOT, env=environment(**trainer), stdout=subprocess.DEVNULL)
-    state = tmp_path / "out.trl" / "checkpoint-1" / "trainer_state.json"
-    end = time.monotonic() + 600
-    while not state.exists() and first.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    kill_when(tmp_path / "out.trl" / "checkpoint-1" / "trainer_state.json", words, trainer)
     assert not (tmp_path / "out").exists(), "it was killed before its end"
     run(*words, **trainer)
     told = json.loads((tmp_path / "out.json").read_text())
@@ -105,6 +111,32 @@ def test_killed_training_continues_at_its_checkpoint(
     assert steps == [1] * 4 + [2] * 4 + [3] * 4
     assert len({row["task"] for row in told["episodes"]}) == 4, "a first epoch of four tasks, and half of a second"
     assert not (tmp_path / "out.trl").exists()
+
+
+@pytest.mark.all
+def test_killed_sft_ends_with_the_weights_of_an_uninterrupted_one(
+    finished: tuple[Path, str], python: Path, trainer: dict[str, str], model: Path, tmp_path: Path
+) -> None:
+    work, _ = finished
+    words = [
+        python,
+        LOOP / "student.py",
+        "learn",
+        model,
+        work / "pack",
+        "--data",
+        work / "data" / "seeds" / "data.jsonl",
+    ]
+    words += ["--steps", "40", "--batch", "2", "--seed", "5"]
+    run(*words, "--keep", tmp_path / "whole", **trainer)
+    parts = [*words, "--keep", tmp_path / "parts", "--checkpoint", tmp_path / "parts.pt"]
+    kill_when(tmp_path / "parts.pt", parts, trainer)
+    assert not (tmp_path / "parts").exists(), "it was killed before its end"
+    said = run(*parts, **trainer)
+    assert "step 1/40" not in said, "it went on from its checkpoint"
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+    assert not (tmp_path / "parts.pt").exists()
 
 
 @pytest.mark.all
