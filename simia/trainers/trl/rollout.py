@@ -22,6 +22,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from simia import event_loop
@@ -100,7 +101,8 @@ def rollout_func(
         rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 
         def play() -> list[TokenRow]:
-            with raised_thresholds():
+            # The trainer's own model makes tensors here, which a collector that comes rarely would keep longer.
+            with nullcontext() if sample is None else raised_thresholds():
                 rows = rollout.run(prompts, at_once or len(prompts))
             if on_trajectory is not None:
                 for row in rows:

@@ -106,7 +106,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
     check_stage(settings.stage, pack)
-    settle_time_limits(settings.stage, settings.world_seconds, find_collective_timeout(settings))
+    collective = find_collective_timeout(settings)
+    world_seconds = settle_time_limits(settings.stage, settings.world_seconds, collective)
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
         if settings.episodes is not None:
@@ -125,6 +126,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
     where = python or "no environment"
     notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
+    if collective is not None:
+        notes.append(
+            f"an answer of the environment may take {world_seconds:g} s, and ranks wait {collective:g} s for each other"
+        )
     if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
