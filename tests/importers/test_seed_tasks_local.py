@@ -1,4 +1,4 @@
-"""Twelve tasks made of seeds, played by the small local model: it is the agent, the tools, the user and the judge."""
+"""Twelve tasks made of seeds, played by the small local model: it is the agent, and it plays the tools."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("local_model")
 SHARES = ("MSFT", "AAPL", "IBM", "ORCL", "NVDA", "INTC")
 TITLES = ("The Winter Orchard", "Salt Roads", "A House of Reeds", "Ninth Harbour", "The Glass Ferry", "Low Tide")
 SETTINGS = (
-    "backend=simulated", "episode.turns=3", "sampling.max_tokens=60", "sampling.temperature=0.0", "backend_settings.max_tokens=100",
-    "backend_settings.again=0", "user_settings.max_tokens=40", "oracle.max_tokens=80", "oracle.again=0", "limits.concurrency=4",
+    "backend=simulated", "backend_settings.max_tokens=80", "backend_settings.again=0", "user=scripted", "reward=rules",
+    "episode.turns=2", "sampling.max_tokens=48", "sampling.temperature=0.0", "limits.concurrency=2",
 )  # fmt: skip
 
 
@@ -66,11 +66,12 @@ def test_twelve_tasks_are_played_in_a_simulated_world(tmp_path: Path) -> None:
         run.close()
     played = [Trajectory.from_row(body["trajectory"]) for body in bodies if body is not None]
     assert len({each.task_id for each in played}) == 12
+    assert all(each.end.kind in ("terminated", "truncated", "aborted") for each in played)
     answered = [m for each in played for m in each.messages if m.role == "tool" and m.error is None]
     assert len(answered) >= 6  # the model calls, and the simulated world answers
-    for each in played:
-        assert each.messages[0].role == "user"
-        assert each.end.kind in ("terminated", "truncated") or each.end.code is not None
-    judged = [each.reward.value for each in played if each.reward is not None and each.reward.value is not None]
-    assert len(judged) >= 6
-    assert set(judged) <= {0.0, 1.0}
+    judged = {
+        each.task_id: each.reward.value for each in played if each.reward is not None and each.reward.value is not None
+    }
+    assert len(judged) >= 10  # an answer that cannot be read aborts the episode
+    assert set(judged.values()) <= {0.0, 1.0}
+    assert sum(judged.values()) >= 4  # the right call is within its reach
