@@ -30,7 +30,7 @@ from simia.trainers.ragen.start import (
     read_base_config,
     resolve_references,
 )
-from simia.trainers.trl.train import TrlConfig
+from simia.trainers.trl.settings import TrlConfig
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import make_stage_rows
 from tests.importers.officebench import small

@@ -29,7 +29,7 @@ from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-
 from simia import event_loop
 from simia.envs.opening import open_environment
 from simia.trainers.trl import environment_reward, rollout_func, task_rows
-from simia.trainers.trl.train import find_last_checkpoint, make_order_callback
+from simia.trainers.trl.resume import find_last_checkpoint, make_order_callback
 from simia.trajectory import Trajectory
 
 EPISODE_TOKENS = 400

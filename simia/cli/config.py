@@ -19,7 +19,7 @@ MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
     "rollout": ("simia.rollouts.settings", "RolloutConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
-    "trl": ("simia.trainers.trl.train", "TrlConfig"),
+    "trl": ("simia.trainers.trl.settings", "TrlConfig"),
 }
 
 

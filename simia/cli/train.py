@@ -25,7 +25,7 @@ from simia.trainers.versions import compare_versions, find_own_interpreter, list
 # Trainer → the module whose `launch(config, changes, python=…)` describes how to start it.
 TRAINERS = {
     "llamafactory": "simia.trainers.llamafactory",
-    "trl": "simia.trainers.trl.train",
+    "trl": "simia.trainers.trl.start",
     "verl": "simia.trainers.verl.start",
     "ragen": "simia.trainers.ragen.start",
 }

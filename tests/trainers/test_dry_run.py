@@ -31,7 +31,7 @@ from simia.trainers.training_cost import (
 )
 from simia.trainers.trl.episode_plan import count_evaluations
 from simia.trainers.trl.episode_plan import plan_episodes as plan_trl
-from simia.trainers.trl.train import TrlConfig
+from simia.trainers.trl.settings import TrlConfig
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import lamps as packs
 from tests.trainers.ragen_standin import config as ragen_config

@@ -16,7 +16,7 @@ from simia.exporting import CardFacts, export
 from simia.pack import Pack
 from simia.trainers import llamafactory
 from simia.trainers.launch import check_stage, check_writable, explain_misfit, format_setting
-from simia.trainers.trl.train import TrlConfig
+from simia.trainers.trl.settings import TrlConfig
 
 
 @pytest.mark.parametrize("text", ["2026-11-21", "2026-11-21 10:00:00", "'64'", "no", "1e-6", "[1, 2026-11-21]", "null"])

@@ -16,8 +16,8 @@ from simia.trainers.launch import check_stage
 from simia.trainers.ragen.env import SimiaEnv
 from simia.trainers.ragen.settings import SimiaEnvConfig
 from simia.trainers.trl import task_rows
+from simia.trainers.trl.start import launch as launch_trl
 from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory
-from simia.trainers.trl.train import launch as launch_trl
 from simia.trainers.verl.start import make_stage_rows
 from tests.trainers import lamps as packs
 

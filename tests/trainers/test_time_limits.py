@@ -23,8 +23,8 @@ from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.ragen.start import fit_stages
 from simia.trainers.time_limits import list_endpoints, settle_time_limits
 from simia.trainers.trl.rollout import rollout_func
+from simia.trainers.trl.settings import TrlConfig, find_collective_timeout
 from simia.trainers.trl.tool_methods import ENDED, environment_factory
-from simia.trainers.trl.train import TrlConfig, find_collective_timeout
 from simia.trainers.verl.start import count_worker_episodes
 from tests.trainers.ragen_standin import config as ragen_config
 from tests.trainers.test_tokens import END, Letters, ids_of

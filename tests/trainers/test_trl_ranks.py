@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from simia.trainers.groups import advantages
-from simia.trainers.trl.train import find_last_checkpoint
+from simia.trainers.trl.resume import find_last_checkpoint
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers import lamps as packs
 from tests.trainers.conftest import ROOT, Trainer

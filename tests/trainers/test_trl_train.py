@@ -18,17 +18,10 @@ from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
 from simia.errors import Aborted, Code, UserError
 from simia.trainers.ranks import log_aborted
-from simia.trainers.trl.train import (
-    TrlConfig,
-    check_fields,
-    check_task_count,
-    find_final_step,
-    find_last_checkpoint,
-    find_reply_folder,
-    launch,
-    limit_to_one_device,
-    make_arguments,
-)
+from simia.trainers.trl.resume import find_final_step, find_last_checkpoint
+from simia.trainers.trl.settings import TrlConfig, check_fields, check_task_count, make_arguments
+from simia.trainers.trl.start import launch
+from simia.trainers.trl.train import find_reply_folder, limit_to_one_device
 from tests.fake_endpoint import FakeEndpoint
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -185,8 +178,8 @@ def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) 
         "hub_revision": "0x10",
         "epsilon": 0.2,
     }
-    monkeypatch.setattr("simia.trainers.trl.train.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl.train.make_python_path", lambda python: "")
+    monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python: "")
     changes = parse_settings(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
     settings = launch(Path("trl/grpo"), changes).command[5::2]
     read_back = load_config(TrlConfig, "trl/grpo", settings).grpo

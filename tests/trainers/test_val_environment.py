@@ -23,7 +23,8 @@ from simia.errors import UserError
 from simia.trainers.ragen.env import SimiaEnv
 from simia.trainers.ragen.settings import SimiaEnvConfig, parse_env_config
 from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
-from simia.trainers.trl.train import NO_EVALUATION, TrlConfig, launch, make_arguments
+from simia.trainers.trl.settings import NO_EVALUATION, TrlConfig, make_arguments
+from simia.trainers.trl.start import launch
 from simia.trainers.val_environment import check_val_environment, derive_environment
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import make_stage_rows
@@ -362,6 +363,6 @@ def test_without_a_split_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -
     assert (kept.eval_strategy, kept.eval_on_start) == ("steps", True)
     dropped = make_arguments(TrlConfig(model="m", grpo=grpo), made)
     assert {name: getattr(dropped, name) for name in NO_EVALUATION} == NO_EVALUATION
-    monkeypatch.setattr("simia.trainers.trl.train.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl.train.make_python_path", lambda python: "")
+    monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python: "")
     assert launch(Path("trl/grpo"), {"evaluate": None}).command

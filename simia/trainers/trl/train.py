@@ -1,145 +1,49 @@
 """`simia train trl CONFIG`: GRPO in TRL from one YAML, a stage and the fields of TRL's GRPOConfig.
 
-`launch` runs in simia's environment; `main` in TRL's, as `python -m simia.trainers.trl.train CONFIG --set a.b=c`, which starts itself
-once for each of `processes`, or is started so by `accelerate launch`. A run resumes from the last checkpoint of `grpo.output_dir`. The
-replies of simulators, users and judges are stored there too, so that a resumed run pays for nothing twice. examples/grpo.py does the
-same without settings.
-
-The trainer's own resume is nearly right: it takes a half-written checkpoint for a whole one, plays the first epoch's order again in a
-later epoch, and gives a finished run one more step. Each of these is corrected here.
+It runs in TRL's environment, as `python -m simia.trainers.trl.train CONFIG --set a.b=c`, which starts itself once for each of
+`processes`, or is started so by `accelerate launch`. A run resumes from the last checkpoint of `grpo.output_dir`. The replies of
+simulators, users and judges are stored there too, so that a resumed run pays for nothing twice. examples/grpo.py does the same without
+settings.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import difflib
-import json
 import logging
 import os
-import re
 import sys
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from simia import event_loop, terminal
-from simia.config import find_config, load_config, parse_config, read_config_file
+from simia.config import load_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.opening import load_tasks, open_environment
+from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.trainers import ranks
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
-from simia.trainers.kept_episodes import EpisodeKeeper, KeptSettings, find_run_folder
-from simia.trainers.launch import (
-    Launch,
-    assign_settings,
-    check_folder,
-    check_stage,
-    check_writable,
-    find_or_note,
-    format_setting,
-)
+from simia.trainers.kept_episodes import EpisodeKeeper
 from simia.trainers.time_limits import settle_time_limits
-from simia.trainers.trl.episode_plan import plan_episodes
-from simia.trainers.trl.evaluation import check_evaluation, choose_by_mode
+from simia.trainers.trl.evaluation import choose_by_mode
+from simia.trainers.trl.resume import find_final_step, find_last_checkpoint, make_order_callback
 from simia.trainers.trl.rollout import environment_reward, rollout_func, task_rows
-from simia.trainers.trl.tool_methods import check_tool_methods, environment_factory, tool_rows, tools_reward
-from simia.trainers.trl.vllm_sampler import check_vllm_settings, make_drift_callback, report_server_errors
-from simia.trainers.val_environment import StageSettings
-from simia.trainers.versions import interpreter
-from simia.venvs import make_python_path
+from simia.trainers.trl.settings import (
+    TrlConfig,
+    check_arguments,
+    check_task_count,
+    find_collective_timeout,
+    make_arguments,
+)
+from simia.trainers.trl.start import MODULE
+from simia.trainers.trl.tool_methods import environment_factory, tool_rows, tools_reward
+from simia.trainers.trl.vllm_sampler import make_drift_callback, report_server_errors
 
-MODULE = "simia.trainers.trl.train"
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
-DDP_TIMEOUT = 1800.0  # seconds; TRL's default
-NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
 AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
-
-
-class TrlConfig(StageSettings):
-    """What configs/trl/*.yaml hold."""
-
-    model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
-    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")
-    through: Literal["rollout_func", "environment_factory"] = Field(
-        "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
-    )
-    at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
-    max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
-    world_seconds: float | None = Field(
-        None, gt=0, description="One answer of the environment; later: aborted. Unset: 1800, of several ranks less."
-    )
-    evaluate: str | None = Field(None, description="Split to evaluate on, with grpo.eval_strategy; unset: none.")
-    processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
-    episodes: KeptSettings | None = Field(
-        default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
-    )
-    resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
-    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
-    grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
-
-
-def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
-    """Check config, pack and versions, and return the command.
-
-    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment, which a dry run may lack). Raises
-    `UserError`.
-    """
-    data = read_config_file(config)
-    assign_settings(data, changes)
-    settings = parse_config(TrlConfig, data, where=str(config))
-    pack, tasks = load_tasks(settings.stage)
-    refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
-    methods = settings.through == "environment_factory"
-    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
-    if methods:
-        check_tool_methods(pack, tasks)
-    else:
-        check_vllm_settings(settings.grpo)
-    check_folder(settings.model, "model")
-    check_stage(settings.stage, pack)
-    collective = find_collective_timeout(settings)
-    world_seconds = settle_time_limits(settings.stage, settings.world_seconds, collective)
-    if isinstance(out := settings.grpo.get("output_dir"), str):
-        check_writable(Path(out), "grpo.output_dir")
-        if settings.episodes is not None:
-            check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
-            if settings.episodes.tokens and settings.through == "environment_factory":
-                raise UserError(
-                    "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
-                )
-    later: list[str] = []
-    named = python
-    python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
-    command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
-    for name, value in changes.items():
-        command += ["--set", f"{name}={format_setting(value)}"]
-    backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
-    which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
-    where = python or "no environment"
-    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
-    if collective is not None:
-        notes.append(
-            f"an answer of the environment may take {world_seconds:g} s, and ranks wait {collective:g} s for each other"
-        )
-    if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
-        notes.append(
-            "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
-        )
-    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged)
-    if python is None:
-        check_fields(settings.grpo, list(settings.grpo))
-        return Launch([], notes=[*notes, *later], plan=plan)
-    env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
-    return Launch(command, env=env, notes=notes, check=[*command, "--check"], plan=plan)
 
 
 def train(config: TrlConfig) -> None:
@@ -205,14 +109,6 @@ def open_for_all_ranks(stage: EnvironmentConfig, out: Path) -> Environment:
     return ranks.run_on_all_ranks(
         lambda: event_loop.run(open_environment(stage, store=find_reply_folder(out), say=say_once))
     )
-
-
-def find_collective_timeout(config: TrlConfig) -> float | None:
-    """Return the seconds after which ranks that wait for others give up; None for one rank."""
-    if max(config.processes, int(os.environ.get("WORLD_SIZE", "1"))) == 1:
-        return None
-    given = config.grpo.get("ddp_timeout", DDP_TIMEOUT)
-    return float(given) if isinstance(given, int | float) else DDP_TIMEOUT  # TRL refuses another value itself
 
 
 def choose_rollout(
@@ -281,105 +177,6 @@ def limit_to_one_device(arguments: Any) -> Any:
         say_once(f"one of {arguments.n_gpu} GPUs is used; set processes={arguments.n_gpu} for all")
         arguments._n_gpu = 1
     return arguments
-
-
-def make_arguments(config: TrlConfig, made: Any) -> Any:
-    """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
-    given = check_fields(config.grpo, list(kinds))
-    if config.evaluate is None:
-        given |= {name: no for name, no in NO_EVALUATION.items() if name in given}
-    for name, value in given.items():
-        if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
-            kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])
-            raise UserError(f"grpo.{name} is {value!r}: it takes {kind}")
-    try:
-        return made(**given)
-    except (ValueError, TypeError) as error:  # such as bf16 without a GPU, or a batch without a whole group
-        raise UserError(f"grpo: {' '.join(str(error).split())}") from None
-
-
-def check_arguments(config: TrlConfig) -> None:
-    """Check the configuration for a dry run, which may run on a machine without the GPU to train on."""
-    from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
-
-    elsewhere: dict[str, Any] = {"bf16": False, "fp16": False, "tf32": None}
-    # TRL checks that the batches of all ranks together hold whole groups.
-    for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
-        size = config.grpo.get(name, 8)
-        elsewhere[name] = size * config.processes if isinstance(size, int) else size
-    make_arguments(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
-
-
-def check_fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
-    """Check the names of TRL's fields. YAML reads `1e-6` as text, which becomes a number; quoted numbers ("64") stay text."""
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UserError(f"grpo.{name}: GRPOConfig has no such field{hint}")
-    if "output_dir" not in given:
-        raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
-    return {
-        name: float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
-        for name, value in given.items()
-    }
-
-
-def find_last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
-    """Find the last complete checkpoint. A kill may interrupt one, whose state is written last."""
-    found = {int(match[1]): path for path in out.glob("checkpoint-*") if (match := CHECKPOINT.fullmatch(path.name))}
-    for _, path in sorted(found.items(), reverse=True):
-        try:
-            read_trainer_state(path)
-        except (OSError, ValueError):
-            say(f"{path} was not written to its end, and is passed over")
-        else:
-            return path
-    return None
-
-
-def read_trainer_state(checkpoint: Path) -> Any:
-    return json.loads((checkpoint / "trainer_state.json").read_text())
-
-
-def find_final_step(last: Path, arguments: Any) -> int | None:
-    """Return the last step of a finished run; None if there is more to do. The trainer itself would do one step too many."""
-    state = read_trainer_state(last)
-    if arguments.max_steps > 0:
-        done = state["global_step"] >= arguments.max_steps
-    else:
-        done = round(state["epoch"], 6) >= arguments.num_train_epochs
-    return int(state["global_step"]) if done else None
-
-
-def check_task_count(arguments: Any, tasks: int) -> None:
-    """Raise `UserError` if the tasks are too few for a batch: the trainer would stop at step 0 as if it had finished."""
-    groups = arguments.generation_batch_size // arguments.num_generations
-    if groups > tasks:
-        raise UserError(
-            f"a step plays {groups} groups, each of another task, and there are {tasks} tasks: raise grpo.num_generations, or lower "
-            "grpo.gradient_accumulation_steps, per_device_train_batch_size or the number of processes"
-        )
-
-
-def make_order_callback() -> Any:
-    """Make a callback that derives the tasks' order in an epoch from the seed and the epoch's number.
-
-    The sampler's own order comes from a generator that no checkpoint holds: a resumed run would play the first epoch's order again,
-    other tasks than were paid for.
-    """
-    from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
-
-    class SameOrder(TrainerCallback):  # type: ignore[misc,unused-ignore]
-        def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **_: Any) -> None:
-            batches = train_dataloader.batch_sampler
-            while hasattr(batches, "batch_sampler"):  # one over the ranks
-                batches = batches.batch_sampler
-            if (generator := getattr(batches.sampler, "generator", None)) is not None:
-                generator.manual_seed(args.seed + int(round(state.epoch or 0, 6)))
-
-    return SameOrder()
 
 
 def main(arguments: list[str]) -> int:

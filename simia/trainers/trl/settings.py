@@ -1,0 +1,104 @@
+"""The configuration of `simia train trl`: simia's settings, and the fields of TRL's GRPOConfig, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.envs.config import EnvironmentConfig
+from simia.errors import UserError
+from simia.trainers.kept_episodes import KeptSettings
+from simia.trainers.val_environment import StageSettings
+
+EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
+DDP_TIMEOUT = 1800.0  # seconds; TRL's default
+NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
+
+
+class TrlConfig(StageSettings):
+    """What configs/trl/*.yaml hold."""
+
+    model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
+    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")
+    through: Literal["rollout_func", "environment_factory"] = Field(
+        "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
+    )
+    at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
+    max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
+    world_seconds: float | None = Field(
+        None, gt=0, description="One answer of the environment; later: aborted. Unset: 1800, of several ranks less."
+    )
+    evaluate: str | None = Field(None, description="Split to evaluate on, with grpo.eval_strategy; unset: none.")
+    processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
+    episodes: KeptSettings | None = Field(
+        default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
+    )
+    resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
+    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
+    grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
+
+
+def find_collective_timeout(config: TrlConfig) -> float | None:
+    """Return the seconds after which ranks that wait for others give up; None for one rank."""
+    if max(config.processes, int(os.environ.get("WORLD_SIZE", "1"))) == 1:
+        return None
+    given = config.grpo.get("ddp_timeout", DDP_TIMEOUT)
+    return float(given) if isinstance(given, int | float) else DDP_TIMEOUT  # TRL refuses another value itself
+
+
+def make_arguments(config: TrlConfig, made: Any) -> Any:
+    """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
+    kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
+    given = check_fields(config.grpo, list(kinds))
+    if config.evaluate is None:
+        given |= {name: no for name, no in NO_EVALUATION.items() if name in given}
+    for name, value in given.items():
+        if isinstance(value, str) and not re.search(r"\b(str|Any|dict|list|Strategy|Type)", kinds[name]):
+            kind = re.sub(r"<class '(\w+)'>", r"\1", kinds[name])
+            raise UserError(f"grpo.{name} is {value!r}: it takes {kind}")
+    try:
+        return made(**given)
+    except (ValueError, TypeError) as error:  # such as bf16 without a GPU, or a batch without a whole group
+        raise UserError(f"grpo: {' '.join(str(error).split())}") from None
+
+
+def check_arguments(config: TrlConfig) -> None:
+    """Check the configuration for a dry run, which may run on a machine without the GPU to train on."""
+    from trl import GRPOConfig  # type: ignore[import-not-found,unused-ignore]
+
+    elsewhere: dict[str, Any] = {"bf16": False, "fp16": False, "tf32": None}
+    # TRL checks that the batches of all ranks together hold whole groups.
+    for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
+        size = config.grpo.get(name, 8)
+        elsewhere[name] = size * config.processes if isinstance(size, int) else size
+    make_arguments(config.model_copy(update={"grpo": {**config.grpo, **elsewhere}}), GRPOConfig)
+
+
+def check_fields(given: dict[str, Any], known: list[str]) -> dict[str, Any]:
+    """Check the names of TRL's fields. YAML reads `1e-6` as text, which becomes a number; quoted numbers ("64") stay text."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"grpo.{name}: GRPOConfig has no such field{hint}")
+    if "output_dir" not in given:
+        raise UserError("grpo.output_dir is not set: name the folder for checkpoints")
+    return {
+        name: float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
+        for name, value in given.items()
+    }
+
+
+def check_task_count(arguments: Any, tasks: int) -> None:
+    """Raise `UserError` if the tasks are too few for a batch: the trainer would stop at step 0 as if it had finished."""
+    groups = arguments.generation_batch_size // arguments.num_generations
+    if groups > tasks:
+        raise UserError(
+            f"a step plays {groups} groups, each of another task, and there are {tasks} tasks: raise grpo.num_generations, or lower "
+            "grpo.gradient_accumulation_steps, per_device_train_batch_size or the number of processes"
+        )

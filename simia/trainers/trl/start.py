@@ -1,0 +1,86 @@
+"""`simia train trl` in simia's environment: everything is checked, and the command that trains is returned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simia.config import find_config, parse_config, read_config_file
+from simia.envs.opening import load_tasks
+from simia.errors import UserError
+from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
+from simia.trainers.kept_episodes import find_run_folder
+from simia.trainers.launch import (
+    Launch,
+    assign_settings,
+    check_folder,
+    check_stage,
+    check_writable,
+    find_or_note,
+    format_setting,
+)
+from simia.trainers.time_limits import settle_time_limits
+from simia.trainers.trl.episode_plan import plan_episodes
+from simia.trainers.trl.evaluation import check_evaluation
+from simia.trainers.trl.settings import TrlConfig, check_fields, find_collective_timeout
+from simia.trainers.trl.tool_methods import check_tool_methods
+from simia.trainers.trl.vllm_sampler import check_vllm_settings
+from simia.trainers.versions import interpreter
+from simia.venvs import make_python_path
+
+MODULE = "simia.trainers.trl.train"
+
+
+def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None, dry_run: bool = False) -> Launch:
+    """Check config, pack and versions, and return the command.
+
+    `python`: an interpreter with TRL (None: this one if it fits, else that of simia's own environment, which a dry run may lack). Raises
+    `UserError`.
+    """
+    data = read_config_file(config)
+    assign_settings(data, changes)
+    settings = parse_config(TrlConfig, data, where=str(config))
+    pack, tasks = load_tasks(settings.stage)
+    refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
+    methods = settings.through == "environment_factory"
+    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
+    if methods:
+        check_tool_methods(pack, tasks)
+    else:
+        check_vllm_settings(settings.grpo)
+    check_folder(settings.model, "model")
+    check_stage(settings.stage, pack)
+    collective = find_collective_timeout(settings)
+    world_seconds = settle_time_limits(settings.stage, settings.world_seconds, collective)
+    if isinstance(out := settings.grpo.get("output_dir"), str):
+        check_writable(Path(out), "grpo.output_dir")
+        if settings.episodes is not None:
+            check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
+            if settings.episodes.tokens and settings.through == "environment_factory":
+                raise UserError(
+                    "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
+                )
+    later: list[str] = []
+    named = python
+    python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
+    command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
+    for name, value in changes.items():
+        command += ["--set", f"{name}={format_setting(value)}"]
+    backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
+    which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
+    where = python or "no environment"
+    notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
+    if collective is not None:
+        notes.append(
+            f"an answer of the environment may take {world_seconds:g} s, and ranks wait {collective:g} s for each other"
+        )
+    if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
+        notes.append(
+            "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
+        )
+    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged)
+    if python is None:
+        check_fields(settings.grpo, list(settings.grpo))
+        return Launch([], notes=[*notes, *later], plan=plan)
+    env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    return Launch(command, env=env, notes=notes, check=[*command, "--check"], plan=plan)
