@@ -51,7 +51,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_folder(settings.model, "model")
     check_stage(settings.stage, pack)
     collective = find_collective_timeout(settings)
-    world_seconds = settle_time_limits(settings.stage, settings.world_seconds, collective)
+    world_seconds, *_ = (
+        settle_time_limits(stage, settings.world_seconds, collective)
+        for stage in (settings.stage, settings.for_validation().stage)
+    )
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
         if settings.episodes is not None:

@@ -58,7 +58,10 @@ def train(config: TrlConfig) -> None:
         name = "max_steps" if arguments.max_steps > 0 else "num_train_epochs"
         return say_once(f"finished at step {step}, see {last}; raise grpo.{name} to go on")
     timeout = find_collective_timeout(config)
-    world_seconds = settle_time_limits(config.stage, config.world_seconds, timeout)
+    world_seconds, *_ = (
+        settle_time_limits(stage, config.world_seconds, timeout)
+        for stage in (config.stage, config.for_validation().stage)
+    )
     episodes = arguments.generation_batch_size // arguments.world_size
     for line in fit_concurrency(config.stage, min(episodes, config.at_once or episodes)):
         say_once(line)
