@@ -131,7 +131,10 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
                 check_writable(Path(env.store), f"{place}.store")
             if env.episodes is not None:
                 checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
-                check_writable(Path(find_run_folder(env.episodes, checkpoints)), f"{place}.episodes.run")
+                run = find_run_folder(env.episodes, checkpoints)
+                check_writable(Path(run), f"{place}.episodes.run")
+                kept = f"episodes are kept in {run}"
+                notes += [kept] if kept not in notes else []
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             notes.append(
