@@ -21,7 +21,7 @@ from typing import IO
 
 from simia.errors import UserError
 from simia.jobs.database import Database, connect
-from simia.jobs.integrity import FREED, refuse_mixed, verify_files
+from simia.jobs.integrity import FREED, TRAINING, refuse_mixed, verify_files
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
 from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full, open_read_only, refuse_empty
@@ -156,7 +156,8 @@ def clean_locked(folder: Path, *, replies: bool) -> Freed:
     if found.rejected_bodies:
         with closing(connect(folder / "ledger.db", durable=True)) as ledger:
             ledger.execute(f"DELETE FROM result WHERE rowid IN ({DERIVED})")
-        again = "" if replies else ": `simia runs recheck` derives them again"
+        derived = not replies and saved_config(folder).get("kind") != TRAINING
+        again = ": `simia runs recheck` derives them again" if derived else ""
         freed.done.append(f"{found.rejected_bodies:,} bodies of rejected results removed{again}")
     if replies and found.spent_replies:
         remove_replies(folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from simia.errors import Code, UserError
-from simia.jobs import FAILED, PASSED, REJECTED, Run
+from simia.jobs import FAILED, PASSED, REJECTED, Run, cleanup
 from simia.jobs.rebuild import salvage
 from simia.jobs.shared_run import EpisodeFigures, SharedRun, TrainingRun
 from simia.report.training_statistics import collect_training, iterate_figures
@@ -128,6 +129,31 @@ def test_an_episode_without_reward_says_why(tmp_path: Path) -> None:
     with contextlib.closing(Run.read_only(folder.parent, folder.name)) as found:
         (item,) = found.ledger.items()
         assert (item.status, item.reason) == (FAILED, Code.UNSCORED)
+
+
+def test_a_run_whose_first_process_died_while_making_it_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "training"
+    join(folder).close()
+    with contextlib.closing(sqlite3.connect(folder / "ledger.db", isolation_level=None)) as ledger:
+        ledger.execute("DELETE FROM meta WHERE name IN ('facts', 'created')")
+    with contextlib.closing(join(folder)) as run:
+        run.add([make_row(1, "0", "one")])
+    with contextlib.closing(Run.read_only(tmp_path, "training")) as found:
+        assert found.verify().complete
+
+
+def test_freeing_space_keeps_every_episode_that_counts(tmp_path: Path) -> None:
+    folder = tmp_path / "training"
+    for start in ("one", "two"):
+        with contextlib.closing(join(folder)) as run:
+            run.add([make_row(1, f"0.{n}", start, reward=0.0) for n in range(3)])
+            with pytest.raises(UserError, match="is being worked on"):
+                cleanup.clean(folder)
+    assert cleanup.clean(folder).done[0] == "3 bodies of rejected results removed"
+    with contextlib.closing(Run.read_only(tmp_path, "training")) as found:
+        assert found.verify().complete
+        kept = [item.id for item in found.ledger.items() if found.ledger.result(item.id)]
+    assert kept == ["1.0.0-2", "1.0.1-2", "1.0.2-2"]
 
 
 @pytest.mark.parametrize("other", ["another folder", "a rollout"])

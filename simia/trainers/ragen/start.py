@@ -137,7 +137,7 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
 
 def check_stages(whole: dict[str, Any]) -> list[str]:
     """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each."""
-    notes = []
+    notes, kept = list[str](), dict[str, None]()
     for part in ("train", "val"):
         section = look_up(whole, f"es_manager.{part}")
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
@@ -150,7 +150,9 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
                 check_writable(Path(env.store), f"{place}.store")
             if env.episodes is not None:
                 checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
-                check_writable(Path(find_run_folder(env.episodes, checkpoints)), f"{place}.episodes.run")
+                run = find_run_folder(env.episodes, checkpoints)
+                check_writable(Path(run), f"{place}.episodes.run")
+                kept[f"episodes are kept in {run}"] = None
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             allowed = part == "val" or env.allow_evaluation_tasks
@@ -158,7 +160,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
-    return notes
+    return [*notes, *kept]
 
 
 def fit_stages(values: dict[str, Any], whole: dict[str, Any]) -> list[str]:

@@ -153,10 +153,12 @@ def open_keeper(config: TrlConfig, out: Path, start: str) -> EpisodeKeeper | Non
     """Open the run that keeps the episodes. Each machine has its own, as it has its own replies."""
     if config.episodes is None:
         return None
-    rank = str(ranks.find_rank())
-    facts = {"model": config.model, "pack": config.stage.pack}
-    place = out.with_name(f"{out.name}{find_reply_folder(out).name.removeprefix('replies')}")
-    keeper = EpisodeKeeper.open(config.episodes, place, trainer="trl", start=start, process=rank, facts=facts)
+    machine = find_reply_folder(out).name.removeprefix("replies")
+    settings, place = config.episodes, out.with_name(f"{out.name}{machine}")
+    if settings.run is not None:
+        settings = settings.model_copy(update={"run": f"{settings.run}{machine}"})
+    facts, rank = {"model": config.model, "pack": config.stage.pack}, str(ranks.find_rank())
+    keeper = EpisodeKeeper.open(settings, place, trainer="trl", start=start, process=rank, facts=facts)
     say_once(f"episodes are kept in {keeper.run.folder}; see them with: simia report {keeper.run.folder}")
     return keeper
 

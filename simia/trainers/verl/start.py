@@ -102,10 +102,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
     if ours.episodes is not None:
-        host = f"-{HOST}" if look_up(data, "trainer.nnodes", 1) != 1 else ""
-        ours.episodes.run = str(
-            Path(ours.episodes.run or f"{find_run_folder(ours.episodes, folder.parent)}{host}").absolute()
-        )
+        run = find_run_folder(ours.episodes, folder.parent) if ours.episodes.run is None else ours.episodes.run
+        each = look_up(data, "trainer.nnodes", 1) != 1 and HOST not in run  # machines must not share a file of SQLite
+        ours.episodes.run = str(Path(f"{run}-{HOST}" if each else run).absolute())
         check_writable(Path(ours.episodes.run).parent, "simia.episodes.run")
     check_nodes(data, ours, store, folder.parent)
     written = {
@@ -137,6 +136,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
 
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
+    notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += warnings
     if python is None:
         return Launch([], notes=[*notes, *later], plan=plan)
