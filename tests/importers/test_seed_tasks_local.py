@@ -21,7 +21,7 @@ SHARES = ("MSFT", "AAPL", "IBM", "ORCL", "NVDA", "INTC")
 TITLES = ("The Winter Orchard", "Salt Roads", "A House of Reeds", "Ninth Harbour", "The Glass Ferry", "Low Tide")
 SETTINGS = (
     "backend=simulated", "backend_settings.max_tokens=80", "backend_settings.again=0", "user=scripted", "reward=rules",
-    "episode.turns=2", "sampling.max_tokens=48", "sampling.temperature=0.0", "limits.concurrency=2",
+    "episode.turns=1", "sampling.max_tokens=48", "sampling.temperature=0.0", "limits.concurrency=2",
 )  # fmt: skip
 
 
@@ -74,4 +74,4 @@ def test_twelve_tasks_are_played_in_a_simulated_world(tmp_path: Path) -> None:
     }
     assert len(judged) >= 10  # an answer that cannot be read aborts the episode
     assert set(judged.values()) <= {0.0, 1.0}
-    assert sum(judged.values()) >= 4  # the right call is within its reach
+    assert sum(judged.values()) >= 3  # the right call is within its reach
