@@ -81,11 +81,9 @@ class Control:
             self.start(seed)
             self.train("grpo", seed, chosen)
         self.play_test("start", "grpo")
-        self.report()
         for seed in range(plan.seeds):  # the secondary comparison, which the primary one does not wait for
             self.train("shuffled", seed, chosen)
         self.play_test("shuffled")
-        self.report()
 
     # -- stages -----------------------------------------------------------------------------------------------------
 
@@ -131,6 +129,7 @@ class Control:
         words += ["--rate", setting.rate, "--seed", seed, "--reward", "shuffled" if arm == "shuffled" else "state"]
         words += [word for kind in setting.without for word in ("--without", kind)]
         self.loop.once(out, lambda: self.loop.run(words, out.name, self.loop.env))
+        self.report()
 
     def choose(self) -> Setting:
         """Choose rate and curriculum by dev success, in at most four tries of one training seed. An equal one is no better."""
@@ -160,6 +159,7 @@ class Control:
         for arm in arms:
             for seed in range(self.plan.seeds):
                 self.play(self.model(arm, seed), "test", f"{arm}-{seed}")
+        self.report()
 
     def play(self, model: Path, split: str, name: str) -> dict[str, Any]:
         """Play a split greedily, in float32, once."""
