@@ -138,7 +138,9 @@ def draw_lines(page: SvgCanvas, lines: Sequence[PlotLine], most: float = 1.0) ->
     for fifth in range(6):
         y = bottom - LINES * fifth / 5
         page.line(LEFT, y, WIDTH - RIGHT, y, FAINT)
-        page.text(LEFT - 8, y + 4, f"{most * fifth / 5:.4g}", anchor="end", colour="#666")
+        page.text(
+            LEFT - 8, y + 4, format(most * fifth / 5, ",.0f" if most > 10 else ".3g"), anchor="end", colour="#666"
+        )
 
     def scale_step(step: int) -> float:
         return scale_share((step - 1) / max(last - 1, 1))
