@@ -80,8 +80,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ):
         if find_named_resource("seeds", named.pack) is None and Path(named.pack).is_dir():
             named.pack = str(Path(named.pack).absolute())  # workers may run in another folder
-    if ours.stage.reward_function is not None:
-        ours.stage.reward_function = make_absolute(ours.stage.reward_function)
+    for stage in (ours.stage, ours.val_environment):
+        if stage is not None and stage.reward_function is not None:
+            stage.reward_function = make_absolute(stage.reward_function)
     check_folder(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
     folder = find_output_folder(data, config)
     check_writable(folder, "trainer.default_local_dir")
