@@ -251,4 +251,5 @@ def new_from_trajectories(seeds: str, out: Path | None, dialect: str | None, set
     given = add_endpoint_kind(settings)
     folders = import_trajectories(seeds, out, dialect=dialect, settings=load_config(GoalSettings, None, given), say=say)
     packs = f"stage.pack={folders[0]}" if len(folders) == 1 else f"'stage.packs=[{', '.join(map(str, folders))}]'"
-    say(f"next: simia train trl trl/seeds --set {packs} --dry-run")
+    without = "--set evaluate=null --set grpo.eval_strategy=no"  # the config evaluates on another pack's tasks
+    say(f"next: simia train trl trl/seeds --set {packs} {without} --dry-run")

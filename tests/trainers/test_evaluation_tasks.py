@@ -14,7 +14,7 @@ from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.ragen.start import check_stages
-from simia.trainers.trl import train as trl
+from simia.trainers.trl import start as trl
 from simia.trainers.verl import start as verl
 from tests.packs.small import small
 
