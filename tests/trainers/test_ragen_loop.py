@@ -177,7 +177,9 @@ def test_a_step_that_is_lost_in_whole_ends_the_training_and_no_validation(proxy:
             UserError, match=r"^step 1: 8 of 8 episodes have no reward, mostly: on purpose; .* start again"
         ):
             step.rollout(STEP)
-        assert sum(map(len, texts.batches)) == {"refused": 0, "lost": 16}[how], "each episode speaks once before it is lost"
+        assert sum(map(len, texts.batches)) == {"refused": 0, "lost": 16}[how], (
+            "each episode speaks once before it is lost"
+        )
         environment.backend = backend
     finally:
         closed(step)
