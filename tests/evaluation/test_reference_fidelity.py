@@ -8,6 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from simia.evaluation.fidelity import estimate_gain
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 
@@ -83,3 +86,18 @@ async def test_only_the_other_call_counts() -> None:
     rows = [row async for row in SCRIPT["play_other"](backend, "change", other=other, **SCRIPT["WAYS"]["results"])]
     total = SCRIPT["measure_fidelity"](rows, {}).total
     assert (total.calls, total.hits, total.real, total.simulated) == (1, 5, 6, 6)
+
+
+async def test_what_recorded_references_buy() -> None:
+    """docs/simulated.md shows these figures."""
+    found = await SCRIPT["measure"]()
+    assert found.keys() == FIGURES.keys()
+    for way, (calls, agree, value_f1) in FIGURES.items():
+        total = found[way].total
+        assert (total.calls, total.lost, total.agree) == (calls, 0, agree), way
+        assert total.schema_validity == 1.0, way
+        assert total.value_f1 == pytest.approx(value_f1, abs=0.001), way
+    for one, two in (("results", "calls"), ("calls", "schema")):
+        gain = estimate_gain(found[f"other, {one}"], found[f"other, {two}"], "value_f1")
+        assert gain is not None
+        assert 0 < gain.low < 0.02 < gain.value < 0.1, (one, two)

@@ -419,9 +419,7 @@ def test_a_data_set_has_a_row_a_group(lamps: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        start, "interpreter_if_any", lambda trainer, python, later, needed: python or Path("/here/python")
-    )
+    monkeypatch.setattr(start, "interpreter", lambda trainer, python: python or Path("/here/python"))
     monkeypatch.setattr(start, "list_installed", lambda python: {"verl": "0.9.1", "vllm": "0.24.0"})
     monkeypatch.setattr(
         start,
