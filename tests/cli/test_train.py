@@ -293,9 +293,11 @@ def test_runs_that_are_not_finished(
 def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(**TRL)
     notes, line = dry("trl", "trl/grpo", "--model", "M", "--set", "grpo.max_steps=3", "--set", "stage.user=null")
-    assert notes == [
+    assert notes[0] == (
         f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
-    ]
+    )
+    assert [note.partition(":")[0] for note in notes[1:]] == ["training", "evaluation", "price"]
+    assert notes[-1] == "price: nothing is asked of a model"
     words = shlex.split(line)
     assert words[words.index("-m") + 1] == "simia.trainers.trl.train"
     assert words[-6:] == ["--set", "grpo.max_steps=3", "--set", "stage.user=null", "--set", 'model="M"']

@@ -73,7 +73,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     whole = resolve_references(merge_sections(known, values))
     check_ragen_config(whole)
     check_one_node(whole)
-    notes = check_stages(whole) + fit_stages(values, whole)
+    notes = [*check_stages(whole), *check_kept_runs(whole), *fit_stages(values, whole)]
     plan = plan_episodes(whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
@@ -137,7 +137,7 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
 
 def check_stages(whole: dict[str, Any]) -> list[str]:
     """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each."""
-    notes, kept = list[str](), dict[str, None]()
+    notes = []
     for part in ("train", "val"):
         section = look_up(whole, f"es_manager.{part}")
         for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
@@ -148,11 +148,6 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             check_stage(stage, pack)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
-            if env.episodes is not None:
-                checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
-                run = find_run_folder(env.episodes, checkpoints)
-                check_writable(Path(run), f"{place}.episodes.run")
-                kept[f"episodes are kept in {run}"] = None
             split = env.train if part == "train" else env.val
             tasks = select_split(pack, of_stage, split, f" for {part}")
             allowed = part == "val" or env.allow_evaluation_tasks
@@ -160,7 +155,22 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             notes.append(
                 f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
             )
-    return [*notes, *kept]
+    return notes
+
+
+def check_kept_runs(whole: dict[str, Any]) -> list[str]:
+    """Check that the runs which keep the tags' episodes can be written. Returns a line on each."""
+    checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
+    found: dict[str, None] = {}
+    for part in ("train", "val"):
+        for tag in look_up(whole, f"es_manager.{part}.env_configs.tags"):
+            place = f"custom_envs.{tag}.env_config"
+            env = parse_env_config(place, **(look_up(whole, place) or {}))
+            if env.episodes is not None:
+                run = find_run_folder(env.episodes, checkpoints)
+                check_writable(Path(run), f"{place}.episodes.run")
+                found[f"episodes are kept in {run}"] = None
+    return list(found)
 
 
 def fit_stages(values: dict[str, Any], whole: dict[str, Any]) -> list[str]:
