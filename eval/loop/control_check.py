@@ -96,7 +96,7 @@ def main() -> None:
     tokenizer.chat_template = TEMPLATE
     plain, shared = (AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32) for _ in range(2))
     with torch.no_grad():  # so that some tokens are likely
-        plain.get_output_embeddings().weight.mul_(4)
+        plain.get_output_embeddings().weight.mul_(3)
     shared.load_state_dict(plain.state_dict())
     share_prefix(shared)
     tools = [{"type": "function", "function": tool.flat()} for tool in Pack.load(given.pack).tools]
