@@ -15,6 +15,12 @@ from simia.llm.types import Reply, Request
 from simia.pack import Pack
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "fidelity_references.py"))
+FIGURES = {  # calls, of which success and refusal agree, and F1
+    "solution, calls": (28, 28, 0.701), "solution, results": (28, 28, 1.0),
+    "other, schema": (24, 22, 0.594), "other, calls": (24, 23, 0.671), "other, results": (24, 24, 0.752),
+    "look-up, schema": (12, 12, 0.476), "look-up, calls": (12, 12, 0.571), "look-up, results": (12, 12, 0.655),
+    "change, schema": (12, 10, 1.0), "change, calls": (12, 11, 0.974), "change, results": (12, 12, 1.0),
+}  # fmt: skip
 ONE = {
     "cs-056"
 }  # the world takes its pencils out before the voucher is used, and the solution is refused that after it
