@@ -30,6 +30,8 @@ CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
     "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "3000",  # on a busy machine the first reply waits for compiled kernels
+    "TORCHDYNAMO_DISABLE": "1",
     "HF_HUB_OFFLINE": "1",
 }
 
