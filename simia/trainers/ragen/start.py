@@ -160,7 +160,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
 
 def check_kept_runs(whole: dict[str, Any]) -> list[str]:
     """Check that the runs which keep the tags' episodes can be written. Returns a line on each."""
-    checkpoints = Path(str(look_up(whole, "trainer.default_local_dir"))).expanduser()
+    checkpoints = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser()
     found: dict[str, None] = {}
     for part in ("train", "val"):
         for tag in look_up(whole, f"es_manager.{part}.env_configs.tags"):
