@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from scripts.api_reference import annotation_of, code, describe_field, write_docstring, write_table
-from simia import pack, pack_provenance, state_schema, task
+from simia import pack, pack_provenance, state_schema, task, tool_test
 from simia.tool import ToolSpec
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "packs.md"
@@ -51,7 +51,7 @@ FILES: dict[str, list[type[BaseModel]]] = {
         task.GoalsSpec,
         task.PenaltySpec,
     ],
-    "tests.jsonl": [task.ToolTest, task.Expectation],
+    "tests.jsonl": [tool_test.ToolTest, tool_test.Expectation],
 }
 
 

@@ -34,8 +34,9 @@ from simia.pack_files import (
 )
 from simia.pack_provenance import PackProvenance, ToolEdge
 from simia.state_schema import StateSchema
-from simia.task import CallLimits, Match, Task, ToolTest
+from simia.task import CallLimits, Match, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
+from simia.tool_test import ToolTest
 from simia.trajectory import Trajectory
 
 T = TypeVar("T", bound=BaseModel)

@@ -382,31 +382,3 @@ def make_goal_script(goal: Goal) -> list[ScriptTurn]:
     """The turns of a goal's reference: the query, its calls, the answer."""
     calls = [ScriptTurn(calls=[Action(**call.model_dump(exclude={"mask"}))]) for call in goal.calls]
     return [ScriptTurn(user=goal.query), *calls, ScriptTurn(agent=goal.answer)]
-
-
-class Expectation(StrictModel):
-    """What a test of a tool expects: `result`, a part of what it returns; `changes`, dotted path → new value; or an error's words."""
-
-    outcome: Literal["success", "refusal"] = "success"
-    """Whether the call succeeds."""
-    result: Any = None
-    """Part of the returned value; None: not compared."""
-    error: str | None = None
-    """Words of the error message; None: not compared."""
-    changes: dict[str, Any] | None = None
-    """Dotted path of the state → its new value; None: not compared."""
-
-
-class ToolTest(StrictModel):
-    """One row of `tests.jsonl`: a call in a state, and what must come of it (ScaleEnv §3.2)."""
-
-    name: str
-    """Unique in the pack."""
-    initial: dict[str, Any] = Field(default_factory=dict)
-    """The state, in the form of a task's `initial`."""
-    before: list[Action] = Field(default_factory=list)
-    """Calls that are made first."""
-    call: Action
-    """The call under test."""
-    expect: Expectation = Field(default_factory=Expectation)
-    """What it must do."""

@@ -23,7 +23,7 @@ from simia.trajectory import Trajectory
 CANDIDATES = 4
 MOST_RETRIES = 11  # further candidates while none is as wished
 MOST_GOALS = 3
-MOST_WISHES = 12  # until one has the difficulty that is asked for
+MOST_WISHES = 12  # until one has the wanted difficulty
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty
 SEARCH = re.compile(r"search|find|list|query|browse|搜索|检索|列出|検索|一覧", re.I)

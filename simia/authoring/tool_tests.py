@@ -14,7 +14,8 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Code
 from simia.pack import Pack
 from simia.state import Change, diff_states
-from simia.task import Task, ToolTest
+from simia.task import Task
+from simia.tool_test import ToolTest
 from simia.trajectory import ToolCall
 
 BROKEN = {Code.TOOL_FAILED, Code.TOOL_TIMEOUT, Code.TOOL_CRASHED, Code.RESOURCE_LIMIT}

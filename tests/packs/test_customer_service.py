@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from simia.state import diff_states
-from simia.task import Action, ToolTest
+from simia.task import Action
 from simia.tool import compile_schema
+from simia.tool_test import ToolTest
 from tests.packs.shop import BASE, MARKS, PACK, SHOP, SPECS, call, dangling, dump, opened
 from tests.properties import examples
 

@@ -22,7 +22,8 @@ import pytest
 from simia.authoring.tool_tests import find_missing_value
 from simia.envs.play.random_arguments import Sampler
 from simia.sandbox.inside.files import read_files
-from simia.task import Action, ToolTest
+from simia.task import Action
+from simia.tool_test import ToolTest
 from tests.packs.office import PACK, ROOT, SPECS, call, marks, office, opened, python, said
 
 Opened = Callable[..., Any]

@@ -183,7 +183,10 @@ def test_the_best_of_each_group_becomes_training_data(
     said = simia("export", "grpo", "--to", "trl", "--out", tmp_path, "--least-reward", 0, "--runs", root / "runs")
     rows = [json.loads(line) for line in (tmp_path / "data.jsonl").read_text().splitlines()]
     assert 0 < len(rows) <= len(groups)
-    assert len(rows) == len(best) - sum(int(line.split()[0]) for line in said.splitlines() if "are duplicates" in line)
+    lines = said.splitlines()
+    duplicates = sum(int(line.split()[0]) for line in lines if "are duplicates" in line)
+    refused = sum(int(line.split()[1].rstrip(":")) for line in lines if line.startswith("refused "))
+    assert len(rows) == len(best) - duplicates - refused
     cut = sum(
         body["trajectory"].get("end", {}).get("kind") == "truncated"
         for bodies in read_bodies(root).values()

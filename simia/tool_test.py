@@ -1,0 +1,37 @@
+"""A test of one tool: a row of a pack's `tests.jsonl`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.task import Action, StrictModel
+
+
+class Expectation(StrictModel):
+    """What a test of a tool expects: `result`, a part of what it returns; `changes`, dotted path → new value; or an error's words."""
+
+    outcome: Literal["success", "refusal"] = "success"
+    """Whether the call succeeds."""
+    result: Any = None
+    """Part of the returned value; None: not compared."""
+    error: str | None = None
+    """Words of the error message; None: not compared."""
+    changes: dict[str, Any] | None = None
+    """Dotted path of the state → its new value; None: not compared."""
+
+
+class ToolTest(StrictModel):
+    """One row of `tests.jsonl`: a call in a state, and what must come of it (ScaleEnv §3.2)."""
+
+    name: str
+    """Unique in the pack."""
+    initial: dict[str, Any] = Field(default_factory=dict)
+    """The state, in the form of a task's `initial`."""
+    before: list[Action] = Field(default_factory=list)
+    """Calls that are made first."""
+    call: Action
+    """The call under test."""
+    expect: Expectation = Field(default_factory=Expectation)
+    """What it must do."""
