@@ -43,6 +43,7 @@ from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.episode_plan import plan_episodes
 from simia.trainers.verl.nodes import check_nodes
 from simia.trainers.verl.settings import VerlSettings
+from simia.trainers.verl.worker_state import ALONE
 from simia.trainers.versions import NEEDS, interpreter, list_installed
 from simia.venvs import make_python_path
 
@@ -92,6 +93,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
     check_stage(ours.stage, pack)
+    check_group_size(data)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
@@ -142,6 +144,13 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if python is None:
         return Launch([], notes=[*notes, *later], plan=plan)
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
+
+
+def check_group_size(data: dict[str, Any]) -> None:
+    """Raise `UserError` for groups of one with an estimator that compares within groups: nothing would be trained."""
+    estimator = look_up(data, "algorithm.adv_estimator", "gae")
+    if estimator not in ALONE and look_up(data, "actor_rollout_ref.rollout.n", 1) == 1:
+        raise UserError(f"actor_rollout_ref.rollout.n is 1: {estimator} compares the episodes of a group, 2 or more")
 
 
 def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
