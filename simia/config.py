@@ -46,17 +46,19 @@ class Config(BaseModel):
 def load_config(cls: type[C], name: str | Path | None, settings: Sequence[str] = (), **overrides: Any) -> C:
     """Read `configs/<name>` (or a path), follow `extends`, apply `a.b=value` settings, check."""
     data: dict[str, Any] = read_config_file(name) if name is not None else {}
-    given = []
+    given: list[tuple[str, Any]] = []
     for setting in settings:
         path, sign, text = setting.partition("=")
         if not sign or not path:
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         if path.count(".") >= DEEPEST_YAML:
             raise UserError(f"--set: the name {path[:40]!r}… has more than {DEEPEST_YAML} parts; write it as a.b=value")
-        assign_setting(data, path.split("."), read_command_line_value(text))
-        given.append(path)
+        given.append((path, read_command_line_value(text)))
+    drop_backend_settings(data, dict(given))
+    for path, value in given:
+        assign_setting(data, path.split("."), value)
     apply_settings(data, {key.replace("__", "."): value for key, value in overrides.items() if value is not None})
-    return parse_config(cls, data, where=str(name) if name else "settings", given=given)
+    return parse_config(cls, data, where=str(name) if name else "settings", given=dict(given))
 
 
 class ConfigLoader(yaml.SafeLoader):
@@ -279,6 +281,17 @@ def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
         data.clear()
         data.update(kept)
     data[path[-1]] = value
+
+
+def drop_backend_settings(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Remove the settings of a back end from `data` where the changes, by dotted name, name another: each has settings of its own."""
+    for name, value in changes.items():
+        *path, last = name.split(".")
+        section: Any = data
+        for key in path:
+            section = section.get(key) if isinstance(section, dict) else None
+        if last == "backend" and isinstance(section, dict) and section.get("backend") not in (None, value):
+            section.pop("backend_settings", None)
 
 
 def apply_settings(data: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:

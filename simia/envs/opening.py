@@ -55,12 +55,11 @@ BACKENDS: dict[str, BackendMaker] = {
     "simulated": simulated.make_simulated_backend,
     "shadow": make_shadow_backend,
 }
-BACKEND_SETTINGS = {
-    "forced",
-    "split_state",
-    *executable.ExecutableSettings.model_fields,
-    *simulated.SimulatedSettings.model_fields,
+BACKEND_FIELDS = {
+    "executable": executable.ExecutableSettings.model_fields,
+    "simulated": simulated.SimulatedSettings.model_fields,
 }
+BACKEND_SETTINGS = {"forced", "split_state", *(name for fields in BACKEND_FIELDS.values() for name in fields)}
 
 
 async def open_environment(

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simia.config import CommandLineValue, assign_setting, parse_scalar
+from simia.config import CommandLineValue, assign_setting, drop_backend_settings, parse_scalar
 from simia.envs.config import EnvironmentConfig
-from simia.envs.opening import list_packs, make_backend
+from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
 from simia.errors import UserError
@@ -77,7 +77,9 @@ def explain_misfit(value: Any, known: Any) -> str | None:
 
 
 def assign_settings(data: dict[str, Any], changes: Mapping[str, Any], *, added: bool = False) -> None:
-    """Set values by dotted name: those whose name begins with `+` if `added`, else the others."""
+    """Set values by dotted name: those whose name begins with `+` if `added`, else the others. Another back end drops the old one's settings."""
+    if not added:
+        drop_backend_settings(data, changes)
     for name, value in changes.items():
         if name.startswith("+") == added:
             assign_setting(data, name.removeprefix("+").split("."), value)
@@ -154,11 +156,18 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
     return found
 
 
-def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
+def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage") -> None:
     """Raise `UserError` for what workers would report after the policy is loaded: an unknown back end or user, a missing key.
 
-    Nothing is started, and no request is sent.
+    Nothing is started, and no request is sent. `where`: the name of the stage's section, for messages.
     """
+    own = BACKEND_FIELDS.get(stage.backend) if isinstance(stage.backend, str) else None
+    for name in stage.backend_settings:
+        if own is not None and name not in own and name in BACKEND_SETTINGS:
+            place = f"{where}.backend_settings".lstrip(".")
+            raise UserError(
+                f"{place}.{name} is no setting of the {stage.backend} back end: remove it, or set {place}={{}}"
+            )
     check_reward_settings(stage, pack.tasks)
     simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
     needed = [simulator] if simulates_tools(stage) else []

@@ -72,7 +72,7 @@ def check_val_environment(settings: StageSettings, split: str | None = None) -> 
     try:
         pack, tasks = load_tasks(stage)
         if settings.val_environment is not None:
-            check_stage(stage, pack)
+            check_stage(stage, pack, "")
     except UserError as error:
         raise UserError(f"{'' if settings.val_environment is None else 'val_environment: '}{error}") from None
     return pack, tasks

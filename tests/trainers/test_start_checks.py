@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from simia.config import load_config
 from simia.errors import UserError
-from simia.trainers.launch import Launch
+from simia.trainers.launch import Launch, assign_settings
+from simia.trainers.ragen.start import launch as launch_ragen
+from simia.trainers.trl.settings import TrlConfig
+from simia.trainers.trl.start import launch as launch_trl
 from simia.trainers.verl.start import launch as launch_verl
+from tests.trainers.ragen_standin import config as ragen_config
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +43,41 @@ def test_groups_of_one_are_refused_where_episodes_are_compared(estimator: str) -
 @pytest.mark.parametrize("estimator", ["gae", "reinforce_plus_plus", "remax"])
 def test_groups_of_one_train_where_each_episode_counts_alone(estimator: str) -> None:
     assert verl(algorithm__adv_estimator=estimator, actor_rollout_ref__rollout__n=1).plan
+
+
+def test_another_back_end_on_the_command_line_drops_the_settings_of_the_old_one(lamps: Path, tmp_path: Path) -> None:
+    changes = {"simia__stage__backend": "executable", "simia__stage__reward": "rules"}
+    (training, _) = verl(**changes).plan
+    assert (training.stage.backend, training.stage.backend_settings) == ("executable", {})
+    (training, _) = verl(**changes, simia__stage__backend_settings__workers=7).plan
+    assert training.stage.backend_settings == {"workers": 7}, "those of the command line stay"
+    (training, _) = verl(simia__stage__backend="simulated").plan
+    assert training.stage.backend_settings["knowledge"] == "reference"
+    # TRL reads its config here and once more in its own environment.
+    (tmp_path / "trl.yaml").write_text(
+        "extends: trl/grpo\nstage: {backend: simulated, llm: {kind: openai, model: m}, backend_settings: {knowledge: reference}}\n"
+    )
+    trl = {"stage.backend": "executable", "stage.reward": "rules"}
+    assert launch_trl(Path("trl.yaml"), trl, dry_run=True).plan[0].stage.backend_settings == {}
+    loaded = load_config(TrlConfig, "trl.yaml", [f"{name}={value}" for name, value in trl.items()])
+    assert loaded.stage.backend_settings == {}
+    mine: dict[str, Any] = {"stage": {"backend": "simulated", "backend_settings": {"knowledge": "state"}}}
+    assign_settings(mine, {"stage.backend_settings.workers": 7, "stage.backend": "executable"})
+    assert mine["stage"]["backend_settings"] == {"workers": 7}, "in any order"
+
+
+def test_a_setting_of_another_back_end_is_named_with_its_path_and_the_remedy(lamps: Path, tmp_path: Path) -> None:
+    line = r"^{0}\.backend_settings\.knowledge is no setting of the executable back end: remove it, or set {0}\.backend_settings=\{{\}}$"
+    with pytest.raises(UserError, match=line.format(r"simia\.stage")):
+        verl(
+            simia__stage__backend="executable",
+            simia__stage__reward="rules",
+            simia__stage__backend_settings__knowledge="state",
+        )
+    with pytest.raises(UserError, match=line.format("stage")):
+        launch_trl(Path("trl/grpo"), {"stage.backend_settings.knowledge": "state"}, dry_run=True)
+    whole = ragen_config(lamps)
+    whole.custom_envs.Lamps.env_config["stage"]["backend_settings"] = {"knowledge": "state"}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(whole))))
+    with pytest.raises(UserError, match=line.format(r"custom_envs\.Lamps\.env_config\.stage")):
+        launch_ragen(Path("run.yaml"), {}, dry_run=True)

@@ -145,7 +145,8 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             env = parse_env_config(place, **(look_up(whole, place) or {}))
             stage = (env if part == "train" else env.for_validation()).stage
             pack, of_stage = load_tasks(stage)
-            check_stage(stage, pack)
+            own_val = part == "val" and env.val_environment is not None
+            check_stage(stage, pack, f"{place}.{'val_environment' if own_val else 'stage'}")
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
             split = env.train if part == "train" else env.val

@@ -43,13 +43,13 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     pack, tasks = load_tasks(settings.stage)
     refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
     methods = settings.through == "environment_factory"
-    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
     if methods:
         check_tool_methods(pack, tasks)
     else:
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
     check_stage(settings.stage, pack)
+    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
     collective = find_collective_timeout(settings)
     world_seconds, *_ = (
         settle_time_limits(stage, settings.world_seconds, collective)

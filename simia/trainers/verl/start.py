@@ -92,7 +92,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
-    check_stage(ours.stage, pack)
+    check_stage(ours.stage, pack, "simia.stage")
     check_group_size(data)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
