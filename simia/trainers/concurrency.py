@@ -29,6 +29,7 @@ def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < min(limits.concurrency, episodes) + OTHER_FILES:
         notes.append(
-            f"{episodes} episodes need {episodes + OTHER_FILES} open files, and this process may have {files}: raise ulimit -n"
+            f"warning: {episodes} episodes need {episodes + OTHER_FILES} open files, and this process may have {files}: raise it with "
+            f"ulimit -n {episodes + OTHER_FILES}, or requests wait"
         )
     return notes

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from simia.config import load_config
+from simia.envs.config import EnvironmentConfig
 from simia.errors import UserError
+from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.launch import Launch, assign_settings
 from simia.trainers.ragen.start import launch as launch_ragen
 from simia.trainers.trl.settings import TrlConfig
@@ -81,3 +83,30 @@ def test_a_setting_of_another_back_end_is_named_with_its_path_and_the_remedy(lam
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(whole))))
     with pytest.raises(UserError, match=line.format(r"custom_envs\.Lamps\.env_config\.stage")):
         launch_ragen(Path("run.yaml"), {}, dry_run=True)
+
+
+def test_a_pack_without_the_split_to_validate_on_trains_without_validation(lamps: Path) -> None:
+    pack: dict[str, Any] = {"simia__stage__pack": str(lamps)}
+    line = (
+        r"^val_environment: pack lamps has no task of split 'test'; its splits: train; set simia\.val_environment or simia\.data\.val, "
+        r"or validate nothing: trainer\.test_freq=-1 and trainer\.val_before_train=false$"
+    )
+    off: dict[str, Any] = {"trainer__test_freq": -1, "trainer__val_before_train": False}
+    for some in (
+        {},
+        {"trainer__test_freq": -1},
+        {"trainer__val_before_train": False},
+        {**off, "trainer__val_only": True},
+    ):
+        with pytest.raises(UserError, match=line):
+            verl(**pack, **some)
+    training, validation = verl(**pack, **off).plan
+    assert training.episodes > 0 == validation.episodes
+
+
+def test_a_low_limit_of_open_files_is_a_warning_with_the_number_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
+    (line,) = fit_concurrency(EnvironmentConfig(), 100_000)
+    assert line == (
+        "warning: 100000 episodes need 100256 open files, and this process may have 256: raise it with ulimit -n 100256, or requests wait"
+    )

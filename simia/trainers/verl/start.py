@@ -25,7 +25,9 @@ from simia.envs.rewards.reward_function import make_absolute
 from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.formats.parquet_rows import import_arrow
+from simia.pack import Pack
 from simia.search_path import find_named_resource
+from simia.task import Task
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import HOST, find_run_folder
@@ -99,7 +101,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged_in = ours.for_validation().stage
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
-    judges = check_val_environment(ours, val)
+    if validates(data):
+        judges = check_validation(ours, val)
+    else:  # verl opens a data set to validate on all the same
+        judges, judged_in, val = (pack, tasks), ours.stage, ours.data.train
     plan = plan_episodes(data, ours, (pack, tasks), judges)
     judged = make_stage_rows(judged_in, val, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
@@ -144,6 +149,28 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if python is None:
         return Launch([], notes=[*notes, *later], plan=plan)
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
+
+
+def validates(data: dict[str, Any]) -> bool:
+    """Whether verl validates: before the first step, each `test_freq` steps, or alone."""
+    every = look_up(data, "trainer.test_freq", -1)
+    return (
+        look_up(data, "trainer.val_before_train", True) is not False
+        or look_up(data, "trainer.val_only", False) is True
+        or not isinstance(every, int | float)
+        or every > 0
+    )
+
+
+def check_validation(ours: VerlSettings, split: str | None) -> tuple[Pack, list[Task]]:
+    """Load and check the tasks to validate on, which verl wants unless validation is off. Raises `UserError`."""
+    try:
+        return check_val_environment(ours, split)
+    except UserError as error:
+        raise UserError(
+            f"{error}; set simia.val_environment or simia.data.val, or validate nothing: trainer.test_freq=-1 and "
+            "trainer.val_before_train=false"
+        ) from None
 
 
 def check_group_size(data: dict[str, Any]) -> None:
