@@ -110,3 +110,42 @@ def test_a_low_limit_of_open_files_is_a_warning_with_the_number_to_set(monkeypat
     assert line == (
         "warning: 100000 episodes need 100256 open files, and this process may have 256: raise it with ulimit -n 100256, or requests wait"
     )
+
+
+def test_checkpoints_of_another_pack_are_not_gone_on_with(
+    lamps: Path, errands: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simia.trainers.verl.start.interpreter", lambda *_: Path("/here/python"))
+    monkeypatch.setattr("simia.trainers.verl.start.read_verl_config", lambda _: {})
+    monkeypatch.setattr("simia.trainers.verl.start.list_installed", lambda _: {"vllm": "1"})
+    monkeypatch.setattr("simia.trainers.verl.start.make_python_path", lambda _: "")
+    monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda *_: Path("/here/python"))
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda _: "")
+
+    def start_verl(pack: Path, **changes: Any) -> None:
+        prepare = verl(simia__stage__pack=str(pack), simia__data__val="train", **changes).prepare
+        assert prepare is not None
+        prepare()
+
+    def start_trl(pack: Path, **changes: Any) -> None:
+        given = {"stage.pack": str(pack), "stage.split": "train", "evaluate": None, "grpo.output_dir": "out", **changes}
+        prepare = launch_trl(Path("trl/grpo"), given, dry_run=True).prepare
+        assert prepare is not None
+        prepare()
+
+    line = r"^{0}: .*{1} holds checkpoints of a training on lamps: name another folder for one on errands$"
+    start_verl(errands)
+    start_verl(lamps)  # nothing was trained yet
+    Path("checkpoints/simia/simia/global_step_1").mkdir()
+    start_verl(lamps, simia__stage__reward="rules", simia__stage__backend="executable")
+    with pytest.raises(UserError, match=line.format(r"trainer\.default_local_dir", "checkpoints/simia/simia")):
+        start_verl(errands)
+    start_verl(errands, trainer__default_local_dir="checkpoints/other")
+    start_trl(errands)
+    start_trl(lamps)
+    Path("out/checkpoint-1").mkdir()
+    start_trl(lamps)
+    for changes in ({}, {"resume": False}):
+        with pytest.raises(UserError, match=line.format(r"grpo\.output_dir", "out")):
+            start_trl(errands, **changes)
+    start_trl(errands, **{"grpo.output_dir": "other"})

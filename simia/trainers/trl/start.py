@@ -8,6 +8,7 @@ from typing import Any
 from simia.config import find_config, parse_config, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
+from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
 from simia.trainers.launch import (
@@ -57,6 +58,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     )
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
+        refuse_other_pack(Path(out), pack.name, "grpo.output_dir")
         if settings.episodes is not None:
             check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
             if settings.episodes.tokens and settings.through == "environment_factory":
@@ -86,4 +88,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         check_fields(settings.grpo, list(settings.grpo))
         return Launch([], notes=[*notes, *later], plan=plan)
     env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
-    return Launch(command, env=env, notes=notes, check=[*command, "--check"], plan=plan)
+
+    def prepare() -> None:
+        if isinstance(out, str):
+            write_pack(Path(out), pack.name)
+
+    return Launch(command, env=env, notes=notes, prepare=prepare, check=[*command, "--check"], plan=plan)

@@ -28,6 +28,7 @@ from simia.formats.parquet_rows import import_arrow
 from simia.pack import Pack
 from simia.search_path import find_named_resource
 from simia.task import Task
+from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import HOST, find_run_folder
@@ -95,6 +96,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
     check_stage(ours.stage, pack, "simia.stage")
+    refuse_other_pack(folder.parent, pack.name, "trainer.default_local_dir")
     check_group_size(data)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
@@ -134,6 +136,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     }
 
     def prepare() -> None:
+        write_pack(folder.parent, pack.name)
         if ours.episodes is not None:
             files["simia"]["episodes"]["start"] = uuid.uuid4().hex
         save_parquet(folder / "train.parquet", learns)
