@@ -107,7 +107,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         judges = check_validation(ours, val)
     else:  # verl opens a data set to validate on all the same
         judges, judged_in, val = (pack, tasks), ours.stage, ours.data.train
-    plan = plan_episodes(data, ours, (pack, tasks), judges)
+    plan = [each for each in plan_episodes(data, ours, (pack, tasks), judges) if each.episodes]
     judged = make_stage_rows(judged_in, val, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
