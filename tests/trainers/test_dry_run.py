@@ -291,6 +291,22 @@ def test_a_run_of_ragen_is_checked_and_priced(nothing: Path, lamps: Path, capsys
     check_one_node({"trainer": {"nnodes": 1}})
 
 
+def test_a_run_of_ragen_without_a_name_is_named_after_its_config(
+    nothing: Path, lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = json.loads(json.dumps(ragen_config(lamps)))
+
+    def kept_in(name: str, trainer: dict[str, Any], *settings: str) -> str:
+        (nothing / f"{name}.yaml").write_text(yaml.safe_dump({**values, "trainer": {"project_name": "p", **trainer}}))
+        lines = dry_run(capsys, "ragen", f"{name}.yaml", *settings)
+        return next(line for line in lines if line.startswith("episodes are kept in ")).rpartition("/")[2]
+
+    assert kept_in("shop", {}).startswith("shop-")
+    assert kept_in("shop", {}) == kept_in("shop", {"experiment_name": None}) != kept_in("garden", {})
+    assert kept_in("shop", {"experiment_name": "mine"}).startswith("mine-")
+    assert kept_in("shop", {}, "trainer.default_local_dir=out/here").startswith("here-")
+
+
 def test_several_nodes_share_no_store_of_replies(
     nothing: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

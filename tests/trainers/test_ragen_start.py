@@ -215,6 +215,8 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     path = f"{home}:{home}/verl:/beside/python"
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     assert done.notes[0] == "train: 2 groups of 6 a step on 4 tasks of lamps (executable)"
+    unnamed = launch(file, {}, python=python)
+    assert unnamed.command[-1] == "runs/run/simia.yaml", "RAGEN's own name is the same for all runs"
     (tmp_path / "file").touch()
     for name, value, said in (
         ("trainer.default_local_dir", "file/x", "trainer.default_local_dir: file/x cannot be made"),
