@@ -10,12 +10,19 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
 from simia.errors import UserError
 
 Kind = Literal["prompts", "configs", "seeds"]
+IMPORTS = (
+    (r"tau2-(\w+)", r"simia import tau2 \1"),
+    (r"officebench", "simia import officebench FOLDER"),
+    (r"apigen-mt/\w+", "simia pack new --from trajectories data/seeds/apigen-mt_5k.json --out apigen-mt"),
+)
+"""Names of the packs that shipped configs use and the wheel does not hold, with the command that makes each in the working directory."""
 
 
 def data_root() -> Path:
@@ -66,6 +73,9 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
         missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
+    for pattern, command in IMPORTS if kind == "seeds" else ():
+        if found := re.fullmatch(pattern, str(name)):
+            raise UserError(f"{missing}; make it by: {found.expand(command)} (or give a path)")
     known = f"there are: {', '.join(list_names(kind)) or 'none'}"
     if near := difflib.get_close_matches(given.name, list_names(kind), n=3):
         raise UserError(f"{missing}; did you mean {' or '.join(near)}? ({known}; or give a path)")

@@ -138,11 +138,14 @@ def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
         return config.user
     if config.agent_kind == "reference":
         return "scripted"
-    if pack.user == "llm" and config.player is None and not simulates_tools(config):
+    others = (
+        config.agent_kind is None and "llm" in config.model_fields_set
+    )  # with no agent here, llm is for the other roles
+    if pack.user == "llm" and config.player is None and not others and not simulates_tools(config):
         if config.agent_kind in (None, "llm"):
             raise UserError(
                 f"pack {pack.name}: a model plays its user, and none is chosen: set player, as player.kind=openai with "
-                "player.model=NAME; or user=none, with which the task's text is the only message"
+                "player.model=NAME; or user=llm, with which llm plays it; or user=none, with which the task's text is the only message"
             )
         return "none"
     return pack.user

@@ -38,6 +38,22 @@ def test_a_wrong_pack_names_the_nearest(tmp_path: Path, protocol: str) -> None:
     assert line.startswith("simia: no pack named 'custmer_service'; did you mean customer_service? (there are: ")
 
 
+@pytest.mark.parametrize(
+    ("config", "command"),
+    [
+        ("officebench_simulated", "simia import officebench FOLDER"),
+        ("officebench_executable", "simia import officebench FOLDER"),
+        ("tau_executable", "simia import tau2 retail"),
+        ("tau_simulated", "simia pack new --from trajectories data/seeds/apigen-mt_5k.json --out apigen-mt"),
+    ],
+)
+def test_a_config_whose_pack_is_made_by_an_import_names_the_command(tmp_path: Path, config: str, command: str) -> None:
+    settings = "--set", "model_path=org/m", "--dry-run"
+    done = run_simia("train", "ragen", f"ragen/{config}", *settings, cwd=tmp_path)
+    [line] = done.stderr.splitlines()
+    assert line.endswith(f"; make it by: {command} (or give a path)")
+
+
 def test_a_rollout_says_which_local_model_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmbeddedBackend, "start", stop)
     lines = run_simia("rollout", "--unsafe", cwd=tmp_path).stderr.splitlines()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import open_environment
+from simia.envs.role_models import RoleModels, user_kind
 from simia.errors import UserError
+from simia.rollouts.settings import RolloutConfig
 from tests.packs.small import small
 
 MODEL = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
@@ -28,6 +32,20 @@ async def test_a_pack_whose_user_is_a_model_needs_one(tmp_path: Path) -> None:
         await open_environment(pack)
     for chosen in ({"user": "none"}, {"player": MODEL}):
         await (await open_environment(pack, **chosen)).close()
+
+
+async def test_without_an_agent_of_its_own_the_llm_plays_the_user(tmp_path: Path) -> None:
+    """A trainer's policy is the agent, so a model that is named as llm can only be for the others; a rollout's is the agent's."""
+    settings = {"pack": str(make_pack(tmp_path / "p", user="llm")), "llm": MODEL}
+    environment = await open_environment(settings)
+    await environment.close()
+    config = EnvironmentConfig.model_validate(settings)
+    models = RoleModels(config, environment.pack)
+    async with contextlib.AsyncExitStack() as stack:
+        await models.open(str, stack)
+        assert models.facts == {"player": "m"}
+    with pytest.raises(UserError, match="or user=llm, with which llm plays it; or user=none"):
+        user_kind(RolloutConfig.model_validate({**settings, "agent": "llm"}), environment.pack)
 
 
 async def test_knowledge_of_a_reference_needs_a_reference(tmp_path: Path) -> None:

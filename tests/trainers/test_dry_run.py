@@ -291,6 +291,50 @@ def test_a_run_of_ragen_is_checked_and_priced(nothing: Path, lamps: Path, capsys
     check_one_node({"trainer": {"nnodes": 1}})
 
 
+def test_a_run_of_ragen_without_a_name_is_named_after_its_config(
+    nothing: Path, lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = json.loads(json.dumps(ragen_config(lamps)))
+
+    def kept_in(name: str, trainer: dict[str, Any], *settings: str) -> str:
+        (nothing / f"{name}.yaml").write_text(yaml.safe_dump({**values, "trainer": {"project_name": "p", **trainer}}))
+        lines = dry_run(capsys, "ragen", f"{name}.yaml", *settings)
+        return next(line for line in lines if line.startswith("episodes are kept in ")).rpartition("/")[2]
+
+    assert kept_in("shop", {}).startswith("shop-")
+    assert kept_in("shop", {}) == kept_in("shop", {"experiment_name": None}) != kept_in("garden", {})
+    assert kept_in("shop", {"experiment_name": "mine"}).startswith("mine-")
+    assert kept_in("shop", {}, "trainer.default_local_dir=out/here").startswith("here-")
+
+
+def test_a_section_of_no_tag_in_ragen_is_refused(
+    nothing: Path, lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = json.loads(json.dumps(ragen_config(lamps)))
+    values["custom_envs"]["Spare"] = {"env_type": "simia"}
+    (nothing / "run.yaml").write_text(yaml.safe_dump(values))
+    assert dry_run(capsys, "ragen", "run.yaml"), "a config that is extended may have tags to choose from"
+    for name, hint in (("lamps", r"did you mean custom_envs\.Lamps\?"), ("zzz", "name it there, or remove it")):
+        with pytest.raises(UserError, match=rf"^custom_envs\.{name} is of no tag in es_manager\S+: {hint}$"):
+            dry_run(capsys, "ragen", "run.yaml", f"custom_envs.{name}.env_config.stage.user=none")
+
+
+def test_an_environment_with_fewer_turns_than_ragen_is_named(
+    nothing: Path, lamps: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = json.loads(json.dumps(ragen_config(lamps, rounds=40)))
+    values["custom_envs"]["Lamps"]["env_config"]["val_environment"] = {"episode": {"turns": 12}}
+    (nothing / "run.yaml").write_text(yaml.safe_dump(values))
+    place = "custom_envs.Lamps.env_config"
+    said = [line for line in dry_run(capsys, "ragen", "run.yaml") if "episode.turns" in line]
+    assert said == [
+        f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn 40: an episode ends after {turns} turns; set both alike"
+        for name, turns in (("stage", 30), ("val_environment", 12))
+    ]
+    lines = dry_run(capsys, "ragen", "run.yaml", f"{place}.stage.episode.turns=40", f"{place}.val_environment=null")
+    assert not any("episode.turns" in line for line in lines)
+
+
 def test_several_nodes_share_no_store_of_replies(
     nothing: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

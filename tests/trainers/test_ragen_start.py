@@ -59,6 +59,12 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
         ("es_manager.val.env_configs.tags", ["Lamp"], "there is no custom_envs.Lamp, and es_manager names it"),
         ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
         ("es_manager.train.env_configs.n_groups", [1, 2], "has 1 tags and 2 n_groups: give each tag its number"),
+        (
+            "es_manager.train.env_groups",
+            20000,
+            r"n_groups is \[2\], and es_manager.train.env_groups is 20000: groups of all",
+        ),
+        ("es_manager.val.env_configs.n_groups", ["2"], r"n_groups is \['2'\], and es_manager.val.env_groups is 2"),
         ("custom_envs.Lamps.env_config", 5, "custom_envs.Lamps.env_config is 5: write a section"),
         ("custom_envs.Lamps.env_config.at_once", 0, "env_config: at_once: expected a number of at least 1, got 0"),
         ("custom_envs.Lamps.env_config.at_once", "all", "env_config: at_once: expected an integer, got 'all'"),
@@ -215,6 +221,8 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     path = f"{home}:{home}/verl:/beside/python"
     assert done.env == {"RAGEN_HOME": str(home), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     assert done.notes[0] == "train: 2 groups of 6 a step on 4 tasks of lamps (executable)"
+    unnamed = launch(file, {}, python=python)
+    assert unnamed.command[-1] == "runs/run/simia.yaml", "RAGEN's own name is the same for all runs"
     (tmp_path / "file").touch()
     for name, value, said in (
         ("trainer.default_local_dir", "file/x", "trainer.default_local_dir: file/x cannot be made"),

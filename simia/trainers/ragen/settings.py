@@ -6,6 +6,7 @@ bare reward and nothing is compared, so `adv_estimator: grpo` alone is not GRPO.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -126,6 +127,11 @@ def find_problems(config: Any) -> Iterator[str]:
         tags, groups = map(len, lists.values())
         if tags != groups:
             yield f"{place} has {tags} tags and {groups} n_groups: give each tag its number of groups"
+        wanted = look_up(config, f"es_manager.{part}.env_groups")
+        if wanted is not None and (
+            any(type(number) is not int for number in lists["n_groups"]) or sum(lists["n_groups"]) != int(wanted)
+        ):
+            yield f"{place}.n_groups is {list(lists['n_groups'])}, and es_manager.{part}.env_groups is {wanted}: groups of all tags together must be env_groups"
         for tag in lists["tags"]:
             yield from find_tag_problems(config, f"custom_envs.{tag}")
 
@@ -143,3 +149,31 @@ def find_tag_problems(config: Any, tag: str) -> Iterator[str]:
     env = parse_env_config(f"{tag}.env_config", **fields)
     if any(stage.limits.capped for stage in (env.stage, env.for_validation().stage)) and not env.store:
         yield f"{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage"
+
+
+def check_tag_names(values: Any, whole: Any) -> None:
+    """Raise `UserError` for a section under `custom_envs` that is of no tag: no step uses it, and it has no type. `values`: the user's."""
+    used = [tag for part in ("train", "val") for tag in look_up(whole, f"es_manager.{part}.env_configs.tags")]
+    for name in look_up(values, "custom_envs") or {}:
+        if name not in used and look_up(whole, f"custom_envs.{name}.env_type") is None:
+            near = difflib.get_close_matches(str(name).lower(), [tag.lower() for tag in used], n=1)
+            meant = next((f"did you mean custom_envs.{tag}?" for tag in used if near == [tag.lower()]), None)
+            raise UserError(
+                f"custom_envs.{name} is of no tag in es_manager.*.env_configs.tags: {meant or 'name it there, or remove it'}"
+            )
+
+
+def list_turn_warnings(config: Any) -> list[str]:
+    """Return a line for each environment whose own limit of turns is below RAGEN's `max_turn`, and so ends the episodes."""
+    rounds, lines = look_up(config, "agent_proxy.max_turn"), dict[str, None]()
+    for part in ("train", "val"):
+        for tag in look_up(config, f"es_manager.{part}.env_configs.tags"):
+            place = f"custom_envs.{tag}.env_config"
+            env = parse_env_config(place, **(look_up(config, place) or {}))
+            turns = (env if part == "train" else env.for_validation()).stage.episode.turns
+            name = "stage" if turns == env.stage.episode.turns else "val_environment"
+            if rounds is not None and turns < int(rounds):
+                lines[
+                    f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn {rounds}: an episode ends after {turns} turns; set both alike"
+                ] = None
+    return list(lines)

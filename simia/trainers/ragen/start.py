@@ -40,7 +40,7 @@ from simia.trainers.launch import (
 )
 from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
 from simia.trainers.ragen.import_hook import register
-from simia.trainers.ragen.settings import check_ragen_config, parse_env_config
+from simia.trainers.ragen.settings import check_ragen_config, check_tag_names, list_turn_warnings, parse_env_config
 from simia.trainers.versions import (
     NEEDS,
     RAGEN_CLONE,
@@ -53,6 +53,8 @@ from simia.venvs import make_python_path, normalize_name
 MODULE = "simia.trainers.ragen.start"
 FREE = ("custom_envs",)  # sections whose names are the user's
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+DEFAULTS = {"trainer": {"default_local_dir": "checkpoints/${trainer.project_name}/${trainer.experiment_name}"}}
+"""Of a dry run without RAGEN: the folder of checkpoints, as verl names it."""
 # As RAGEN's own ray.init sets them, which is not reached when Ray runs already.
 WORKERS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "VLLM_LOGGING_LEVEL": "WARN", "RAY_DEBUG": "legacy"}
 
@@ -70,10 +72,15 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     known = read_base_config(home) if home else {}
     values = check_settings(values, known, "RAGEN", free=FREE)
     assign_settings(values, changes, added=True)
-    whole = resolve_references(merge_sections(known, values))
+    if (
+        look_up(values, "trainer.experiment_name") is None
+    ):  # RAGEN's own is the same for all runs, and so would be their checkpoints
+        assign_setting(values, ["trainer", "experiment_name"], config.stem)
+    whole = resolve_references(merge_sections(known or DEFAULTS, values))
     check_ragen_config(whole)
+    check_tag_names(values, whole)
     check_one_node(whole)
-    notes = [*check_stages(whole), *check_kept_runs(whole), *fit_stages(values, whole)]
+    notes = [*check_stages(whole), *check_kept_runs(whole), *list_turn_warnings(whole), *fit_stages(values, whole)]
     plan = plan_episodes(whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
