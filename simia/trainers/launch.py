@@ -16,7 +16,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import list_packs, make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
-from simia.errors import UserError
+from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import open_backend
 from simia.llm.endpoint_pool import PoolSettings
 from simia.llm.openai_settings import OpenAISettings
@@ -154,10 +154,10 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
     return found
 
 
-def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
+def check_stage(stage: EnvironmentConfig, pack: Pack, later: list[str] | None = None) -> None:
     """Raise `UserError` for what workers would report after the policy is loaded: an unknown back end or user, a missing key.
 
-    Nothing is started, and no request is sent.
+    Nothing is started, and no request is sent. `later`: takes a line for a missing key in place of the error, for a dry run.
     """
     check_reward_settings(stage, pack.tasks)
     simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
@@ -173,6 +173,11 @@ def check_stage(stage: EnvironmentConfig, pack: Pack) -> None:
                 model = open_backend(llm)
                 try:
                     await model.start()
+                except MissingKeyError as error:
+                    if later is None:
+                        raise
+                    if (line := f"before the run: {error}") not in later:
+                        later.append(line)
                 finally:
                     await model.close()
 

@@ -91,13 +91,13 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
-    check_stage(ours.stage, pack)
+    check_stage(ours.stage, pack, later if dry_run else None)
     episodes = count_worker_episodes(data, batch)
     warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged_in = ours.for_validation().stage
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
-    judges = check_val_environment(ours, val)
+    judges = check_val_environment(ours, val, later if dry_run else None)
     plan = plan_episodes(data, ours, (pack, tasks), judges)
     judged = make_stage_rows(judged_in, val, validates=True)
     store = Path(ours.store) if ours.store else folder / "replies"
@@ -139,8 +139,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += warnings
+    notes += later
     if python is None:
-        return Launch([], notes=[*notes, *later], plan=plan)
+        return Launch([], notes=notes, plan=plan)
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
 
 
