@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from simia.cli import build_app
 from simia.cli.train import train
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
@@ -121,3 +123,16 @@ def test_trls_own_loop_asks_the_user_once(errands: Path) -> None:
         assert any("environment_factory hears no answer" in line for line in lines) is not dialogue
     without = sum(not task.opening for task in tasks) / len(tasks)
     assert asked[1] == 100 * (1 + without) <= asked[0]
+
+
+@pytest.mark.parametrize("command", ["train", "amplify"])
+def test_ctrl_c_ends_a_dry_run_with_one_line(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simia.cli.train.describe_training", interrupt)
+    monkeypatch.setattr("simia.cli.amplify.show_dry_run", interrupt)
+    words = {"train": ["trl", "trl/grpo"], "amplify": ["--seeds", "customer_service"]}[command]
+    done = CliRunner().invoke(build_app(), [command, *words, "--dry-run"])
+    assert done.exit_code == 130
+    assert done.output.splitlines()[-1] == "simia: the dry run was stopped; it has written nothing"
