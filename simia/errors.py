@@ -156,6 +156,10 @@ class UserError(Exception):
     """Something the user must change. The message is one line: what is wrong, and what to do about it."""
 
 
+class MissingKeyError(UserError):
+    """The environment holds no key for an endpoint. A dry run, which sends nothing, goes on without it."""
+
+
 def explain_json_error(error: json.JSONDecodeError) -> str:
     """What is wrong with a JSON text, and where; a text that stops too early is named so. Also for errors of orjson."""
     place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"

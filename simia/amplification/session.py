@@ -211,7 +211,7 @@ async def work_on_amplification(
         )
         job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
         with collect_rarely():
-            stop = await coordinate(job, handle_signals=handle_signals)
+            stop = await coordinate(job, handle_signals=handle_signals, say=say)
         return Amplified(run.folder, stop, work.progress)
 
 

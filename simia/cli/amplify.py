@@ -11,7 +11,7 @@ import typer
 
 from simia.amplification.settings import AmplifyConfig
 from simia.cli.options import NAME, RUNS, SETTINGS
-from simia.cli.terminal_output import watch_amplification
+from simia.cli.terminal_output import report_interrupt, watch_amplification
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs.run import check_name
@@ -51,7 +51,8 @@ def amplify(
         check_name(name)  # before a model is fetched
     resolved = resolve_amplify_config(config, seeds, n, settings or [])
     if dry_run:
-        show_dry_run(resolved)
+        with report_interrupt():
+            show_dry_run(resolved)
         return
     from simia.amplification.session import start_amplification
 

@@ -27,6 +27,16 @@ def format_share(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
+@contextlib.contextmanager
+def report_interrupt() -> Iterator[None]:
+    """End a dry run that Ctrl-C stops with one line."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_error("simia: the dry run was stopped; it has written nothing")
+        raise typer.Exit(130) from None
+
+
 def note_incomplete(run: Run) -> None:
     """Verify a run that is about to be read; print a note on stderr if it is incomplete."""
     condition = run.verify()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -15,6 +16,7 @@ import typer
 from simia import search_path
 from simia.cli.export import export
 from simia.cli.options import parse_settings
+from simia.cli.terminal_output import report_interrupt
 from simia.config import find_config, parse_scalar, read_command_line_value
 from simia.errors import UserError
 from simia.terminal import say
@@ -65,17 +67,18 @@ def train(
     # LLaMA-Factory's config is a folder, or the name of a run.
     found = Path(config) if trainer == "llamafactory" else find_trainer_config(trainer, config)
     options = {"dry_run": dry_run} if trainer != "llamafactory" else {}
-    launch: Launch = import_module(place).launch(found, changes, python=interpreter, **options)
-    for note in launch.notes:
-        say(note)
-    if dry_run or launch.check_at_start:
-        check_with_trainer(launch)
-    if dry_run:
-        for line in describe_training(launch.plan) if launch.plan else []:
-            say(line)
-        if launch.command:
-            say(format_launch(launch))
-        return
+    with report_interrupt() if dry_run else contextlib.nullcontext():
+        launch: Launch = import_module(place).launch(found, changes, python=interpreter, **options)
+        for note in launch.notes:
+            say(note)
+        if dry_run or launch.check_at_start:
+            check_with_trainer(launch)
+        if dry_run:
+            for line in describe_training(launch.plan) if launch.plan else []:
+                say(line)
+            if launch.command:
+                say(format_launch(launch))
+            return
     if launch.before is not None:
         command = typer.Typer()
         command.command()(export)  # the only command that a launch needs first

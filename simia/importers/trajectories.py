@@ -86,6 +86,8 @@ def import_trajectories(
     say(f"{used:,} seeds of {found.read:,} read" + (f"; refused: {found.refused}" if found.refused.total else ""))
     for line in found.refused.describe_first()[:SHOWN]:
         say(f"  {line}")
+    if not found.read:
+        raise UserError(f"{source} holds no rows: give a file, pack or data set with seed trajectories")
     if not groups:
         raise UserError(f"{source}: none of its {found.read} rows can become a task; see the reasons above")
     if len(groups) > MOST_PACKS:

@@ -333,8 +333,8 @@ def explain_rejections(progress: Progress) -> str:
 
 
 @contextlib.contextmanager
-def stop_on_signals(coordinator: Coordinator[R, O]) -> Iterator[None]:
-    """Ctrl-C once: launch nothing more and wait a grace period for work in flight. Twice: let go of it."""
+def stop_on_signals(coordinator: Coordinator[R, O], say: Callable[[str], None] = lambda line: None) -> Iterator[None]:
+    """Ctrl-C once: launch nothing more and wait a grace period for work in flight. Twice: let go of it. `say` takes a line at once."""
     loop = asyncio.get_running_loop()
     presses = 0
 
@@ -343,6 +343,7 @@ def stop_on_signals(coordinator: Coordinator[R, O]) -> Iterator[None]:
         presses += 1
         if presses == 1:
             coordinator.stop("interrupted", "stopped on request")
+            say(f"stopping, up to {GRACE:g} s for what is in flight (Ctrl-C again: at once); nothing is lost")
         else:
             coordinator.let_go()
 

@@ -72,6 +72,6 @@ def continue_run(run: Run, config: Config, facts: dict[str, Any]) -> Run:
     return run
 
 
-async def coordinate(job: Coordinator[Any, Any], *, handle_signals: bool) -> Stop:
-    with stop_on_signals(job) if handle_signals else contextlib.nullcontext():
+async def coordinate(job: Coordinator[Any, Any], *, handle_signals: bool, say: Callable[[str], None]) -> Stop:
+    with stop_on_signals(job, say) if handle_signals else contextlib.nullcontext():
         return await job.run()

@@ -22,7 +22,7 @@ import orjson
 from yarl import URL
 
 from simia.config_secrets import has_secret_name, is_secret
-from simia.errors import Code, UserError
+from simia.errors import Code, MissingKeyError, UserError
 from simia.llm.http_response import RateLimits, read_fault, read_json, read_usage, receive_body, refuse_large_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
@@ -74,7 +74,7 @@ class OpenAIBackend:
             headers.update({"api-key": key} if self.settings.api_version else {"Authorization": f"Bearer {key}"})
             hide(key)
         elif not given and not self.settings.loopback:
-            raise UserError(
+            raise MissingKeyError(
                 f"no key for {self.settings.host}: export {self.settings.key_env}=… (or name another in key_env)"
             )
         proxy = _find_proxy(self.url)

@@ -144,7 +144,7 @@ async def work_on_rollout(
             decide_past_gaps=True,
             on_progress=on_progress,
         )
-        stop = await coordinate(job, handle_signals=handle_signals)
+        stop = await coordinate(job, handle_signals=handle_signals, say=say)
         return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())
 
 

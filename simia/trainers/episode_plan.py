@@ -21,6 +21,10 @@ class EpisodePlan:
     episodes: int
     limit: tuple[str, int] | None = None
     """The trainer's setting that bounds the prompt, and its tokens."""
+    rest: tuple[str, int] | None = None
+    """The trainer's setting that bounds what follows the prompt, and its tokens, where it has none for the prompt."""
+    dialogue: bool = True
+    """Whether the user's answers reach the policy."""
 
 
 def count_validations(steps: int, every: int, *, before: bool) -> int:

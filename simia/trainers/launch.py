@@ -16,7 +16,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, make_backend
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
-from simia.errors import UserError
+from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import open_backend
 from simia.llm.endpoint_pool import PoolSettings
 from simia.llm.openai_settings import OpenAISettings
@@ -156,10 +156,11 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
     return found
 
 
-def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage") -> None:
+def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", later: list[str] | None = None) -> None:
     """Raise `UserError` for what workers would report after the policy is loaded: an unknown back end or user, a missing key.
 
-    Nothing is started, and no request is sent. `where`: the name of the stage's section, for messages.
+    Nothing is started, and no request is sent. `where`: the name of the stage's section, for messages. `later`: takes a line for a missing
+    key in place of the error, for a dry run.
     """
     own = BACKEND_FIELDS.get(stage.backend) if isinstance(stage.backend, str) else None
     for name in stage.backend_settings:
@@ -182,6 +183,11 @@ def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage") -> N
                 model = open_backend(llm)
                 try:
                     await model.start()
+                except MissingKeyError as error:
+                    if later is None:
+                        raise
+                    if (line := f"before the run: {error}") not in later:
+                        later.append(line)
                 finally:
                     await model.close()
 

@@ -28,12 +28,14 @@ from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.task import Task
 from simia.trainers.episode_plan import EpisodePlan
+from simia.trainers.plan_notes import describe_caps, describe_other_pack, describe_rewards
 from simia.trajectory import End, Message, ToolCall, Trajectory
 
 SAMPLE = 20  # tasks whose prompts are written
 VERDICT_TOKENS = 150  # a judge's reason and verdict
 WRAPPER_TOKENS = 40  # what the simulator writes around a result: its form and its changes
 UNKNOWN_RESULT = "the result of a tool, of which the pack has no example " * 4
+UNHEARD = "the user is asked for a missing opening and once at the end: TRL's environment_factory hears no answer; through=rollout_func does"
 UNCOUNTED = "reasoning tokens, repeated requests and what a group shares are not counted"
 
 
@@ -93,6 +95,7 @@ class SampledEpisodes:
     """Some episodes of an environment as their tasks' solutions go, with the requests of each role."""
 
     stage: EnvironmentConfig
+    dialogue: bool = True
     tools: RoleRequests | None = None
     user: RoleRequests | None = None
     judge: RoleRequests | None = None
@@ -122,7 +125,7 @@ class SampledEpisodes:
             add_tool_requests(self.tools, self.worlds[pack.name], config, pack, task, messages)
         if user_kind(config, pack) == "llm":
             self.user = self.user or RoleRequests(config.player or config.simulator or config.llm)
-            add_user_requests(self.user, config, pack, task, messages)
+            add_user_requests(self.user, config, pack, task, messages, dialogue=self.dialogue)
         if self.judge is not None:
             trajectory = Trajectory(pack=pack.name, task_id=task.id, messages=messages, end=End(kind="terminated"))
             judge = RewardJudge(make_engine(self.judge.llm, config), pack, config.oracle)
@@ -206,13 +209,22 @@ def plays(config: EnvironmentConfig, tool: str) -> bool:
 
 
 def add_user_requests(
-    role: RoleRequests, config: EnvironmentConfig, pack: Pack, task: Task, messages: Sequence[Message]
+    role: RoleRequests,
+    config: EnvironmentConfig,
+    pack: Pack,
+    task: Task,
+    messages: Sequence[Message],
+    *,
+    dialogue: bool = True,
 ) -> None:
-    """Write the prompts of the model that plays the user: one for each of its messages but a given opening, and one for the end."""
+    """Write the prompts of the model that plays the user: one for each of its messages but a given opening, and one for the end.
+
+    `dialogue` false: after the opening the end alone.
+    """
     user = LLMUser(make_engine(role.llm, config), pack, task, config.user_settings)
     heard = [message for message in messages if message.role in ("user", "assistant") and message.text]
     places = [n for n, message in enumerate(heard) if message.role == "user"]
-    asked = [n for n in places if n or not task.opening] + [len(heard)]
+    asked = [n for n in places if (n and dialogue) or (not n and not task.opening)] + [len(heard)]
     first = 0
     for n in asked:
         prompt = user.request(EpisodeView(None, tuple(heard[:n]), pack.user_tools)).messages
@@ -234,7 +246,7 @@ def count_tokens(messages: Sequence[Message]) -> int:
 
 def sample_episodes(plan: EpisodePlan) -> SampledEpisodes:
     """Write the prompts of up to `SAMPLE` tasks from all places of the list. Raises `UserError`."""
-    found = SampledEpisodes(plan.stage)
+    found = SampledEpisodes(plan.stage, plan.dialogue)
     members = {pack.name: (config, pack) for config, pack in list_packs(plan.stage, plan.pack)}
     for task in plan.tasks[:: max(1, len(plan.tasks) // SAMPLE)][:SAMPLE]:
         if isinstance(plan.pack, CombinedPack):
@@ -249,7 +261,7 @@ def sample_episodes(plan: EpisodePlan) -> SampledEpisodes:
 def estimate_requests(plan: EpisodePlan, sampled: SampledEpisodes, longer: float = 1.0) -> list[RequestGroup]:
     """Return the requests of the planned episodes by role. `longer`: how many times as long they are as the solutions."""
     roles = [
-        ("tools", sampled.tools, True), ("user", sampled.user, True), ("judge", sampled.judge, False),
+        ("tools", sampled.tools, True), ("user", sampled.user, plan.dialogue), ("judge", sampled.judge, False),
     ]  # fmt: skip
     return [
         role.group(f"{what} in {plan.what}", plan.episodes, sampled.episodes, longer, grows=grows)
@@ -260,7 +272,7 @@ def estimate_requests(plan: EpisodePlan, sampled: SampledEpisodes, longer: float
 
 def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
     """Write what the episodes are and what their models cost, and check the prompts. Raises `UserError`."""
-    lines, usual, longest = list[str](), list[RequestGroup](), list[RequestGroup]()
+    lines, usual, longest = list[str](), dict[str, list[RequestGroup]](), list[RequestGroup]()
     for plan in plans:
         sampled = sample_episodes(plan)
         turns = max(1.0, sampled.turns / max(1, sampled.episodes))
@@ -269,21 +281,25 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
             f"{plan.what}: {plan.episodes:,} episodes on {len(plan.tasks):,} tasks of {plan.pack.name}, about {turns:.0f} turns each as "
             f"their solutions go, at most {most:.0f}"
         )
+        if (other := describe_other_pack(plan, plans)) is not None:
+            lines.append(f"  {other}")
         if sampled.unsolved:
             lines.append(
                 f"  {sampled.unsolved} of {sampled.episodes} tasks have no solution, and the pack has no seeds: counted as one turn"
             )
         if (opening := describe_openings(plan)) is not None:
             lines.append(f"  {opening}")
-        groups = estimate_requests(plan, sampled)
+        if sampled.user is not None and not plan.dialogue:
+            lines.append(f"  {UNHEARD}")
+        groups = usual[plan.what] = estimate_requests(plan, sampled)
         for each in groups:
             size = f"{each.requests:,} requests of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
             lines.append(f"  {each.what} by {each.model}: {size}, {format_range([each])}")
-        usual += groups
         longest += estimate_requests(plan, sampled, most / turns)
-    if not usual:
+    lines.append(describe_rewards(plans))
+    if not (asked := [each for groups in usual.values() for each in groups]):
         return [*lines, "price: nothing is asked of a model"]
-    return [*lines, *describe_price(usual, longest)]
+    return [*lines, *describe_price(asked, longest), *describe_caps(plans, usual)]
 
 
 def describe_price(usual: Sequence[RequestGroup], longest: Sequence[RequestGroup]) -> list[str]:
@@ -300,8 +316,8 @@ def describe_price(usual: Sequence[RequestGroup], longest: Sequence[RequestGroup
 
 
 def describe_openings(plan: EpisodePlan) -> str | None:
-    """Compare the longest opening with the trainer's limit; None where there is none. The user's first words count where they are given."""
-    if plan.limit is None:
+    """Compare the longest opening with the trainer's limits; None where there are none. The user's first words count where they are given."""
+    if plan.limit is None and plan.rest is None:
         return None
     members = {pack.name: pack for _, pack in list_packs(plan.stage, plan.pack)}
     systems = {name: estimate_text_tokens(join_system(pack.policy, pack.tools) or "") for name, pack in members.items()}
@@ -311,6 +327,11 @@ def describe_openings(plan: EpisodePlan) -> str | None:
         + estimate_text_tokens(task.opening or task.instruction)
         for task in plan.tasks
     ]
+    if plan.limit is None and plan.rest is not None:
+        name, most = plan.rest
+        whole = f"with the {most:,} of {name} the model needs a context of {max(sizes) + most:,}"
+        return f"the longest opening has about {max(sizes):,} tokens; {whole}"
+    assert plan.limit is not None
     name, most = plan.limit
     longer = sum(size > most for size in sizes)
     line = f"the longest opening has about {max(sizes):,} tokens of the {most:,} that {name} leaves for it"

@@ -66,13 +66,15 @@ def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> 
     return merge_sections({name: value for name, value in stage.items() if name not in left_out}, dict(changes))
 
 
-def check_val_environment(settings: StageSettings, split: str | None = None) -> tuple[Pack, list[Task]]:
-    """Load the tasks to validate on, and check their environment as that of training. Raises `UserError`."""
+def check_val_environment(
+    settings: StageSettings, split: str | None = None, later: list[str] | None = None
+) -> tuple[Pack, list[Task]]:
+    """Load the tasks to validate on, and check their environment as that of training, as `check_stage` does. Raises `UserError`."""
     stage = settings.for_validation().stage.with_split(split)
     try:
         pack, tasks = load_tasks(stage)
         if settings.val_environment is not None:
-            check_stage(stage, pack, "")
+            check_stage(stage, pack, "", later)
     except UserError as error:
         raise UserError(f"{'' if settings.val_environment is None else 'val_environment: '}{error}") from None
     return pack, tasks

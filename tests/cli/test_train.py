@@ -296,7 +296,15 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
     assert notes[0] == (
         f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
     )
-    assert [note.partition(":")[0] for note in notes[1:]] == ["training", "validation", "price"]
+    assert notes[1].startswith("episodes are kept in ")
+    assert [note.partition(":")[0].partition(" has ")[0] for note in notes[2:]] == [
+        "training",
+        "  the longest opening",
+        "validation",
+        "  the longest opening",
+        "reward",
+        "price",
+    ]
     assert notes[-1] == "price: nothing is asked of a model"
     words = shlex.split(line)
     assert words[words.index("-m") + 1] == "simia.trainers.trl.train"

@@ -228,7 +228,9 @@ async def test_bad_names_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="isolation: expected 'shared'"):
             await open_environment(pack, backend=name, isolation="shard")
     pack.executable = None
-    with pytest.raises(UserError, match="has no executable world"):
+    with pytest.raises(
+        UserError, match=r"has no executable world: .*; let a model play its tools: --set backend=simulated"
+    ):
         await open_environment(pack)
 
 

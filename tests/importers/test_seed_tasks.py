@@ -250,7 +250,7 @@ def test_seeds_of_an_evaluation_stay_for_evaluation(tmp_path: Path) -> None:
         (["nothing.json", "--from", "trajectories", "--out", "there"], "no such file or folder: 'nothing.json'"),
         (
             ["empty.jsonl", "--from", "trajectories", "--out", "there"],
-            "empty.jsonl: none of its 0 rows can become a task",
+            "empty.jsonl holds no rows: give a file, pack or data set with seed trajectories",
         ),
     ],
 )
@@ -263,6 +263,17 @@ def test_what_cannot_be_made_is_one_line(
     assert done.exit_code != 0
     assert line in f"{done.output}{done.exception}"
     assert not Path("there").exists()
+
+
+@pytest.mark.parametrize("name", ["library.jsonl", "library.json"])
+def test_seeds_in_place_of_a_pack_are_pointed_to_the_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text('{"messages": []}\n{"messages": []}\n')
+    line = f"{name} is no pack, .*: simia pack new --from trajectories {name} --out DIR"
+    with pytest.raises(UserError, match=line):
+        Pack.load(name)
 
 
 def test_the_command_makes_a_pack_and_says_what_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,13 @@ async def test_a_rollout_that_was_stopped_goes_on_and_ends_like_any_other(
     process = simia(*words, cwd=tmp_path)
     wait_for_some(process, tmp_path)
     os.kill(process.pid, number)
-    process.communicate(timeout=240)
+    said = process.communicate(timeout=240)[0].decode()
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert [line.partition(",")[0] for line in said.splitlines() if line.startswith(("stopping", "next:"))] == [
+            "stopping",
+            "next: simia runs resume r",
+        ]
     before = progress(tmp_path)
     assert 5 < before < 300
     done = await resume_rollout("r", runs=tmp_path / "runs", say=lambda _: None)

@@ -243,12 +243,16 @@ SIMULATED = ("stage.backend=simulated", "stage.llm.kind=openai", "stage.llm.mode
 
 def test_a_run_of_trl_is_checked_and_priced(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = dry_run(capsys, "trl", "trl/grpo", *SIMULATED)
-    assert lines[1].startswith("the trainer's own settings were not checked, and there is no command yet:")
-    assert lines[2].startswith("training: 16,384 episodes on 54 tasks of customer_service, about ")
-    assert [line.split(" by ")[0] for line in lines[3:5]] == ["  tools in training", "  judge in training"]
-    assert lines[5].startswith("validation: 96 episodes on 24 tasks of customer_service")
-    assert lines[6].startswith("price: about $")
-    assert len(lines) == 8
+    assert lines[1].startswith("episodes are kept in ")
+    assert lines[2].startswith("the trainer's own settings were not checked, and there is no command yet:")
+    assert lines[3].startswith("training: 16,384 episodes on 54 tasks of customer_service, about ")
+    assert lines[4].startswith("  the longest opening has about ")
+    assert [line.split(" by ")[0] for line in lines[5:7]] == ["  tools in training", "  judge in training"]
+    assert lines[7].startswith("validation: 96 episodes on 24 tasks of customer_service")
+    assert lines[8].startswith("  the longest opening has about ")
+    assert lines[9].startswith("reward: ")
+    assert lines[10].startswith("price: about $")
+    assert len(lines) == 12
     with pytest.raises(UserError, match="no task of split 'dev'"):
         dry_run(capsys, "trl", "trl/grpo", "evaluate=dev")
     with pytest.raises(UserError, match=r"cannot run trl: .*; a clean environment"):

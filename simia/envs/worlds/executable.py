@@ -60,7 +60,9 @@ class ExecutableBackend:
         """`network`, `variables`, `read`: grants, which no pack gives itself: the machine's network, names of environment variables,
         and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
         if pack.executable is None or pack.root is None:
-            raise UserError(f"pack {pack.name} has no executable world: its pack.yaml has no `executable`")
+            raise UserError(
+                f"pack {pack.name} has no executable world: its pack.yaml has no `executable`; let a model play its tools: --set backend=simulated"
+            )
         self.pack, self.limits = pack, limits or WorkerLimits()
         chosen = isolation or choose_isolation(pack)
         self.isolated, self.alone = chosen != "shared", chosen == "sandbox"

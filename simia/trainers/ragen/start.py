@@ -80,15 +80,22 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_ragen_config(whole)
     check_tag_names(values, whole)
     check_one_node(whole)
-    notes = [*check_stages(whole), *check_kept_runs(whole), *list_turn_warnings(whole), *fit_stages(values, whole)]
+    keys = later if dry_run else None
+    notes = [
+        *check_stages(whole, keys),
+        *check_kept_runs(whole),
+        *list_turn_warnings(whole),
+        *fit_stages(values, whole),
+    ]
     plan = plan_episodes(whole)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
     chosen, needed = python or Path(sys.executable), not dry_run or python is not None
     versions = find_or_note(lambda: check_versions(chosen), later, needed=needed) if home else None
+    notes += later
     if home is None or versions is None:
-        return Launch([], notes=[*notes, *later], plan=plan)
+        return Launch([], notes=notes, plan=plan)
     notes.append(versions)
 
     def prepare() -> None:
@@ -142,8 +149,8 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
     return dict(value(tree))
 
 
-def check_stages(whole: dict[str, Any]) -> list[str]:
-    """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each."""
+def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[str]:
+    """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each. `later`: as for `check_stage`."""
     notes = []
     for part in ("train", "val"):
         section = look_up(whole, f"es_manager.{part}")
@@ -153,7 +160,7 @@ def check_stages(whole: dict[str, Any]) -> list[str]:
             stage = (env if part == "train" else env.for_validation()).stage
             pack, of_stage = load_tasks(stage)
             own_val = part == "val" and env.val_environment is not None
-            check_stage(stage, pack, f"{place}.{'val_environment' if own_val else 'stage'}")
+            check_stage(stage, pack, f"{place}.{'val_environment' if own_val else 'stage'}", later)
             if env.store is not None:
                 check_writable(Path(env.store), f"{place}.store")
             split = env.train if part == "train" else env.val

@@ -14,9 +14,17 @@ Tasks = tuple[Pack, Sequence[Task]]
 
 
 def plan_episodes(
-    settings: StageSettings, grpo: Mapping[str, Any], processes: int, learns: Tasks, judged: Tasks | None
+    settings: StageSettings,
+    grpo: Mapping[str, Any],
+    processes: int,
+    learns: Tasks,
+    judged: Tasks | None,
+    *,
+    methods: bool = False,
 ) -> list[EpisodePlan]:
-    """Return the episodes of training, and those of its evaluations. `judged`: the tasks to evaluate on, if any."""
+    """Return the episodes of training, and those of its evaluations. `judged`: the tasks to evaluate on, if any. `methods`: TRL's own
+    loop plays, in which no user answers."""
+    rest = "grpo.max_completion_length", int(read_number(grpo, "max_completion_length", 256))
     size = read_number(grpo, "num_generations", 8)
     accumulated = read_number(grpo, "gradient_accumulation_steps", 1)
     served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that one batch of episodes serves
@@ -26,11 +34,14 @@ def plan_episodes(
     epochs = read_number(grpo, "num_train_epochs", 3)
     steps = read_number(grpo, "max_steps", -1)
     steps = steps if steps > 0 else max(1, int(epochs * len(learns[1]) * size / each))
-    plans = [EpisodePlan("training", settings.stage, *learns, episodes=int(steps * each))]
+    plans = [
+        EpisodePlan("training", settings.stage, *learns, episodes=int(steps * each), rest=rest, dialogue=not methods)
+    ]
     if judged is not None:
         times = count_evaluations(grpo, int(steps), epochs)
         episodes = times * len(judged[1]) * read_number(grpo, "num_generations_eval", size)
-        plans.append(EpisodePlan("validation", settings.for_validation().stage, *judged, episodes=int(episodes)))
+        stage = settings.for_validation().stage
+        plans.append(EpisodePlan("validation", stage, *judged, episodes=int(episodes), rest=rest, dialogue=not methods))
     return plans
 
 

@@ -18,11 +18,18 @@ from simia.trainers.val_environment import StageSettings, check_val_environment
 
 
 def check_evaluation(
-    settings: StageSettings, pack: Pack, split: str | None, grpo: Mapping[str, Any], *, methods: bool
+    settings: StageSettings,
+    pack: Pack,
+    split: str | None,
+    grpo: Mapping[str, Any],
+    *,
+    methods: bool,
+    later: list[str] | None = None,
 ) -> tuple[Pack, list[Task]] | None:
     """Check the tasks of `split` (None: no evaluation), their environment, and that TRL evaluates. Returns them with their pack.
 
-    `pack`: that of training. `methods`: TRL's own loop plays, by the methods of one pack's tools. Raises `UserError`.
+    `pack`: that of training. `methods`: TRL's own loop plays, by the methods of one pack's tools. `later`: as for `check_stage`. Raises
+    `UserError`.
     """
     if split is None:
         return None
@@ -34,7 +41,7 @@ def check_evaluation(
         if settings.val_environment is None:
             judged_in, tasks = pack, select_split(pack, pack.tasks, split, " to evaluate on")
         else:
-            judged_in, tasks = check_val_environment(settings, split)
+            judged_in, tasks = check_val_environment(settings, split, later)
     except UserError as error:
         raise UserError(f"{error}; evaluate=null evaluates nothing") from None
     if methods:

@@ -44,28 +44,31 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     pack, tasks = load_tasks(settings.stage)
     refuse_evaluation_tasks(pack, tasks, "allow_evaluation_tasks", allowed=settings.allow_evaluation_tasks)
     methods = settings.through == "environment_factory"
+    later: list[str] = []
+    keys = later if dry_run else None
     if methods:
         check_tool_methods(pack, tasks)
     else:
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")
-    check_stage(settings.stage, pack)
-    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods)
+    check_stage(settings.stage, pack, later=keys)
+    judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods, later=keys)
     collective = find_collective_timeout(settings)
     world_seconds, *_ = (
         settle_time_limits(stage, settings.world_seconds, collective)
         for stage in (settings.stage, settings.for_validation().stage)
     )
+    kept = None
     if isinstance(out := settings.grpo.get("output_dir"), str):
         check_writable(Path(out), "grpo.output_dir")
         refuse_other_pack(Path(out), pack.name, "grpo.output_dir")
         if settings.episodes is not None:
-            check_writable(Path(find_run_folder(settings.episodes, Path(out))), "episodes.run")
+            kept = find_run_folder(settings.episodes, Path(out))
+            check_writable(Path(kept), "episodes.run")
             if settings.episodes.tokens and settings.through == "environment_factory":
                 raise UserError(
                     "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
                 )
-    later: list[str] = []
     named = python
     python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
@@ -75,6 +78,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
     where = python or "no environment"
     notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
+    notes += [f"episodes are kept in {kept}"] if kept is not None else []
     if collective is not None:
         notes.append(
             f"an answer of the environment may take {world_seconds:g} s, and ranks wait {collective:g} s for each other"
@@ -83,10 +87,11 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
-    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged)
+    plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
+    notes += later
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))
-        return Launch([], notes=[*notes, *later], plan=plan)
+        return Launch([], notes=notes, plan=plan)
     env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
 
     def prepare() -> None:

@@ -95,7 +95,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
-    check_stage(ours.stage, pack, "simia.stage")
+    keys = later if dry_run else None
+    check_stage(ours.stage, pack, "simia.stage", keys)
     refuse_other_pack(folder.parent, pack.name, "trainer.default_local_dir")
     check_group_size(data)
     episodes = count_worker_episodes(data, batch)
@@ -104,7 +105,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     judged_in = ours.for_validation().stage
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
     if validates(data):
-        judges = check_validation(ours, val)
+        judges = check_validation(ours, val, keys)
     else:  # verl opens a data set to validate on all the same
         judges, judged_in, val = (pack, tasks), ours.stage, ours.data.train
     plan = [each for each in plan_episodes(data, ours, (pack, tasks), judges) if each.episodes]
@@ -149,8 +150,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += warnings
+    notes += later
     if python is None:
-        return Launch([], notes=[*notes, *later], plan=plan)
+        return Launch([], notes=notes, plan=plan)
     return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
 
 
@@ -165,10 +167,10 @@ def validates(data: dict[str, Any]) -> bool:
     )
 
 
-def check_validation(ours: VerlSettings, split: str | None) -> tuple[Pack, list[Task]]:
+def check_validation(ours: VerlSettings, split: str | None, later: list[str] | None = None) -> tuple[Pack, list[Task]]:
     """Load and check the tasks to validate on, which verl wants unless validation is off. Raises `UserError`."""
     try:
-        return check_val_environment(ours, split)
+        return check_val_environment(ours, split, later)
     except UserError as error:
         raise UserError(
             f"{error}; set simia.val_environment or simia.data.val, or validate nothing: trainer.test_freq=-1 and "

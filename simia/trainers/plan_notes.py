@@ -1,0 +1,71 @@
+"""What a dry run says of the planned episodes besides their requests: the reward, the pack to validate on, the cap on the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simia.amplification.cost_estimate import RequestGroup
+from simia.envs.config import EnvironmentConfig
+from simia.envs.opening import list_packs
+from simia.envs.role_models import judges_outcome_by_model
+from simia.trainers.episode_plan import EpisodePlan
+
+
+def describe_rewards(plans: Sequence[EpisodePlan]) -> str:
+    """Write what makes the reward of each plan's episodes."""
+    found = [(plan.what, describe_reward(plan.stage)) for plan in plans]
+    return "reward: " + "; ".join(text if what == "training" else f"{what}: {text}" for what, text in found)
+
+
+def describe_reward(stage: EnvironmentConfig) -> str:
+    named, steps = stage.reward_function, stage.step_rewards
+    text = "a model judges" if judges_outcome_by_model(stage) else "the tasks' rules"
+    if stage.reward == "function":
+        text = f"{named} alone"
+    elif named is not None:
+        text += f", then {named}"
+    return text if steps is None else f"{text}, and step rewards by {steps.by} up to {steps.weight:g}"
+
+
+def describe_other_pack(plan: EpisodePlan, plans: Sequence[EpisodePlan]) -> str | None:
+    """Compare the pack to validate on with that of training; None where they are the same, or the plan is of training."""
+    trained = next((each for each in plans if find_tag(each) == find_tag(plan)), plan)
+    if plan.pack.name == trained.pack.name:
+        return None
+    if list_tools(plan) == list_tools(trained):
+        return f"another pack than in training, with the tools of {trained.pack.name}"
+    return (
+        f"warning: {plan.pack.name} has other tools than {trained.pack.name}, the pack of training: set val_environment.pack={trained.pack.name} "
+        "or another with its tools, or turn validation off"
+    )
+
+
+def list_tools(plan: EpisodePlan) -> set[str]:
+    return {tool.name for _, pack in list_packs(plan.stage, plan.pack) for tool in pack.tools}
+
+
+def find_tag(plan: EpisodePlan) -> str:
+    """Return the tag of a plan, such as `(Tau)` of `training (Tau)`; empty without one."""
+    return plan.what.partition(" ")[2]
+
+
+def describe_caps(plans: Sequence[EpisodePlan], usual: Mapping[str, Sequence[RequestGroup]]) -> list[str]:
+    """Write how far `limits.max_cost` reaches where that is less than expected. `usual`: plan → its requests.
+
+    Training and validation of one tag share a budget.
+    """
+    lines = []
+    for tag in dict.fromkeys(map(find_tag, plans)):
+        members = [plan for plan in plans if find_tag(plan) == tag]
+        caps = [cap for plan in members if (cap := plan.stage.limits.max_cost) is not None]
+        groups = [each for plan in members for each in usual[plan.what]]
+        served, whole = (sum(each.cost(cached=cached) or 0.0 for each in groups) for cached in (True, False))
+        if not caps or whole <= min(caps):
+            continue
+        low, high = (f"{min(1.0, min(caps) / cost):.0%}" if cost else "100%" for cost in (whole, served))
+        share = low if low == high else f"{low} to {high}"
+        of = f" of {tag}" if tag else ""
+        lines.append(
+            f"limits.max_cost of ${min(caps):,.2f}{of} ends the run after about {share} of it: raise it, or plan fewer steps"
+        )
+    return lines
