@@ -79,11 +79,19 @@ def serve(python: Path, model: Path, log: Path) -> Iterator[tuple[str, subproces
 
 
 @pytest.fixture(scope="module")
+def policy(trl: Trainer, taught_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Untied: vLLM on a CPU keeps a copy of the output layer, which a reload of tied weights leaves as it was."""
+    out = tmp_path_factory.mktemp("models") / "untied-qwen"
+    trl.run(Path(__file__).with_name("untie.py"), taught_model, out)
+    return out
+
+
+@pytest.fixture(scope="module")
 def server(
-    environments: Callable[[str], Path], taught_model: Path, tmp_path_factory: pytest.TempPathFactory
+    environments: Callable[[str], Path], policy: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     log = tmp_path_factory.mktemp("served") / "vllm.log"
-    with serve(environments("vllm"), taught_model, log) as (url, _):
+    with serve(environments("vllm"), policy, log) as (url, _):
         yield url
 
 
@@ -137,9 +145,9 @@ def client(environments: Callable[[str], Path], trl: Trainer, tmp_path_factory: 
 
 @pytest.fixture(scope="module")
 def told(
-    trl: Trainer, taught_model: Path, lamps: Path, server: str, tmp_path_factory: pytest.TempPathFactory
+    trl: Trainer, policy: Path, lamps: Path, server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    done, account = train(trl, taught_model, lamps, server, tmp_path_factory.mktemp("vllm") / "run")
+    done, account = train(trl, policy, lamps, server, tmp_path_factory.mktemp("vllm") / "run")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return account
 
@@ -175,10 +183,10 @@ def test_vllm_samples_with_the_weights_that_are_trained(told: dict[str, Any]) ->
 
 
 def test_a_server_with_other_weights_ends_the_run(
-    trl: Trainer, taught_model: Path, lamps: Path, server: str, told: dict[str, Any], tmp_path: Path
+    trl: Trainer, policy: Path, lamps: Path, server: str, told: dict[str, Any], tmp_path: Path
 ) -> None:
     """It still has the weights of the run before, and is sent none."""
-    done, account = train(trl, taught_model, lamps, server, tmp_path, sync=False, max_steps=6, learning_rate=2e-2)
+    done, account = train(trl, policy, lamps, server, tmp_path, sync=False, max_steps=6, learning_rate=2e-2)
     assert done.returncode == 2
     assert account["sent"] < 6
     assert re.search(
@@ -186,7 +194,7 @@ def test_a_server_with_other_weights_ends_the_run(
     )
 
 
-def test_another_model_is_one_line(trl: Trainer, taught_model: Path, lamps: Path, server: str, tmp_path: Path) -> None:
+def test_another_model_is_one_line(trl: Trainer, policy: Path, lamps: Path, server: str, tmp_path: Path) -> None:
     other = tmp_path / "other-qwen"
     trl.run(ROOT / "tests" / "trainers" / "tiny_model.py", other, ROOT / "README.md")
     done, _ = train(trl, other, lamps, server, tmp_path, sync=False)
@@ -194,18 +202,18 @@ def test_another_model_is_one_line(trl: Trainer, taught_model: Path, lamps: Path
     assert re.search(r"simia: http\S+ serves '\S+' with another tokenizer than the trainer's", done.stderr)
 
 
-def test_without_a_server_it_is_one_line(trl: Trainer, taught_model: Path, lamps: Path, tmp_path: Path) -> None:
-    done, _ = train(trl, taught_model, lamps, "http://127.0.0.1:9", tmp_path)
+def test_without_a_server_it_is_one_line(trl: Trainer, policy: Path, lamps: Path, tmp_path: Path) -> None:
+    done, _ = train(trl, policy, lamps, "http://127.0.0.1:9", tmp_path)
     assert done.returncode == 2
     assert re.search(r"simia: vLLM: The vLLM server can't be reached at http://127.0.0.1:9", done.stderr)
 
 
-def test_a_cpu_cannot_send_weights(trl: Trainer, taught_model: Path, lamps: Path, tmp_path: Path) -> None:
+def test_a_cpu_cannot_send_weights(trl: Trainer, policy: Path, lamps: Path, tmp_path: Path) -> None:
     """`simia train trl` itself, where TRL's environment has no vLLM: TRL's own line, and no traceback."""
     (tmp_path / "grpo.yaml").write_text(
         yaml.safe_dump(
             {
-                "model": str(taught_model),
+                "model": str(policy),
                 "stage": {"pack": str(lamps), "user": "scripted"},
                 "grpo": {
                     "output_dir": str(tmp_path / "out"),
