@@ -143,6 +143,10 @@ def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
     )  # with no agent here, llm is for the other roles
     if pack.user == "llm" and config.player is None and not others and not simulates_tools(config):
         if config.agent_kind in (None, "llm"):
+            if pack.executable is None and config.backend == "executable" and config.packs is None:
+                raise UserError(
+                    f"pack {pack.name} has no executable world, so a model plays its tools and its user: --set backend=simulated"
+                )
             raise UserError(
                 f"pack {pack.name}: a model plays its user, and none is chosen: set player, as player.kind=openai with "
                 "player.model=NAME; or user=llm, with which llm plays it; or user=none, with which the task's text is the only message"

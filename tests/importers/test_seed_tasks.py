@@ -13,9 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from simia.cli import build_app
+from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import CannedAgent, ReferenceAgent
 from simia.envs.play.player import play
+from simia.envs.role_models import user_kind
 from simia.envs.users import LLMUser, NoUser
 from simia.envs.users.llm import describe_task
 from simia.errors import UserError
@@ -274,6 +276,16 @@ def test_seeds_in_place_of_a_pack_are_pointed_to_the_command(
     line = f"{name} is no pack, .*: simia pack new --from trajectories {name} --out DIR"
     with pytest.raises(UserError, match=line):
         Pack.load(name)
+
+
+def test_a_rollout_of_a_pack_without_code_is_pointed_to_the_simulated_world(tmp_path: Path) -> None:
+    import_trajectories("customer_service", tmp_path / "made")
+    pack = Pack.load(tmp_path / "made")
+    pack.executable = None  # as that of a file of seeds
+    with pytest.raises(UserError, match=r"^pack made has no executable world, .*: --set backend=simulated$"):
+        user_kind(EnvironmentConfig(pack=str(tmp_path / "made")), pack)
+    simulated = EnvironmentConfig(pack=str(tmp_path / "made"), backend="simulated")
+    assert user_kind(simulated, pack) == "llm"
 
 
 def test_the_command_makes_a_pack_and_says_what_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
