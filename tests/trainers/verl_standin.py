@@ -3,6 +3,7 @@ reward goes, in our words. `test_verl_trainer.py` is on verl itself."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -60,8 +61,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Any:
         module = ModuleType(name)
         module.__dict__.update(values)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.delitem(sys.modules, "simia.trainers.verl.agent_loop", raising=False)
-    from simia.trainers.verl import agent_loop
-
-    monkeypatch.delitem(sys.modules, agent_loop.__name__)
+    name = "simia.trainers.verl.agent_loop"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    agent_loop = importlib.import_module(name)  # also where the package still holds one of another test
+    monkeypatch.delitem(sys.modules, name)
     return agent_loop
