@@ -27,7 +27,6 @@ MOST_WISHES = 12  # until one has the wanted difficulty
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty
 SEARCH = re.compile(r"search|find|list|query|browse|搜索|检索|列出|検索|一覧", re.I)
-DEFAULT_GOALS = PlanSettings().goals
 K = TypeVar("K")
 ChooseValues = Callable[[Collection[str], str], dict[str, Any]]
 """(the tools that are called, language) → values for their arguments."""
@@ -164,7 +163,8 @@ def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) 
     if not traits.has_policy:
         outcomes = [outcome for outcome in outcomes if outcome != "refused"]
     parallel = parallel and not traits.one_call and bool(traits.graph.together)
-    exact_goals = not (settings.calls or settings.difficulty) or settings.goals != DEFAULT_GOALS or not traits.dialogue
+    wishes_given = settings.calls or settings.difficulty
+    exact_goals = not wishes_given or settings.goals != PlanSettings().goals or not traits.dialogue
     return Wish(
         goals,
         min(calls, MOST_CALLS),

@@ -15,7 +15,7 @@ from simia.quality.mentions import Mentions
 from simia.trajectory import Message, Trajectory
 
 GAP = "[…]"
-GAP_MEANING = f"{GAP} stands for something that the assistant will have told you by then."
+GAP_MEANING = f"{GAP} marks something that the assistant will have told you by then."
 TOKEN = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[€$£¥₹#]?\w+(?:[-./:,'’]\w+)*")
 GAPS = re.compile(re.escape(GAP) + rf"(?:[\s,]*{re.escape(GAP)})+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")

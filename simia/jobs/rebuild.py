@@ -243,7 +243,7 @@ def accept_episodes(ledger: dict[str, Rows]) -> None:
 
 
 def drop_lost_episodes(ledger: dict[str, Rows]) -> None:
-    """Leave out the episodes of a training whose record is lost, and number the others anew: nothing can play them again."""
+    """Leave out the episodes of a training whose record is lost, and number the others again: nothing can play them again."""
     kept = sorted((row for row in ledger["item"].values() if (row[0],) in ledger["result"]), key=lambda row: row[2])
     ledger["item"].clear()
     for ord_, row in enumerate(kept):

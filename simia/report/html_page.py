@@ -27,13 +27,7 @@ from simia.report.terminal_report import explain_checking
 
 def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int = 40) -> None:
     """Write the page. `sample`: maximal number of random accepted and of rejected trajectories on it."""
-    environment = ImmutableSandboxedEnvironment(
-        loader=jinja2.FunctionLoader(read_page_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = make_page_environment()
     environment.filters |= {
         "number": lambda value: f"{value:,}",
         "percent": lambda value: "–" if value is None else f"{value:.0%}",
@@ -67,11 +61,7 @@ def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int =
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write the page {path}: {error.strerror}; choose another with --html") from None
+    save_page(page, path)
 
 
 def dump_settings(run: Run) -> str:
@@ -79,6 +69,26 @@ def dump_settings(run: Run) -> str:
     identity = run.ledger.meta("identity") or {}
     kept = {name: value for name, value in identity.items() if name != "llm"}
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)
+
+
+def make_page_environment() -> ImmutableSandboxedEnvironment:
+    """Make the environment of page templates: a sandbox that escapes all text."""
+    return ImmutableSandboxedEnvironment(
+        loader=jinja2.FunctionLoader(read_page_file),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def save_page(page: str, path: Path) -> None:
+    """Write a page. Raises `UserError` where it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write the page {path}: {error.strerror}; choose another with --html") from None
 
 
 def read_page_file(name: str) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 from rich.console import Console
 from rich.text import Text
 
-from simia.errors import UserError
 from simia.report.console import make_plain_text, make_table
 from simia.report.fidelity_plot import PlotLine, PlotPanel, render_svg
-from simia.report.html_page import read_page_file
+from simia.report.html_page import make_page_environment, read_page_file, save_page
 from simia.report.report_rows import draw_sparkline, format_counts
 from simia.report.terminal_report import make_grid
 from simia.report.training_statistics import StepStatistics, TrainingStatistics
@@ -149,27 +146,20 @@ def make_training_panels(training: TrainingStatistics) -> list[PlotPanel]:
 
 def write_training_page(training: TrainingStatistics, path: Path) -> None:
     """Write the report as one HTML page without scripts. Raises `UserError` where it cannot be written."""
-    environment = ImmutableSandboxedEnvironment(
-        loader=jinja2.FunctionLoader(read_page_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    page = (
+        make_page_environment()
+        .get_template("training.html.j2")
+        .render(
+            training=training,
+            summary=list_training_rows(training),
+            plot=Markup(render_svg(make_training_panels(training))),
+            head=[name.lstrip(">") for name in HEAD],
+            tables=[
+                (title, [list_step_cells(step) for step in steps])
+                for title, steps in (("Steps", training.steps), ("Validations", training.validations))
+                if steps
+            ],
+            style=Markup(read_page_file("page.css")),
+        )
     )
-    page = environment.get_template("training.html.j2").render(
-        training=training,
-        summary=list_training_rows(training),
-        plot=Markup(render_svg(make_training_panels(training))),
-        head=[name.lstrip(">") for name in HEAD],
-        tables=[
-            (title, [list_step_cells(step) for step in steps])
-            for title, steps in (("Steps", training.steps), ("Validations", training.validations))
-            if steps
-        ],
-        style=Markup(read_page_file("page.css")),
-    )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write the page {path}: {error.strerror}; choose another with --html") from None
+    save_page(page, path)

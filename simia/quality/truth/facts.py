@@ -22,7 +22,6 @@ NUMBER_CHARS = bytes(code if chr(code) in "0123456789.," else 32 for code in ran
 WRITES = {"change": True, "look_up": False, "": None}
 FAILED = re.compile(r'\s*["\']?(?:error|failed|failure|错误|失败|エラー|失敗)', re.I)
 FAILED_STATUS = frozenset(("error", "failed", "failure", "fail", "rejected", "denied"))
-SENTENCE = re.compile(r"[^.!?\n。！？]+(?:\.(?=\w)[^.!?\n。！？]*)*[.!?。！？]*")
 
 
 class Step:
@@ -242,11 +241,6 @@ def is_error(value: Any, text: str) -> bool:
         status = value.get("status")
         return isinstance(status, str) and status.lower() in FAILED_STATUS and len(value) <= 3
     return FAILED.match(text) is not None
-
-
-def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences; decimal points and identifiers stay whole."""
-    return [part for part in SENTENCE.findall(text) if part.strip()]
 
 
 def find_money(value: Any) -> set[float]:
