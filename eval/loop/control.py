@@ -53,12 +53,7 @@ PLANS = {
 }
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What a try on dev tasks tests: the learning rate, and the kinds of tasks that are not trained on."""
-
-    rate: float
-    without: tuple[str, ...] = ()
+RATES = (1e-5, 3e-5)  # learning rates that are tried on dev tasks
 
 
 class Control:
@@ -116,7 +111,7 @@ class Control:
             "learn", self.loop.model, self.pack, *words, "--keep", out, log=out.name
         ))  # fmt: skip
 
-    def train(self, arm: str, seed: int, setting: Setting) -> None:
+    def train(self, arm: str, seed: int, rate: float) -> None:
         plan, out = self.plan, self.model(arm, seed)
         words: list[Any] = [
             self.loop.python,
@@ -126,34 +121,22 @@ class Control:
             out,
         ]
         words += ["--steps", plan.steps, "--groups", plan.groups, "--group", plan.group, "--warmup", plan.warmup]
-        words += ["--rate", setting.rate, "--seed", seed, "--reward", "shuffled" if arm == "shuffled" else "state"]
-        words += [word for kind in setting.without for word in ("--without", kind)]
+        words += ["--rate", rate, "--seed", seed, "--reward", "shuffled" if arm == "shuffled" else "state"]
         self.loop.once(out, lambda: self.loop.run(words, out.name, self.loop.env))
         self.report()
 
-    def choose(self) -> Setting:
-        """Choose rate and curriculum by dev success, in at most four tries of one training seed. An equal one is no better."""
-        best, most = None, -1.0
-        tried = [Setting(5e-6), Setting(5e-6, ("both",)), Setting(1.5e-5), Setting(3e-5)]
-        for number, setting in enumerate(tried, 1):
-            if best is not None and number > 2:
-                setting = Setting(setting.rate, best.without)
-                if number == 4 and best.rate == tried[0].rate:  # three times the rate did not help
-                    break
+    def choose(self) -> float:
+        """The learning rate with the higher dev success, of a whole run each with one training seed. An equal one is no better."""
+        tried: dict[float, float] = {}
+        for number, rate in enumerate(RATES, 1):
             arm = f"try{number}"
-            self.train(arm, TUNING_SEED, setting)
-            mean = self.play(self.model(arm, TUNING_SEED), "dev", f"dev-{arm}")["mean"]
-            print(
-                f"try {number}: rate {setting.rate:g}, without {list(setting.without)}: {mean:.3f} of dev", flush=True
-            )
-            (self.work / f"{arm}.json").write_text(
-                json.dumps({"rate": setting.rate, "without": setting.without, "dev": mean})
-            )
-            if mean > most:
-                best, most = setting, mean
-        assert best is not None
-        print(f"chosen: {best}", flush=True)
-        return best
+            self.train(arm, TUNING_SEED, rate)
+            tried[rate] = self.play(self.model(arm, TUNING_SEED), "dev", f"dev-{arm}")["mean"]
+            print(f"try {number}: rate {rate:g}: {tried[rate]:.3f} of dev", flush=True)
+            (self.work / f"{arm}.json").write_text(json.dumps({"rate": rate, "dev": tried[rate]}))
+        chosen = max(tried, key=lambda rate: tried[rate])
+        print(f"chosen: {chosen:g}", flush=True)
+        return chosen
 
     def play_test(self, *arms: str) -> None:
         for arm in arms:

@@ -92,7 +92,6 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rate", type=float, default=5e-6)
     parser.add_argument("--reward", choices=("state", "shuffled"), default="state")
-    parser.add_argument("--without", action="append", default=[], help="kinds of tasks that are not trained on")
     given = parser.parse_args()
     checkpoints = given.out.with_name(f"{given.out.name}.trl")
     checkpoints.mkdir(parents=True, exist_ok=True)
@@ -137,12 +136,11 @@ def main() -> None:
         disable_tqdm=True,
     )
     kinds = {task.id: task.tags[0] for task in environment.tasks}
-    rows = [row for row in task_rows(environment) if kinds[row["prompt"]] not in given.without]
     trainer = ControlTrainer(
         model=model,
         reward_funcs=[environment_reward if given.reward == "state" else shuffled_reward],
         args=arguments,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=Dataset.from_list(task_rows(environment)),
         processing_class=tokenizer,
         rollout_func=rollout_func(
             environment, seed=given.seed, max_turn_tokens=TURN_TOKENS, sample=SharedPrefixSampler(), on_trajectory=keep
