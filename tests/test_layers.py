@@ -22,6 +22,7 @@ LAYERS = [
     "importers",
     "amplification",
     "rollouts",
+    "synthesis",
     "evaluation",
     "exporting",
     "report",
@@ -29,7 +30,7 @@ LAYERS = [
     "serve",
     "cli",
 ]
-METHODS = ["amplification", "rollouts"]
+METHODS = ["amplification", "rollouts", "synthesis"]
 FRONT_DOOR = "simia"  # __init__.py imports the packages whose names it offers, when they are asked for
 
 

@@ -1,0 +1,140 @@
+"""What stages hand to each other: the design of an environment, its code as it was verified, and coding problems.
+
+All are JSON models: an output of a stage is `dump(model)`, an input is read with `model_validate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from simia.state_schema import StateSchema
+from simia.task import StrictModel
+from simia.tool import ToolSpec
+from simia.tool_test import ToolTest
+
+
+class ToolDesign(StrictModel):
+    """One operation of an environment, before there is code for it (EnvScaler's logic planning, ScaleEnv §3.1)."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    """Name of the tool and of its method."""
+    description: str
+    """What it does, for the agent."""
+    writes: bool
+    """Whether it may change the state."""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON Schema of the arguments, an object."""
+    returns: str = ""
+    """What a successful call returns."""
+    rules: list[str] = Field(default_factory=list)
+    """What the call does to the state, and which rules of the domain it enforces."""
+    refusals: list[str] = Field(default_factory=list)
+    """When it refuses: one condition each."""
+    tables: list[str] = Field(default_factory=list)
+    """Tables that it reads or changes."""
+
+
+class EnvironmentDesign(StrictModel):
+    """A domain as tables, rules and operations (EnvScaler's logic planning, ScaleEnv §3.1)."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,40}$")
+    """Name of the pack."""
+    title: str
+    """The environment in a few words."""
+    description: str
+    """What the environment is and who uses it, in a few sentences."""
+    rules: list[str] = Field(default_factory=list)
+    """Rules of the domain, for the system text and for the code."""
+    state: StateSchema
+    """Tables with keys, columns, references and values. Rows are a mapping: a table without `key` is keyed by its rows' ids."""
+    tools: list[ToolDesign] = Field(default_factory=list)
+    """The operations."""
+
+
+class BuiltTool(StrictModel):
+    """A tool whose code passed its tests."""
+
+    source: str
+    """The method, with its decorator, without indentation."""
+    spec: ToolSpec
+    """The tool as agents see it; its schema is derived from the method's signature and docstring."""
+    writes: bool
+    """Whether it may change the state."""
+    repairs: int = 0
+    """Rounds of the debug loop that it took."""
+
+
+class DroppedTool(StrictModel):
+    """A designed tool that the environment does not have."""
+
+    reason: str
+    """A `Reason`."""
+    detail: str = ""
+    """One line for people."""
+
+
+class BuiltEnvironment(StrictModel):
+    """An environment whose tools were tested by execution: everything of a pack but its tasks."""
+
+    design: EnvironmentDesign
+    """What was asked for."""
+    state_model: str
+    """Python source of the pydantic models of the state; the outermost one is `State`."""
+    example: dict[str, Any]
+    """A state that the schema allows, in which the tests run."""
+    tools: dict[str, BuiltTool]
+    """Kept tools by name, in the order of the design."""
+    dropped: dict[str, DroppedTool] = Field(default_factory=dict)
+    """Designed tools that were dropped, by name."""
+    tests: list[ToolTest] = Field(default_factory=list)
+    """Tests of the kept tools, which they pass."""
+
+
+class CodingProblem(StrictModel):
+    """A coding problem with a solution in one unified form (CodeGym §3.2)."""
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,60}$")
+    """Name of the problem, and of its pack."""
+    statement: str
+    """The problem."""
+    solution: str
+    """Python source that defines `solve(...)`, which takes the inputs by name and returns the answer, a JSON value."""
+    inputs: dict[str, Any]
+    """JSON Schema of the inputs, an object."""
+    licence: str = "unknown"
+    """Licence of the problem, as an SPDX expression."""
+
+
+class GymEnvironment(StrictModel):
+    """An interactive form of a coding problem (CodeGym §3.3): tools over a state that holds the inputs."""
+
+    problem: CodingProblem
+    """The problem that it comes from."""
+    task: str
+    """The task in words, for the agent; it does not contain the inputs."""
+    code: str
+    """The pack's `tools.py`: a class `Gym` of `simia.kit.Tools` with `observe`, `done` and at least two tools of its own. Its state has
+    a field for each input, and `answer`, None until `done(answer)` has set it and ended the episode."""
+    tools: list[ToolSpec]
+    """The tools as agents see them; `tool_writes` names those that change the state."""
+    tool_writes: list[str] = Field(default_factory=list)
+    """Names of the tools that change the state."""
+    examples: dict[str, str] = Field(default_factory=dict)
+    """Usage examples by tool, which only writers of solutions see."""
+
+
+class GymInstance(StrictModel):
+    """One input of a gym with its reference answer (CodeGym §3.3.2)."""
+
+    id: str
+    """Unique in the gym: `easy-03`."""
+    level: str
+    """`easy`, `medium`, `hard`, or `augmented` for enlarged inputs (CodeGym §3.5)."""
+    inputs: dict[str, Any]
+    """The inputs by name."""
+    answer: Any
+    """What the problem's solution returns for them."""
+    calls: list[dict[str, Any]] = Field(default_factory=list)
+    """Calls of the oracle solution that solves it: `{"name", "arguments"}`, the last one of `done`."""

@@ -1,0 +1,61 @@
+"""Read what a prompt of a synthesis asks for: one JSON value of a given model, or one block of Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from simia.formats.reply.reply_json import load_json_values, strip_reasoning
+from simia.synthesis.reasons import Unreadable
+
+T = TypeVar("T")
+FENCE = re.compile(r"^```[ \t]*(\w*)[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+MOST_ERRORS = 3
+
+
+def list_blocks(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a reply: (language, content)."""
+    return [(found[1].lower(), found[2]) for found in FENCE.finditer(strip_reasoning(text))]
+
+
+def read_python(text: str) -> str:
+    """Return the Python of a reply: its last fenced block, or the whole reply where it has none.
+
+    Raises `Unreadable` unless it parses.
+    """
+    blocks = [content for language, content in list_blocks(text) if language in ("", "python", "py", "python3")]
+    code = (blocks[-1] if blocks else strip_reasoning(text)).strip() + "\n"
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(f"the code is not Python: {error}") from None
+    return code
+
+
+def read_json(text: str, kind: type[T] | Any) -> T:
+    """Return the last JSON value of a reply, validated as `kind`, a model or any type that pydantic knows. Raises `Unreadable`."""
+    blocks = [content for language, content in list_blocks(text) if language in ("", "json")]
+    values, _ = load_json_values(blocks[-1] if blocks else strip_reasoning(text))
+    if not values:
+        raise Unreadable("it holds no JSON")
+    try:
+        found: T = TypeAdapter(kind).validate_python(values[-1])
+    except ValidationError as error:
+        raise Unreadable(explain_errors(error)) from None
+    return found
+
+
+def explain_errors(error: ValidationError) -> str:
+    """The first errors of a validation, in one line that a model can act on."""
+    lines = [
+        f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]
+    ]
+    return "; ".join(lines)
+
+
+def dump(model: BaseModel) -> dict[str, Any]:
+    """A model as the JSON value of a stage's output, without defaults."""
+    return model.model_dump(mode="json", exclude_defaults=True)

@@ -1,0 +1,54 @@
+"""Settings of a synthesis run: the recipe with its own settings, the models, and what may be spent."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import OPERATIONAL, Config
+from simia.jobs.coordinator import StopSettings
+from simia.llm.backends import LLMSettings
+from simia.llm.embedded import EmbeddedSettings
+from simia.llm.engine import EngineLimits
+
+
+class SamplingSettings(Config):
+    """How replies are sampled."""
+
+    temperature: float | None = Field(default=0.7, ge=0)
+    """Sampling temperature; None leaves it to the endpoint."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    """Nucleus sampling; None leaves it to the endpoint."""
+    max_tokens: int | None = Field(default=8192, ge=1)
+    """Longest reply, reasoning tokens included."""
+    reasoning_effort: str | None = None
+    """For reasoning models that take it: low, medium, high."""
+    tries: int = Field(default=3, ge=1)
+    """How often a question is asked until its reply can be read. The model sees what was wrong with the last reply."""
+
+    def request_fields(self) -> dict[str, Any]:
+        """The fields of a request."""
+        return self.model_dump(exclude={"tries"})
+
+
+class SynthesisConfig(Config):
+    """Everything that a run of `simia synth` depends on. Recipes add their settings in subclasses."""
+
+    kind: Literal["synthesis"] = Field("synthesis", description="Marks the config of a synthesis.")
+    recipe: str = ""
+    """Name of the recipe."""
+    seed: int = 0
+    """Number from which every random choice derives."""
+    llm: LLMSettings = Field(default_factory=EmbeddedSettings)
+    """The model that writes; roles without a model of their own use it."""
+    roles: dict[str, LLMSettings] = Field(default_factory=dict)
+    """Models of single roles, such as `checker`."""
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    """How replies are sampled."""
+    limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
+    """How hard endpoints are pushed, and what may be spent."""
+    stop: StopSettings = Field(default_factory=lambda: StopSettings(min_yield=0), json_schema_extra=OPERATIONAL)
+    """When the run gives up."""
+    executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)
+    """Sandboxes of generated code at once."""

@@ -1,0 +1,110 @@
+"""Stages of a synthesis recipe: inputs → prompts → parse → verify by execution → outputs, or a reason code.
+
+A recipe is a list of stages. The inputs of a stage are made from the outputs of the stages before it, which are all decided by then, so
+the same replies make the same outputs at any concurrency. An input may need several replies (a draft, its repairs, the samples of a
+vote): `make` asks for them in its own order, and each is stored before it is used. Inputs and outputs are JSON values; nothing else is
+kept between stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StageInput:
+    """One unit of a stage's work."""
+
+    key: str
+    """Unique in the stage; names of one input's parts are joined with `/`: `hotel/book_room`."""
+    value: Any
+    """The input, a JSON value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An input that has no output."""
+
+    reason: str
+    """A `Reason`."""
+    detail: str = ""
+    """One line for people."""
+
+
+@dataclass(slots=True)
+class StageOutputs:
+    """What the stages of a run have made so far."""
+
+    made: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Stage → key → output, in the order of the inputs."""
+    refused: dict[str, dict[str, Refusal]] = field(default_factory=dict)
+    """Stage → key → why there is no output."""
+    notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """Stage → key → figures that `StageContext.note` kept, of outputs and refusals alike."""
+
+    def of(self, stage: str) -> dict[str, Any]:
+        """Return the outputs of a stage by key; empty if it had none."""
+        return self.made.get(stage, {})
+
+
+class StageContext(Protocol):
+    """What a stage may do for one input: ask models, execute generated code in the sandbox, keep figures for the report."""
+
+    async def ask(
+        self,
+        prompt: str,
+        values: Mapping[str, Any],
+        parse: Callable[[str], T],
+        *,
+        label: str,
+        role: str = "writer",
+    ) -> T:
+        """Render a prompt file, ask for a reply, and return what `parse` reads in it.
+
+        Args:
+            prompt: name under `prompts/`, such as `synthesis/plan.j2`.
+            values: the values that the prompt names.
+            parse: reads the reply's text; raises `Unreadable`, whose message the model then sees, and is asked again.
+            label: names the question within this input: `draft`, `repair2`, `solution7`. Each label is one sample.
+            role: which of the config's models is asked.
+
+        Raises:
+            Refused: `unreadable_reply`, after as many tries as the config allows.
+        """
+
+    def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
+        """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""
+
+    def note(self, **figures: Any) -> None:
+        """Keep JSON figures about this input for the report, such as debug rounds. They influence nothing."""
+
+
+class Stage(Protocol):
+    """One step of a recipe."""
+
+    name: str
+    """Unique in the recipe; part of every item's id."""
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        """Make the inputs from the outputs of earlier stages. A pure function: it asks, executes and samples nothing."""
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        """Return the output of an input, a JSON value. Raises `Refused` for an input that has none."""
+
+
+class Recipe(Protocol):
+    """A method of making packs: its stages, and how their outputs become packs."""
+
+    name: str
+
+    def list_stages(self) -> Sequence[Stage]:
+        """The stages in order."""
+
+    def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
+        """Write the packs below or at `out`, which does not exist, and return their folders. Equal outputs make equal bytes."""
