@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("local_model")
 SHARES = ("MSFT", "AAPL", "IBM", "ORCL", "NVDA", "INTC")
 TITLES = ("The Winter Orchard", "Salt Roads", "A House of Reeds", "Ninth Harbour", "The Glass Ferry", "Low Tide")
 SETTINGS = (
-    "backend=simulated", "backend_settings.max_tokens=80", "backend_settings.again=0", "user=scripted", "reward=rules",
+    "backend=simulated", "backend_settings.max_tokens=120", "backend_settings.again=3", "backend_settings.temperature=0.3", "user=scripted", "reward=rules",
     "episode.turns=1", "sampling.max_tokens=48", "sampling.temperature=0.0", "limits.concurrency=2",
 )  # fmt: skip
 
@@ -29,7 +29,7 @@ def write_rows(path: Path) -> None:
     rows = [
         make_row(
             [
-                ("human", f"What is a share of {name} worth?"),
+                ("human", f"Look up the stock price of {name}."),
                 ("function_call", {"name": "get_stock_price", "arguments": {"symbol": name}}),
                 ("observation", {"price": 100.5 + number}),
                 ("gpt", f"It is worth {100.5 + number}."),
@@ -41,7 +41,7 @@ def write_rows(path: Path) -> None:
     rows += [
         make_row(
             [
-                ("human", f"Do you have {title}?"),
+                ("human", f"Find the book {title}."),
                 ("function_call", {"name": "find_book", "arguments": {"title": title}}),
                 ("observation", {"books": [{"book_id": f"BK-77{number}", "price": 9.5 + number}]}),
                 ("gpt", f"Yes, {title} costs {9.5 + number} euros."),
