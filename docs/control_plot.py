@@ -44,8 +44,7 @@ def table(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
     for arm, row in rows.items():
         cells = [f"{row['by_kind'][kind]:.2f}" for kind in kinds]
         lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} |")
-    tries = [f"{n}: {t['rate']:g}: {t['dev']:.2f}" for n, t in found["tries"].items()]
-    return "\n".join([*lines, "", *tries])
+    return "\n".join(lines)
 
 
 def curve(found: dict[str, Any], arm: str) -> list[tuple[int, float]]:

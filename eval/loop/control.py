@@ -1,6 +1,6 @@
 """The control experiment: does GRPO in an executable world, rewarded by its state, improve a small model that has learned ten seeds?
 
-    nice python eval/loop/control.py              # SFT, tries on dev tasks, GRPO of three training seeds, 300 test tasks
+    nice python eval/loop/control.py              # SFT, dev tasks, GRPO of three training seeds, 300 test tasks
     nice python eval/loop/control.py --publish    # also write what is known to eval/loop/control.json, which docs/control_plot.py draws
 
 Everything lies under `~/.cache/simia/experiments/control` (`--work`); each stage leaves a file there and is skipped when the file exists.
@@ -44,6 +44,7 @@ class Plan:
     groups: int = 8
     group: int = 4
     warmup: int = 4
+    rate: float = 1e-5
     room: tuple[float, float] = (0.1, 0.9)
 
 
@@ -51,9 +52,6 @@ PLANS = {
     "full": Plan(),
     "tiny": Plan(seeds=1, dev=2, train=4, test=4, sft=2, steps=2, groups=2, group=2, warmup=1, room=(0.0, 1.0)),
 }
-
-
-RATES = (1e-5, 3e-5)  # learning rates that are tried on dev tasks
 
 
 class Control:
@@ -71,13 +69,12 @@ class Control:
         first = self.play(self.model("start", TUNING_SEED), "dev", "dev-start")
         if not plan.room[0] <= first["mean"] <= plan.room[1]:
             raise UserError(f"the start solves {first['mean']:.0%} of the dev tasks: between {plan.room} is wanted")
-        chosen = self.choose()
         for seed in range(plan.seeds):
             self.start(seed)
-            self.train("grpo", seed, chosen)
+            self.train("grpo", seed)
         self.play_test("start", "grpo")
         for seed in range(plan.seeds):  # the secondary comparison, which the primary one does not wait for
-            self.train("shuffled", seed, chosen)
+            self.train("shuffled", seed)
         self.play_test("shuffled")
 
     # -- stages -----------------------------------------------------------------------------------------------------
@@ -111,7 +108,7 @@ class Control:
             "learn", self.loop.model, self.pack, *words, "--keep", out, log=out.name
         ))  # fmt: skip
 
-    def train(self, arm: str, seed: int, rate: float) -> None:
+    def train(self, arm: str, seed: int) -> None:
         plan, out = self.plan, self.model(arm, seed)
         words: list[Any] = [
             self.loop.python,
@@ -121,22 +118,9 @@ class Control:
             out,
         ]
         words += ["--steps", plan.steps, "--groups", plan.groups, "--group", plan.group, "--warmup", plan.warmup]
-        words += ["--rate", rate, "--seed", seed, "--reward", "shuffled" if arm == "shuffled" else "state"]
+        words += ["--rate", plan.rate, "--seed", seed, "--reward", "shuffled" if arm == "shuffled" else "state"]
         self.loop.once(out, lambda: self.loop.run(words, out.name, self.loop.env))
         self.report()
-
-    def choose(self) -> float:
-        """The learning rate with the higher dev success, of a whole run each with one training seed. An equal one is no better."""
-        tried: dict[float, float] = {}
-        for number, rate in enumerate(RATES, 1):
-            arm = f"try{number}"
-            self.train(arm, TUNING_SEED, rate)
-            tried[rate] = self.play(self.model(arm, TUNING_SEED), "dev", f"dev-{arm}")["mean"]
-            print(f"try {number}: rate {rate:g}: {tried[rate]:.3f} of dev", flush=True)
-            (self.work / f"{arm}.json").write_text(json.dumps({"rate": rate, "dev": tried[rate]}))
-        chosen = max(tried, key=lambda rate: tried[rate])
-        print(f"chosen: {chosen:g}", flush=True)
-        return chosen
 
     def play_test(self, *arms: str) -> None:
         for arm in arms:
@@ -155,14 +139,13 @@ class Control:
     # -- results ----------------------------------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """What is known so far, small enough to publish: outcomes of each task, curves of the training, tries."""
+        """What is known so far, small enough to publish: outcomes of each task, curves of the training."""
         found: dict[str, Any] = {
             "plan": vars(self.plan),
             "kinds": {},
             "test": {},
             "dev": {},
             "training": {},
-            "tries": {},
         }
         for path in sorted((self.work / "results").glob("*.json")):
             played = json.loads(path.read_text())["tasks"]
@@ -173,8 +156,6 @@ class Control:
             )
         for path in sorted((self.work / "models").glob("*.json")):
             found["training"][path.stem] = summarise_training(json.loads(path.read_text()))
-        for path in sorted(self.work.glob("try*.json")):
-            found["tries"][path.stem] = json.loads(path.read_text())
         found["kinds"] = dict(sorted(found["kinds"].items()))
         (self.work / "results.json").write_text(json.dumps(found, indent=1) + "\n")
         return found

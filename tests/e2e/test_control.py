@@ -71,13 +71,12 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 @pytest.mark.all
 def test_every_arm_is_trained_and_played_once(finished: tuple[Path, str]) -> None:
-    work, said = finished
+    work, _ = finished
     found = json.loads((work / "results.json").read_text())
     assert set(found["test"]) == {"start-0", "grpo-0", "shuffled-0"}
     assert all(len(outcomes) == 4 for outcomes in found["test"].values())
-    assert {"start", "try1", "try2"} == set(found["dev"])
+    assert {"start"} == set(found["dev"])
     assert [len(run["reward"]) for run in found["training"].values()] == [2] * len(found["training"])
-    assert "chosen: 1e-05" in said, "an equal try is no better"
 
 
 @pytest.mark.all
@@ -162,7 +161,7 @@ def test_the_figures_of_known_outcomes(tmp_path: Path) -> None:
     curve = {"reward": [0.5] * 4 + [1.0] * 4, "mixed": [4] * 8, "tokens": [90.0] * 8, "seconds": [1.0] * 8}
     results = tmp_path / "results.json"
     results.write_text(json.dumps({
-        "plan": {"seeds": 3, "test": 40}, "kinds": kinds, "test": test, "dev": {}, "tries": {},
+        "plan": {"seeds": 3, "test": 40}, "kinds": kinds, "test": test, "dev": {},
         "training": {f"grpo-{s}": curve for s in range(3)},
     }))  # fmt: skip
     said = run(sys.executable, ROOT / "docs" / "control_plot.py", results, tmp_path / "plot.svg")
