@@ -45,7 +45,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(version)
+    app.callback()(describe)
     for name in COMMANDS:
         app.command()(getattr(import_module(f"simia.cli.{name}"), name))
     for name, module in GROUPS.items():
@@ -53,13 +53,19 @@ def build_app() -> typer.Typer:
     return app
 
 
-def version(show: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True)) -> None:
-    """Simulated and executable environments for training language-model agents."""
+def print_version(show: bool) -> None:
+    """Print the version and end, before a command is looked for."""
     if show:
         from simia.version import __version__
 
         say(__version__)
         raise typer.Exit
+
+
+def describe(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=print_version),
+) -> None:
+    """Simulated and executable environments for training language-model agents."""
     from simia.search_path import describe_overrides
 
     for line in describe_overrides():

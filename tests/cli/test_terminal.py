@@ -218,3 +218,20 @@ def test_no_module_prints_by_itself() -> None:
             ):
                 found.append(f"{name}:{node.lineno}: {ast.unparse(node.func)}")
     assert not found, found
+
+
+def test_version_needs_no_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "simia", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, simia.__version__)
+
+
+def test_an_interrupt_during_the_first_imports_is_one_line() -> None:
+    code = (
+        "import builtins; find = builtins.__import__\n"
+        "def interrupt(name, *rest):\n    if name == 'simia.cli': raise KeyboardInterrupt\n    return find(name, *rest)\n"
+        "builtins.__import__ = interrupt\nfrom simia.__main__ import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "simia: stopped before the command began\n")

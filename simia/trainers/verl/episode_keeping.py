@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ def keep_played(
         _keepers[key].keep(step or 0, [played.row], validates=validates, names=[name], logprobs=played.logprobs)
 
 
+@atexit.register
 def close_keepers() -> None:
-    """Close what this process opened."""
+    """Close the runs that this process has opened: also when it ends."""
     with _one_at_a_time:
         while _keepers:
             _keepers.popitem()[1].close()
