@@ -21,6 +21,40 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    # scenarios
+    SOLUTION_FAILS = "solution_fails", "a call of the solution still fails after the repairs"
+    SOLUTION_CHANGES_NOTHING = "solution_changes_nothing", "the solution leaves the state as it was"
+    CHECK_FAILS = "check_fails", "the check raises, returns no bool, changes the state, or takes too long"
+    CHECK_IMPURE = "check_impure", "two runs of the check on one state differ"
+    CHECK_ALWAYS_TRUE = "check_always_true", "the check holds before anything was done, and after the solution"
+    CHECK_ALWAYS_FALSE = "check_always_false", "the check holds neither before nor after the solution"
+    CHECK_BECOMES_FALSE = "check_becomes_false", "the check holds before anything was done, and not after the solution"
+    TOO_FEW_CHECKS = "too_few_checks", "fewer checks discriminate than the config asks for, or than half of the checklist"
+    DUPLICATE_TASK = "duplicate_task", "nearly the same task of the environment was accepted before"
+    # faults of the verification gate, by their names there
+    NO_START = "no_start", "the task's start cannot be set up"
+    UNKNOWN_TOOL = "unknown_tool", "the solution calls a tool that does not exist"
+    BAD_CALL = "bad_call", "the arguments of a call of the solution break the tool's schema"
+    TOOL_FAILED = "tool_failed", "a tool fails in the solution"
+    NOT_REPEATABLE = "not_repeatable", "two resets, or two replays of the solution, differ"
+    STATE_NOT_ROUND = "state_not_round", "a state written out and read again is another state"
+    NO_SOLUTION = "no_solution", "the task has no solution to verify it with"
+    REFERENCE_FAILS = "reference_fails", "the solution does not earn the full reward"
+    NOTHING_TO_VERIFY = "nothing_to_verify", "the solution changes nothing, and nothing else is judged"
+    STATE_UNSEEN = "state_unseen", "tools that write were called, and the state never changed"
+    NOTHING_SCORES = "nothing_scores", "doing nothing earns a reward"
+    ECHO_SCORES = "echo_scores", "repeating the user's words earns a reward"
+    CANNED_SCORES = "canned_scores", "a canned answer earns a reward"
+    POLICY_SCORES = "policy_scores", "reciting the system text earns a reward"
+    RANDOM_SCORES = "random_scores", "random calls earn the full reward"
+    ALL_CALLS_SCORE = "all_calls_score", "making every call of all solutions earns the full reward"
+    INCOMPLETE_SCORES = "incomplete_scores", "the solution without its last write earns the full reward"
+    OTHER_SCORES = "other_scores", "the solution of another task earns the full reward"
+    MUTATED_SCORES = "mutated_scores", "the reward does not see that the solution's final state was altered"
+    IMPURE_CHECK = "impure_check", "two runs of the checks on one state differ"
+    INTEGRITY = "integrity", "the schema refuses the state at the start or after the solution"
+    CONTRACT = "contract", "a call of the solution changes a table that its tool does not declare"
+    GATE_REFUSES = "gate_refuses", "the verification gate has another fault; the detail names it"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
