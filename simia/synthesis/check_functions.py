@@ -19,6 +19,8 @@ from simia.synthesis.reply_reading import read_python
 from simia.task import ChecklistSpec, RewardSpec, Task
 
 MOST_CODE = 4_000  # characters of a check
+MACHINE = ("id", "globals", "locals", "vars", "setattr", "delattr")
+MODULES = {"__future__", "collections", "datetime", "decimal", "functools", "itertools", "json", "math", "re", "statistics", "typing"}
 PARAMETERS = ["final", "initial"]
 GUARD = "Nothing else changes"
 PROBE = '''
@@ -65,9 +67,17 @@ def read_check(text: str) -> str:
     found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if len(found) != 1 or [argument.arg for argument in found[0].args.args] != PARAMETERS:
         raise Unreadable("it must define one function check(final, initial)")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MACHINE:
+            raise Unreadable(f"line {node.lineno}: {node.func.id}(…) is not allowed in a check: use the states alone")
     for line, fault, what in find_faults(tree):
         advice = "compare with times in the state" if fault is Fault.CLOCK else ADVICE[fault]
         raise Unreadable(f"line {line}: {what} is not allowed in a check ({fault}): {advice}")
+    for node in ast.walk(tree):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if strange := [name for name in names if name.split(".")[0] not in MODULES]:
+            raise Unreadable(f"line {node.lineno}: import {strange[0]} is not allowed in a check: compute with the states alone")
     return code
 
 

@@ -20,6 +20,7 @@ from simia.sandbox.limits import WorkerLimits
 from simia.synthesis.check_functions import judge_check, read_check, write_guard
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.pack_writing import write_environment
+from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.scenario import ChecklistItem, DroppedItem, Mode, Scenario, ScenarioState
@@ -168,15 +169,19 @@ class ScenarioWriter:
 
     async def _ask_checks(self, draft: TaskDraft) -> tuple[list[ChecklistItem], list[DroppedItem]]:
         """Ask for one function an item. An item whose function cannot be used is dropped."""
-        found, dropped = [], []
-        for number, item in enumerate(draft.checklist, start=1):
+
+
+        async def ask_check(number: int, item: str) -> ChecklistItem | DroppedItem:
             values = {**self._values, "task": draft.task, "item": item}
             try:
                 code = await self._context.ask(CHECK_PROMPT, values, read_check, label=f"check{number}")
-                found.append(ChecklistItem(item=item, code=code))
             except Refused as refused:
-                dropped.append(DroppedItem(item=item, reason=refused.reason, detail=refused.detail))
-        return found, dropped
+                return DroppedItem(item=item, reason=refused.reason, detail=refused.detail)
+            return ChecklistItem(item=item, code=code)
+
+        asked = await ask_together(*(ask_check(number, item) for number, item in enumerate(draft.checklist, start=1)))
+        found = [each for each in asked if isinstance(each, ChecklistItem)]
+        return found, [each for each in asked if isinstance(each, DroppedItem)]
 
     async def _judge(
         self, checks: Sequence[ChecklistItem], played: PlayedSolution
