@@ -20,10 +20,22 @@ from simia.task import ChecklistSpec, RewardSpec, Task
 
 MOST_CODE = 4_000  # characters of a check
 MACHINE = ("id", "globals", "locals", "vars", "setattr", "delattr")
-MODULES = {"__future__", "collections", "datetime", "decimal", "functools", "itertools", "json", "math", "re", "statistics", "typing"}
+MODULES = {
+    "__future__",
+    "collections",
+    "datetime",
+    "decimal",
+    "functools",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "statistics",
+    "typing",
+}
 PARAMETERS = ["final", "initial"]
 GUARD = "Nothing else changes"
-PROBE = '''
+PROBE = """
 import json as _json
 
 _check, _seen = check, lambda *states: _json.dumps(states, sort_keys=True)
@@ -37,7 +49,7 @@ def check(final, initial):
     if not isinstance(found, bool):
         raise TypeError(f"it returns {type(found).__name__}, not bool")
     return found
-'''
+"""
 GUARD_CODE = '''\
 MOST = {most}
 
@@ -74,10 +86,13 @@ def read_check(text: str) -> str:
         advice = "compare with times in the state" if fault is Fault.CLOCK else ADVICE[fault]
         raise Unreadable(f"line {line}: {what} is not allowed in a check ({fault}): {advice}")
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
         if strange := [name for name in names if name.split(".")[0] not in MODULES]:
-            raise Unreadable(f"line {node.lineno}: import {strange[0]} is not allowed in a check: compute with the states alone")
+            raise Unreadable(
+                f"line {node.lineno}: import {strange[0]} is not allowed in a check: compute with the states alone"
+            )
     return code
 
 
@@ -121,9 +136,7 @@ async def judge_check(
     return None if after[0] else (Reason.CHECK_ALWAYS_FALSE, "it is false after the solution")
 
 
-async def run_probe(
-    backend: ExecutableBackend, state: dict[str, Any], changes: list[Change], code: str
-) -> bool | str:
+async def run_probe(backend: ExecutableBackend, state: dict[str, Any], changes: list[Change], code: str) -> bool | str:
     """Run a check on a state: its result, or what is wrong with it."""
     reward = RewardSpec(parts=[ChecklistSpec(code={"check": code + PROBE})])
     task = Task(id="check", initial={"state": state}, reward=reward)

@@ -29,7 +29,10 @@ class Reason(StrEnum):
     CHECK_ALWAYS_TRUE = "check_always_true", "the check holds before anything was done, and after the solution"
     CHECK_ALWAYS_FALSE = "check_always_false", "the check holds neither before nor after the solution"
     CHECK_BECOMES_FALSE = "check_becomes_false", "the check holds before anything was done, and not after the solution"
-    TOO_FEW_CHECKS = "too_few_checks", "fewer checks discriminate than the config asks for, or than half of the checklist"
+    TOO_FEW_CHECKS = (
+        "too_few_checks",
+        "fewer checks discriminate than the config asks for, or than half of the checklist",
+    )
     DUPLICATE_TASK = "duplicate_task", "nearly the same task of the environment was accepted before"
     # faults of the verification gate, by their names there
     NO_START = "no_start", "the task's start cannot be set up"

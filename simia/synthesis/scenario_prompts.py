@@ -54,7 +54,7 @@ def format_state(state: Mapping[str, Any]) -> str:
     for name, rows in state.items():
         if isinstance(rows, dict) and rows:
             lines = ",\n".join(f"  {json.dumps(key)}: {orjson.dumps(row).decode()}" for key, row in rows.items())
-            tables.append(f' {json.dumps(name)}: {{\n{lines}\n }}')
+            tables.append(f" {json.dumps(name)}: {{\n{lines}\n }}")
         else:
             tables.append(f" {json.dumps(name)}: {orjson.dumps(rows).decode()}")
     return "{\n" + ",\n".join(tables) + "\n}"

@@ -52,15 +52,13 @@ class PlayedSolution:
 
 def read_solution(text: str) -> list[Action]:
     """Return the calls of a reply. Raises `Unreadable`."""
-    calls = read_json(text, list[WrittenCall])
+    calls: list[WrittenCall] = read_json(text, list[WrittenCall])
     if not 0 < len(calls) <= MOST_CALLS:
         raise Unreadable(f"there must be 1 to {MOST_CALLS} calls, not {len(calls)}")
     return [Action(name=call.name, arguments=call.arguments) for call in calls]
 
 
-async def play_solution(
-    backend: ExecutableBackend, state: dict[str, Any], calls: Sequence[Action]
-) -> PlayedSolution:
+async def play_solution(backend: ExecutableBackend, state: dict[str, Any], calls: Sequence[Action]) -> PlayedSolution:
     """Execute calls from an initial state, up to the first that fails."""
     played = PlayedSolution(written=list(calls))
     values: list[Any] = []

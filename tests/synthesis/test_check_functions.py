@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,10 +28,10 @@ SOLUTION = [
 
 
 @pytest.fixture(scope="module")
-def pack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pack]:
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     folder = tmp_path_factory.mktemp("library") / "pack"
     write_environment(folder, BuiltEnvironment.model_validate(LIBRARY))
-    yield Pack.load(folder)
+    return Pack.load(folder)
 
 
 def judge(pack: Pack, *codes: str) -> list[tuple[Reason, str] | None]:

@@ -115,9 +115,7 @@ def find_duplicate_tasks(tasks: dict[str, Task]) -> Refusals:
     return refused
 
 
-async def run_gate(
-    folder: Path, built: BuiltEnvironment, tasks: dict[str, Task]
-) -> tuple[Refusals, dict[str, float]]:
+async def run_gate(folder: Path, built: BuiltEnvironment, tasks: dict[str, Task]) -> tuple[Refusals, dict[str, float]]:
     """Write the environment with these tasks, and run the gate. Returns the refused tasks, and agent → its mean reward."""
     write_environment(folder, built, tasks=list(tasks.values()), user="scripted")
     environment = await open_built(folder)

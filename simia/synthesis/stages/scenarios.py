@@ -37,7 +37,7 @@ from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.states import list_environments
 from simia.task import Action
 
-LIMITS = WorkerLimits(cpu=20)
+LIMITS = WorkerLimits(cpu=4)  # seconds: an endless check ends soon, also where the machine is busy
 TASK_PROMPT, SOLUTION_PROMPT = "synthesis/scenario_task.j2", "synthesis/scenario_solution.j2"
 CHECK_PROMPT, USER_PROMPT = "synthesis/scenario_check.j2", "synthesis/scenario_user.j2"
 
@@ -71,7 +71,12 @@ class Scenarios:
         for key, made in outputs.of("states").items():
             first = int(key.rpartition("/")[2]) * self._settings.number
             for number in range(self._settings.number):
-                value = {"state_key": key, "number": first + number, "state": made, "built": environments[made["environment"]]}
+                value = {
+                    "state_key": key,
+                    "number": first + number,
+                    "state": made,
+                    "built": environments[made["environment"]],
+                }
                 found.append(StageInput(f"{key}/{number}", value))
         return found
 
@@ -97,7 +102,8 @@ class ScenarioWriter:
         """Ask for the parts in order. Raises `Refused` with the reason."""
         asked = {**self._values, "demand": self._demand, "least": self._settings.checks, "most": MOST_ITEMS}
         draft: TaskDraft = await self._context.ask(TASK_PROMPT, asked, read_draft, label="task")
-        scenario = await (self._write_executed(draft) if self._settings.execution else self._write_unexecuted(draft))
+        write = self._write_executed if self._settings.execution else self._write_unexecuted
+        scenario = await write(draft)
         if "conversation" in self._settings.modes:
             parse = partial(read_user, task=draft.task, solution=scenario.solution)
             values = {**self._values, "task": draft.task}
@@ -127,7 +133,9 @@ class ScenarioWriter:
         self._context.note(
             items=len(draft.checklist),
             kept=len(kept),
-            dropped={reason: sum(each.reason == reason for each in dropped) for reason in sorted({d.reason for d in dropped})},
+            dropped={
+                reason: sum(each.reason == reason for each in dropped) for reason in sorted({d.reason for d in dropped})
+            },
             solution_repairs=self._questions - 1,
             solution_calls=len(played.calls),
         )
@@ -169,7 +177,6 @@ class ScenarioWriter:
 
     async def _ask_checks(self, draft: TaskDraft) -> tuple[list[ChecklistItem], list[DroppedItem]]:
         """Ask for one function an item. An item whose function cannot be used is dropped."""
-
 
         async def ask_check(number: int, item: str) -> ChecklistItem | DroppedItem:
             values = {**self._values, "task": draft.task, "item": item}
