@@ -84,7 +84,7 @@ async def embed_texts(engine: Engine, texts: Sequence[str], *, item: str, draw: 
     for start in range(0, len(texts), TEXTS):
         batch = list(texts[start : start + TEXTS])
         request = Request(messages=[], input=batch)
-        reply = await engine.ask(request, item=item, draw=f"{draw}.{start // TEXTS}")
+        reply = await engine.ask(request, item=item, draw=f"{draw}-{start // TEXTS}")
         for values in load_vectors(reply, len(batch)):
             length = math.hypot(*values) or 1.0
             vectors.append([value / length for value in values])
@@ -145,6 +145,8 @@ def count_features(text: str) -> Counter[str]:
 def compute_cosine(one: Sequence[float] | SparseVector, other: Sequence[float] | SparseVector) -> float:
     """The cosine of two vectors of length 1 and of the same kind; rounded, so that equal texts are equal on every machine."""
     if isinstance(one, dict) and isinstance(other, dict):
-        one, other = (one, other) if len(one) <= len(other) else (other, one)
-        return round(sum(value * other[feature] for feature, value in one.items() if feature in other), 9)
-    return round(sum(map(mul, one, other)), 9)
+        small, large = (one, other) if len(one) <= len(other) else (other, one)
+        cosine = sum(value * large[feature] for feature, value in small.items() if feature in large)
+    else:
+        cosine = sum(map(mul, one, other), 0.0)
+    return float(round(cosine, 9))

@@ -21,6 +21,15 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    # discovery and assessment of environments
+    STATELESS_TASK = "stateless_task", "the task needs no persistent state of a domain"
+    LOW_USEFULNESS = "low_usefulness", "the environment is less useful than the config asks for"
+    LOW_MODELABILITY = "low_modelability", "the environment is harder to model than the config allows"
+    DUPLICATE_THEME = "duplicate_theme", "another task led to nearly the same environment, which is kept"
+    ASSESSMENT_FAILED = "assessment_failed", "too small a share of the test calls behaved as they should"
+    ASSESSMENT_UNREADABLE = "assessment_unreadable", "too many rounds of the assessment had no reply that could be read"
+    ASSESSMENT_UNTESTED = "assessment_untested", "too few test calls reached the code of a tool"
+    CHECKER_BLIND = "checker_blind", "the check agent passed calls whose record was falsified on purpose"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
