@@ -130,11 +130,8 @@ class RoundChain:
             await self._leave()
             lost.reason += f": {error}"
             return lost
-        design = self._built.design
         values = {
-            "title": design.title,
-            "description": design.description,
-            "rules": design.rules,
+            **self._describe_system(),
             "tools": "\n".join(write_json(tool.spec.flat()) for tool in self._built.tools.values()),
             "state": show_state(before, MOST_STATE),
             "earlier": self._earlier[-EARLIER:],
@@ -196,18 +193,25 @@ class RoundChain:
             return f"it refuses, and changes {format_paths(changes)}"
         if tool in self._built.tools and not self._built.tools[tool].writes:
             return f"it is a reading tool, and changes {format_paths(changes)}"
+        declared = self._designs[tool].tables if tool in self._designs else []
+        other = [each for each in changes if self._built.design.state.find_table(each["path"]) not in declared]
+        if declared and other:
+            return f"it changes tables that its design does not name: {format_paths(other)}"
         known = set(self._built.design.state.find_violations(before))
         broken = [each for each in self._built.design.state.find_violations(after) if each not in known]
         return f"afterwards the state breaks its schema: {broken[0]}" if broken else None
 
+    def _describe_system(self) -> dict[str, Any]:
+        design, how = self._built.design, self._backend.pack.executable
+        today = f"{how.clock:%Y-%m-%d %H:%M}" if how and how.clock else "not defined"
+        return {"title": design.title, "description": design.description, "rules": design.rules, "today": today}
+
     def _make_record(
         self, found: Round, given: TestCall, result: ToolResult, changes: list[Change], before: Any
     ) -> dict[str, Any]:
-        design, tool = self._built.design, self._designs[given.tool]
+        tool = self._designs[given.tool]
         return {
-            "title": design.title,
-            "description": design.description,
-            "rules": design.rules,
+            **self._describe_system(),
             "tool": tool.model_dump(mode="json"),
             "source": self._built.tools[given.tool].source,
             "intent": found.intent,
