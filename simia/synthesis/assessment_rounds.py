@@ -181,9 +181,7 @@ class RoundChain:
             if verdict.passed and changes:
                 found.record = record
 
-    def _find_fault(
-        self, tool: str, result: ToolResult, changes: list[Change], before: Any, after: Any
-    ) -> str | None:
+    def _find_fault(self, tool: str, result: ToolResult, changes: list[Change], before: Any, after: Any) -> str | None:
         """What execution alone shows to be wrong."""
         if result.error in BROKEN:
             return f"unexpected failure: {result.detail or result.content}"

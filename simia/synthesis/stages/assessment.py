@@ -16,6 +16,7 @@ from simia.config import Config
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.statistics import compute_wilson_interval
 from simia.synthesis.assessment_rounds import PlannedRound, Round, RoundChain
 from simia.synthesis.design import BuiltEnvironment, DroppedTool
 from simia.synthesis.pack_writing import write_environment
@@ -23,7 +24,6 @@ from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.statistics import compute_wilson_interval
 
 MOST_UNREADABLE = 0.2  # share of the rounds
 LEAST_REACHED = 0.5  # share of the rounds whose call reaches a tool
@@ -71,7 +71,9 @@ class Assessment:
             built = drop_tools(built, weak)
             rounds, caught = await self._assess(given.key, built, context, "b")
             figures = summarize_rounds(rounds)
-        context.note(**figures, controls=len(caught), controls_caught=sum(caught), check_agent=self._settings.check_agent)
+        context.note(
+            **figures, controls=len(caught), controls_caught=sum(caught), check_agent=self._settings.check_agent
+        )
         self._refuse_failed(rounds, figures, caught)
         return dump(built)
 
@@ -86,9 +88,7 @@ class Assessment:
                 RoundChain(built, backend, context, number, prefix=prefix, check_agent=settings.check_agent)
                 for number in range(min(settings.chains, settings.rounds))
             ]
-            parts = await ask_together(
-                *(chain.run(plan[number :: len(chains)]) for number, chain in enumerate(chains))
-            )
+            parts = await ask_together(*(chain.run(plan[number :: len(chains)]) for number, chain in enumerate(chains)))
             rounds = [each for part in parts for each in part]
             chosen = [each for each in rounds if each.record is not None][: settings.controls]
             return rounds, await ask_together(*(check_control(chains[0], each) for each in chosen))
@@ -97,7 +97,11 @@ class Assessment:
         """Tools whose own score is too small, without those that another tool calls; none if no other tool would be left."""
         weak = []
         for tool in built.tools:
-            judged = [each.outcome == "passed" for each in rounds if each.tool == tool and each.outcome in ("passed", "failed")]
+            judged = [
+                each.outcome == "passed"
+                for each in rounds
+                if each.tool == tool and each.outcome in ("passed", "failed")
+            ]
             if len(judged) >= LEAST_JUDGED and sum(judged) / len(judged) < self._settings.tool_threshold:
                 weak.append(tool)
         left = "\n".join(each.source for name, each in built.tools.items() if name not in weak)
@@ -112,13 +116,17 @@ class Assessment:
             detail = f"{counts['unreadable']} of {len(rounds)} rounds, the first {first.name}: {first.reason}"
             raise Refused(Reason.ASSESSMENT_UNREADABLE, detail)
         if reached < LEAST_REACHED * len(rounds):
-            raise Refused(Reason.ASSESSMENT_UNTESTED, f"{reached} of {len(rounds)} rounds called a tool with valid arguments")
+            raise Refused(
+                Reason.ASSESSMENT_UNTESTED, f"{reached} of {len(rounds)} rounds called a tool with valid arguments"
+            )
         if len(caught) >= LEAST_CONTROLS and 2 * sum(caught) < len(caught):
             detail = f"it passed {len(caught) - sum(caught)} of {len(caught)} calls whose changes were taken out of the record"
             raise Refused(Reason.CHECKER_BLIND, detail)
         if figures["score"] < self._settings.threshold:
             worst = next(each for each in rounds if each.outcome == "failed")
-            detail = f"score {figures['score']:.2f}, {self._settings.threshold:g} is asked for; {worst.call}: {worst.reason}"
+            detail = (
+                f"score {figures['score']:.2f}, {self._settings.threshold:g} is asked for; {worst.call}: {worst.reason}"
+            )
             raise Refused(Reason.ASSESSMENT_FAILED, detail)
 
 
@@ -130,7 +138,10 @@ def plan_rounds(word: str, count: int, tools: Sequence[str]) -> list[PlannedRoun
     while len(targets) < count:
         targets += random.sample(tools, len(tools))
     random.shuffle(intents)
-    return [PlannedRound("positive" if intent == "positive" else "negative", tool) for intent, tool in zip(intents, targets, strict=False)]
+    return [
+        PlannedRound("positive" if intent == "positive" else "negative", tool)
+        for intent, tool in zip(intents, targets, strict=False)
+    ]
 
 
 async def check_control(chain: RoundChain, passed: Round) -> bool:
