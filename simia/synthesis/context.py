@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from simia.llm.embeddings import embed_texts
 from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.prompts import load_template
 from simia.synthesis.reasons import Reason, Refused, Unreadable
-from simia.synthesis.settings import SamplingSettings
+from simia.synthesis.settings import EMBEDDINGS, SamplingSettings
 
 T = TypeVar("T")
 AGAIN = "This reply cannot be used: {fault}\nReply again, in the form that was asked for."
@@ -55,6 +56,12 @@ class ItemContext:
             again = AGAIN.format(fault=fault)
             messages = [*messages[:1], {"role": "assistant", "content": reply.text}, {"role": "user", "content": again}]
         raise Refused(Reason.UNREADABLE_REPLY, f"{label}: {fault}")
+
+    async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
+        engine = self._engines.get(EMBEDDINGS)
+        if engine is None:
+            return None
+        return await embed_texts(engine, texts, item=self._item, draw=f"{self._item}.{label}")
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:

@@ -58,6 +58,15 @@ class Reason(StrEnum):
     INTEGRITY = "integrity", "the schema refuses the state at the start or after the solution"
     CONTRACT = "contract", "a call of the solution changes a table that its tool does not declare"
     GATE_REFUSES = "gate_refuses", "the verification gate has another fault; the detail names it"
+    # discovery and assessment of environments
+    STATELESS_TASK = "stateless_task", "the task needs no persistent state of a domain"
+    LOW_USEFULNESS = "low_usefulness", "the environment is less useful than the config asks for"
+    LOW_MODELABILITY = "low_modelability", "the environment is harder to model than the config allows"
+    DUPLICATE_THEME = "duplicate_theme", "another task led to nearly the same environment, which is kept"
+    ASSESSMENT_FAILED = "assessment_failed", "too small a share of the test calls behaved as they should"
+    ASSESSMENT_UNREADABLE = "assessment_unreadable", "too many rounds of the assessment had no reply that could be read"
+    ASSESSMENT_UNTESTED = "assessment_untested", "too few test calls reached the code of a tool"
+    CHECKER_BLIND = "checker_blind", "the check agent passed calls whose record was falsified on purpose"
     # building an environment
     INVALID_DESIGN = "invalid_design", "the tables or operations of the design contradict each other or the form"
     INVALID_STATE = "invalid_state", "no state satisfied the schema and its references"

@@ -78,6 +78,9 @@ class StageContext(Protocol):
             Refused: `unreadable_reply`, after as many tries as the config allows.
         """
 
+    async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
+        """Return the vectors of these texts, of length 1, by the model of the role `embeddings`; None if the config names none."""
+
     def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
         """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""
 
