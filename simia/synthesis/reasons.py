@@ -21,6 +21,11 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    REFUSED_QUESTION = (
+        "refused_question",
+        "the endpoint refused the question: too long for the model, or its content filter",
+    )
+    INTERNAL = "internal", "the stage itself failed on this item; please report it"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
