@@ -13,11 +13,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from operator import mul
+from typing import Protocol
 
 import orjson
 
 from simia.errors import Code
-from simia.llm.engine import Engine
 from simia.llm.http_response import read_json, read_usage
 from simia.llm.types import LLMFault, Reply, Request
 
@@ -75,7 +75,13 @@ COMMON = frozenset(
 )
 
 
-async def embed_texts(engine: Engine, texts: Sequence[str], *, item: str, draw: str) -> list[list[float]]:
+class EmbeddingAsker(Protocol):
+    """What gives vectors: an engine, or the stored replies of a run."""
+
+    async def ask(self, request: Request, *, item: str, draw: str) -> Reply: ...
+
+
+async def embed_texts(engine: EmbeddingAsker, texts: Sequence[str], *, item: str, draw: str) -> list[list[float]]:
     """Return the vectors of these texts, of length 1, in the order of the texts.
 
     Raises `LLMFault` and `BudgetReached` as `Engine.ask` does. `draw` names the samples: each request adds its number.
