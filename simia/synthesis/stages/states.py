@@ -50,8 +50,6 @@ class States:
 
 
 def list_environments(outputs: StageOutputs) -> dict[str, Any]:
-    """The built environments by key: those that the assessment kept, where the recipe has one."""
-    built = outputs.of("environments")
-    if "assessment" not in outputs.made and "assessment" not in outputs.refused:
-        return built
-    return {key: value for key, value in built.items() if key in outputs.of("assessment")}
+    """The built environments by key: as the assessment leaves them, where the recipe has one."""
+    assessed = "assessment" in outputs.made or "assessment" in outputs.refused
+    return outputs.of("assessment" if assessed else "environments")
