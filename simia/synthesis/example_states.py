@@ -52,7 +52,7 @@ async def ask_state(
     """
 
     def parse(text: str) -> dict[str, Any]:
-        state = read_json(text, dict[str, Any])
+        state: dict[str, Any] = read_json(text, dict[str, Any])
         faults = find_state_faults(design.state, state)
         if faults:
             more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
