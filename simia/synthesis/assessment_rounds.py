@@ -156,7 +156,9 @@ class RoundChain:
         status = "refused" if result.error else "success"
         self._earlier.append(f"{clip(shown, 200)}: {status}")
         await self._judge(found, given, result, before, after)
-        if result.ends or found.outcome == "failed":  # what it has damaged is no fault of the tools that are called next
+        if (
+            result.ends or found.outcome == "failed"
+        ):  # what it has damaged is no fault of the tools that are called next
             await self._leave()
         return found
 
