@@ -11,9 +11,8 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from operator import mul
-from typing import Protocol
 
 import orjson
 
@@ -75,23 +74,24 @@ COMMON = frozenset(
 )
 
 
-class EmbeddingAsker(Protocol):
-    """What gives vectors: an engine, or the stored replies of a run."""
-
-    async def ask(self, request: Request, *, item: str, draw: str) -> Reply: ...
-
-
-async def embed_texts(engine: EmbeddingAsker, texts: Sequence[str], *, item: str, draw: str) -> list[list[float]]:
+async def embed_texts(
+    ask: Callable[[Request, str], Awaitable[Reply]], texts: Sequence[str], *, draw: str
+) -> list[list[float]]:
     """Return the vectors of these texts, of length 1, in the order of the texts.
 
-    Raises `LLMFault` and `BudgetReached` as `Engine.ask` does. `draw` names the samples: each request adds its number.
+    Args:
+        ask: sends a request through an engine, or finds its stored reply; its second argument is the draw.
+        texts: they are sent in groups of `TEXTS`.
+        draw: names the samples; each request adds its number.
+
+    Raises:
+        LLMFault: a recorded reply does not hold the vectors, or what `ask` raises.
     """
     vectors: list[list[float]] = []
     for start in range(0, len(texts), TEXTS):
-        batch = list(texts[start : start + TEXTS])
-        request = Request(messages=[], input=batch)
-        reply = await engine.ask(request, item=item, draw=f"{draw}-{start // TEXTS}")
-        for values in load_vectors(reply, len(batch)):
+        group = list(texts[start : start + TEXTS])
+        reply = await ask(Request(messages=[], input=group), f"{draw}-{start // TEXTS}")
+        for values in load_vectors(reply, len(group)):
             length = math.hypot(*values) or 1.0
             vectors.append([value / length for value in values])
     return vectors

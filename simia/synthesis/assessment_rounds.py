@@ -116,7 +116,7 @@ class RoundChain:
         return self._world
 
     async def _leave(self) -> None:
-        world, self._world = self._world, None
+        world, self._world, self._earlier = self._world, None, []
         if world is not None:
             await world.close()
 
@@ -153,11 +153,13 @@ class RoundChain:
             await self._leave()
             found.reason = f"unexpected failure: {error.detail}"
             return found
-        if result.ends:
-            await self._leave()
         status = "refused" if result.error else "success"
         self._earlier.append(f"{clip(shown, 200)}: {status}")
         await self._judge(found, given, result, before, after)
+        if (
+            result.ends or found.outcome == "failed"
+        ):  # what it has damaged is no fault of the tools that are called next
+            await self._leave()
         return found
 
     async def _judge(self, found: Round, given: TestCall, result: ToolResult, before: Any, after: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -66,7 +67,8 @@ class ItemContext:
             fault = ""
             for number in range(self._sampling.tries):
                 draw = f"{self._item}.{label}" + (f".again{number}" if number else "")
-                reply = await self._ask_once(messages, draw, role)
+                request = Request(messages=messages, **self._sampling.request_fields())
+                reply = await self._ask_once(self._askers.get(role) or self._askers["writer"], request, draw)
                 try:
                     return parse(reply.text)
                 except Unreadable as error:
@@ -85,9 +87,7 @@ class ItemContext:
             raise
         return text
 
-    async def _ask_once(self, messages: list[dict[str, Any]], draw: str, role: str) -> Reply:
-        request = Request(messages=messages, **self._sampling.request_fields())
-        asker = self._askers.get(role) or self._askers["writer"]
+    async def _ask_once(self, asker: Asker, request: Request, draw: str) -> Reply:
         try:
             reply = await asker.ask(request, item=self._item, draw=draw)
         except UserError as error:
@@ -97,10 +97,11 @@ class ItemContext:
         return reply
 
     async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
-        engine = self._askers.get(EMBEDDINGS)
-        if engine is None:
+        asker = self._askers.get(EMBEDDINGS)
+        if asker is None:
             return None
-        return await embed_texts(engine, texts, item=self._item, draw=f"{self._item}.{label}")
+        with self._count_running():
+            return await embed_texts(partial(self._ask_once, asker), texts, draw=f"{self._item}.{label}")
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:
@@ -142,6 +143,7 @@ def measure_usage(request: Request, reply: Reply) -> Usage:
     usage = reply.usage
     if usage.prompt or usage.completion:
         return usage
-    prompt = sum(estimate_text_tokens(str(message["content"])) for message in request.messages)
-    counts = {"prompt": prompt, "completion": estimate_text_tokens(reply.text), "estimated": True}
+    texts = request.input or [str(message["content"]) for message in request.messages]
+    written = 0 if request.input else estimate_text_tokens(reply.text)
+    counts = {"prompt": sum(map(estimate_text_tokens, texts)), "completion": written, "estimated": True}
     return usage.model_copy(update=counts)

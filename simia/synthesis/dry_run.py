@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +39,9 @@ class DryContext:
         self, prompt: str, values: Mapping[str, Any], parse: Callable[[str], T], *, label: str, role: str = "writer"
     ) -> T:
         raise FirstQuestion(load_template(prompt)[0].render(values))
+
+    async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
+        return None
 
     @asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:

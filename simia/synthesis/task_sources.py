@@ -94,7 +94,7 @@ def read_task_texts(source: str | Path, *, text_field: str | None = None, limit:
 def explain_no_texts(source: str, text_field: str | None, keys: list[str], skipped: list[str]) -> str:
     if keys:
         looked = repr(text_field) if text_field else ", ".join(FIELDS)
-        return f"{source}: no row has a text under {looked}; its first row has {', '.join(keys[:8])}: name the field with --set field=NAME"
+        return f"{source}: no row has a text under {looked}; its first row has {', '.join(keys[:8])}: name the field with --set discovery.field=NAME"
     return f"{source} has no tasks" + (
         f": {skipped[0]}" if skipped else "; give a file with a task in each row or line"
     )

@@ -33,6 +33,10 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-simia-test-0123456789abcdef")
 
 
+def ask_through(engine: Engine) -> Any:
+    return lambda request, draw: engine.ask(request, item="clusters/all", draw=draw)
+
+
 def embed(endpoint: FakeEndpoint, folder: Path, texts: list[str], **limits: Any) -> tuple[Engine, list[list[float]]]:
     """One session on the store in `folder`."""
     folder.mkdir(exist_ok=True)
@@ -43,7 +47,7 @@ def embed(endpoint: FakeEndpoint, folder: Path, texts: list[str], **limits: Any)
         price = Price(input=1.0, cached=1.0, output=1.0)
         engine = Engine(OpenAIBackend(settings), Ledger(database), EngineLimits(backoff=0.01, **limits), price)
         async with engine:
-            return engine, await embed_texts(engine, texts, item="clusters/all", draw="clusters/all.vectors")
+            return engine, await embed_texts(ask_through(engine), texts, draw="clusters/all.vectors")
 
     with contextlib.closing(database):
         return asyncio.run(go())
@@ -102,7 +106,7 @@ def test_a_recording_holds_the_vectors(fake_endpoint: FakeEndpoint, tmp_path: Pa
 
     async def go(texts: list[str]) -> list[list[float]]:
         async with Engine(ReplayBackend(ReplaySettings(path=recording))) as engine:
-            return await embed_texts(engine, texts, item="clusters/all", draw="clusters/all.vectors")
+            return await embed_texts(ask_through(engine), texts, draw="clusters/all.vectors")
 
     assert asyncio.run(go(["one", "two"])) == vectors
     assert fake_endpoint.requests == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -154,7 +154,7 @@ async def check_control(chain: RoundChain, passed: Round) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def open_backend_of(built: BuiltEnvironment, folder: Path) -> Any:
+async def open_backend_of(built: BuiltEnvironment, folder: Path) -> AsyncIterator[ExecutableBackend]:
     """The environment's sandbox. Raises `Refused` if its code does not load."""
     write_environment(folder, built)
     backend = ExecutableBackend(Pack.load(folder))
