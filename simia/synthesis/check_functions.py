@@ -34,6 +34,7 @@ MODULES = {
     "typing",
 }
 PARAMETERS = ["final", "initial"]
+UNRELATED: Change = {"path": ["a table that no environment has"], "new": {}}
 GUARD = "Nothing else changes"
 PROBE = """
 import json as _json
@@ -117,7 +118,7 @@ def count_changed_rows(old: JSON, new: JSON) -> int:
 async def judge_check(
     backend: ExecutableBackend, state: dict[str, Any], changes: list[Change], code: str
 ) -> tuple[Reason, str] | None:
-    """Run a check on the untouched state and twice after the solution, each in a fresh process.
+    """Run a check on the untouched state, twice after the solution, and after an unrelated change, each in a fresh process.
 
     Returns:
         None for a check that discriminates, else the reason to drop it and a line of detail.
@@ -133,7 +134,11 @@ async def judge_check(
     if at_reset:
         reason = Reason.CHECK_ALWAYS_TRUE if after[0] else Reason.CHECK_BECOMES_FALSE
         return reason, "it is true on the untouched state"
-    return None if after[0] else (Reason.CHECK_ALWAYS_FALSE, "it is false after the solution")
+    if not after[0]:
+        return Reason.CHECK_ALWAYS_FALSE, "it is false after the solution"
+    if await run_probe(backend, state, [UNRELATED], code) is True:
+        return Reason.CHECK_ANY_CHANGE, "it is true after a change that has nothing to do with the task"
+    return None
 
 
 async def run_probe(backend: ExecutableBackend, state: dict[str, Any], changes: list[Change], code: str) -> bool | str:

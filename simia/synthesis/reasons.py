@@ -29,6 +29,7 @@ class Reason(StrEnum):
     CHECK_ALWAYS_TRUE = "check_always_true", "the check holds before anything was done, and after the solution"
     CHECK_ALWAYS_FALSE = "check_always_false", "the check holds neither before nor after the solution"
     CHECK_BECOMES_FALSE = "check_becomes_false", "the check holds before anything was done, and not after the solution"
+    CHECK_ANY_CHANGE = "check_any_change", "the check holds as soon as anything in the state has changed"
     TOO_FEW_CHECKS = (
         "too_few_checks",
         "fewer checks discriminate than the config asks for, or than half of the checklist",

@@ -88,8 +88,14 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
             raise Unreadable(f"asked: {each.asked!r} matches every message")
         if each.fact.casefold() in free.casefold():
             raise Unreadable(f"the withheld fact {each.fact!r} stands in another part too")
-    told = "\n".join([free, *(each.fact for each in user.withheld)]).casefold()
     needed = [value for value in list_values([call.arguments for call in solution]) if value in task.casefold()]
+    for each in user.withheld:
+        held = [value for value in needed if value in each.fact.casefold()]
+        if held and all(value in free.casefold() for value in held):
+            raise Unreadable(
+                f"the withheld fact {each.fact!r} can be told from another part: {held[0]} stands there too"
+            )
+    told = "\n".join([free, *(each.fact for each in user.withheld)]).casefold()
     if lost := [value for value in dict.fromkeys(needed) if value not in told]:
         raise Unreadable(f"the assistant needs {lost[0]!r} of the task, and the user's part does not hold it")
     return user

@@ -6,7 +6,7 @@ are left are verified again, until all that are left pass: then the written pack
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,20 @@ class Verdicts:
         self._modes = list(modes)
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        found, scenarios = [], outputs.of("scenarios")
         tasks = list_scenario_tasks(outputs, self._modes)
-        return [
-            StageInput(key, {"built": built, "tasks": {name: dump(task) for name, task in tasks[key].items()}})
-            for key, built in list_environments(outputs).items()
-            if tasks.get(key)
-        ]
+        for key, built in list_environments(outputs).items():
+            if own := tasks.get(key):
+                words = {name: made["task"] for name, made in scenarios.items() if made["environment"] == key}
+                rows = {name: dump(task) for name, task in own.items()}
+                found.append(StageInput(key, {"built": built, "tasks": rows, "words": words}))
+        return found
 
     async def make(self, given: StageInput, context: StageContext) -> Any:
         built = BuiltEnvironment.model_validate(given.value["built"])
         tasks = {name: Task.model_validate(row) for name, row in given.value["tasks"].items()}
-        refused = find_duplicate_tasks(tasks)
+        doubles = find_duplicate_scenarios(given.value["words"])
+        refused: Refusals = {name: fault for name in tasks if (fault := doubles.get(name.rpartition("/")[0]))}
         rounds, floors = 0, dict[str, float]()
         while left := {name: task for name, task in tasks.items() if name not in refused}:
             rounds += 1
@@ -101,13 +104,12 @@ def list_scenario_tasks(outputs: StageOutputs, modes: Sequence[Mode]) -> dict[st
     return found
 
 
-def find_duplicate_tasks(tasks: dict[str, Task]) -> Refusals:
-    """The tasks whose words are nearly those of an earlier task of the same mode."""
+def find_duplicate_scenarios(words: Mapping[str, str]) -> Refusals:
+    """The scenarios whose task has nearly the words of an earlier one."""
     refused: Refusals = {}
-    indexes: dict[bool, NearDuplicateIndex] = {}
-    for name, task in tasks.items():
-        index = indexes.setdefault(task.conversation, NearDuplicateIndex())
-        signature = compute_signature(Trajectory(messages=[Message(role="user", content=task.instruction)]))
+    index = NearDuplicateIndex()
+    for name, text in words.items():
+        signature = compute_signature(Trajectory(messages=[Message(role="user", content=text)]))
         if (near := index.find(signature)) is not None:
             refused[name] = Reason.DUPLICATE_TASK, f"its words are nearly those of {near}"
         else:

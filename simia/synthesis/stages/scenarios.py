@@ -118,6 +118,7 @@ class ScenarioWriter:
     async def _write_executed(self, draft: TaskDraft) -> Scenario:
         played = await self._solve(draft, PlayedSolution())
         if played.fault:
+            self._context.note(items=len(draft.checklist), solution_repairs=self._questions - 1)
             reason = Reason.SOLUTION_FAILS if played.final is None else Reason.SOLUTION_CHANGES_NOTHING
             raise Refused(reason, played.fault)
         checks, unreadable = await self._ask_checks(draft)
