@@ -60,10 +60,12 @@ def test_every_file_has_a_test_here() -> None:
 
 
 @pytest.mark.parametrize("name", shipped("synth"))
-def test_synth(name: str) -> None:
+def test_configs_of_synthesis_are_those_of_their_recipes(name: str) -> None:
     data = read_config_file(name)
-    config = parse_config(find_recipe(data["recipe"]).config, data, where=name)
-    assert config.recipe == data["recipe"]
+    kind = find_recipe(data["recipe"])
+    found = load_config(kind.config, name).model_copy(update={"source": "library"})
+    assert found.recipe == data["recipe"]
+    assert kind.make(found).list_stages()
 
 
 @pytest.fixture
