@@ -60,6 +60,10 @@ class FixtureEngine:
         self.asked[draw] = request
         return Reply(text=self._replies.get(draw) or self._replies[draw.partition(".again")[0]])
 
+    def find_asked(self, request: Request, draw: str) -> Request:
+        """The request that a reply answers."""
+        return request
+
 
 def list_building_stages(settings: BuildingSettings, domains: Sequence[Mapping[str, Any]]) -> list[Stage]:
     """The stages from a domain to a tested environment."""
