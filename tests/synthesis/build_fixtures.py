@@ -21,7 +21,7 @@ from simia.synthesis.stages.examples import ExampleStage
 from simia.synthesis.stages.tools import ToolStage
 
 FIXTURES = Path(__file__).parent / "fixtures"
-REPLIES = FIXTURES / "build"
+REPLIES = FIXTURES / "building"
 LIBRARY = {"name": "library", "domain": "a small lending library"}
 SETTINGS = BuildingSettings(operations=7, kept=6)
 
@@ -32,7 +32,7 @@ def load_library() -> BuiltEnvironment:
 
 
 def read_reply(name: str) -> str:
-    """A reply under fixtures/build: `library/tables`, `wrong/network`."""
+    """A reply under fixtures/building: `library/tables`, `wrong/network`."""
     return (REPLIES / f"{name}.md").read_text(encoding="utf-8")
 
 
