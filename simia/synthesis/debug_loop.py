@@ -15,7 +15,7 @@ import orjson
 
 from simia.synthesis.design import BuiltEnvironment, BuiltTool, EnvironmentDesign, ToolDesign
 from simia.synthesis.draft_tests import DraftTest, check_outcomes, finish_test
-from simia.synthesis.example_states import CLOCK
+from simia.synthesis.example_states import CLOCK, describe_tool
 from simia.synthesis.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
@@ -108,7 +108,7 @@ class ToolDebugger:
             "rules": self._design.rules,
             "state_model": write_state_model(self._design.state),
             "example": write_rows(self._example),
-            "tool": self._tool.model_dump(mode="json"),
+            "tool": describe_tool(self._tool),
             "source": draft.method.source,
             "tests": [write_test(test) for test in draft.tests] if tests else [],
             "failures": failures,

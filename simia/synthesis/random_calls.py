@@ -14,7 +14,7 @@ from simia.errors import Aborted
 from simia.state import diff_states
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.reasons import Reason
-from simia.synthesis.tool_runs import find_state_breach, require_sandbox
+from simia.synthesis.tool_runs import find_state_breach, hide_addresses, require_sandbox
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -65,7 +65,7 @@ async def make_call(
     """Make one call. Returns what is wrong with it, the state after it, and whether it succeeded."""
     result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
     if result.error in BROKEN:
-        return (Reason.UNEXPECTED_FAILURE, result.detail or result.content), before, False
+        return (Reason.UNEXPECTED_FAILURE, hide_addresses(result.detail or result.content)), before, False
     after = await world.state()
     changes = diff_states(before, after)
     if changes and (result.error or not tool.writes):

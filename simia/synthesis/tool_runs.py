@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,7 +22,8 @@ from simia.synthesis.stage import StageContext
 from simia.task import Task
 from simia.tool_test import ToolTest
 
-LIMITS = WorkerLimits(wall=5.0, memory=256 * MB)
+LIMITS = WorkerLimits(memory=256 * MB)
+ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 LIMIT_CODES = {Code.TOOL_TIMEOUT, Code.RESOURCE_LIMIT}
 Outcome = Literal["success", "refusal", "failure"]
 
@@ -102,10 +104,15 @@ def judge_run(test: ToolTest, played: PlayedTest, design: EnvironmentDesign, too
     outcome: Outcome = "failure" if result.error in BROKEN else "refusal" if result.error else "success"
     for finding in judge_test(test, played, writes=tool.writes):
         reasons = {Fault.TOOL_FAILED: Reason.UNEXPECTED_FAILURE, Fault.READ_WRITES: Reason.READ_TOOL_WRITES}
-        return ToolRun(test, outcome, reasons.get(finding.fault, Reason.TESTS_FAIL), finding.detail)
+        return ToolRun(test, outcome, reasons.get(finding.fault, Reason.TESTS_FAIL), hide_addresses(finding.detail))
     if fault := find_state_breach(design, tool, played.changes, played.after):
         return ToolRun(test, outcome, fault[0], fault[1])
     return ToolRun(test, outcome)
+
+
+def hide_addresses(text: str) -> str:
+    """The text without addresses of memory, which differ between runs: it goes into prompts."""
+    return ADDRESS.sub("0x…", text)
 
 
 def find_state_breach(

@@ -21,7 +21,7 @@ from simia.synthesis.stages.examples import ExampleStage
 from simia.synthesis.stages.tools import ToolStage
 
 FIXTURES = Path(__file__).parent / "fixtures"
-REPLIES = FIXTURES / "build"
+REPLIES = FIXTURES / "building"
 LIBRARY = {"name": "library", "domain": "a small lending library"}
 SETTINGS = BuildingSettings(operations=7, kept=6)
 
@@ -32,7 +32,7 @@ def load_library() -> BuiltEnvironment:
 
 
 def read_reply(name: str) -> str:
-    """A reply under fixtures/build: `library/tables`, `wrong/network`."""
+    """A reply under fixtures/building: `library/tables`, `wrong/network`."""
     return (REPLIES / f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -59,6 +59,10 @@ class FixtureEngine:
     async def ask(self, request: Request, *, item: str, draw: str) -> Reply:
         self.asked[draw] = request
         return Reply(text=self._replies.get(draw) or self._replies[draw.partition(".again")[0]])
+
+    def find_asked(self, request: Request, draw: str) -> Request:
+        """The request that a reply answers."""
+        return request
 
 
 def list_building_stages(settings: BuildingSettings, domains: Sequence[Mapping[str, Any]]) -> list[Stage]:

@@ -166,7 +166,13 @@ def test_designs_and_states_that_contradict_themselves(sample: str, reply: str, 
 def test_domains_get_names_of_their_own() -> None:
     words = [{"domain": "Hotel front desk"}, {"domain": "hotel  front-desk"}, {"domain": "3D printing"}]
     stage = DesignStage(SETTINGS, words, source="themes")
-    theme = {"name": "clinic", "domain": "a clinic", "usefulness": 8}
+    theme = {"name": "clinic", "domain": "health", "title": "Clinic desk", "description": "Visits.", "usefulness": 8}
     outputs = StageOutputs(made={"themes": {"clinic": theme}})
-    names = [given.key for given in stage.list_inputs(outputs)]
-    assert names == ["hotel_front_desk", "hotel_front_desk_2", "environment_3d_printing", "clinic"]
+    inputs = stage.list_inputs(outputs)
+    assert inputs[-1].value == {"domain": "Clinic desk (health)", "description": "Visits."}
+    assert [given.key for given in inputs] == [
+        "hotel_front_desk",
+        "hotel_front_desk_2",
+        "environment_3d_printing",
+        "clinic",
+    ]

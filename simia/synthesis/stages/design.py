@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from anyascii import anyascii
 from pydantic import Field, ValidationError
 
 from simia.state_schema import StateSchema
@@ -28,6 +29,8 @@ class Domain(StrictModel):
 
     domain: str = Field(min_length=1)
     """The domain in words."""
+    title: str = ""
+    """The environment in a few words, where the domain is only its field."""
     name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]{0,40}$")
     """Name of the pack; None: made from the words."""
     description: str = ""
@@ -68,7 +71,8 @@ class DesignStage:
             while name in found:
                 number += 1
                 name = f"{stem}_{number}"
-            found[name] = {"domain": domain.domain, "description": domain.description}
+            words = domain.domain if domain.title in ("", domain.domain) else f"{domain.title} ({domain.domain})"
+            found[name] = {"domain": words, "description": domain.description}
         return [StageInput(name, value) for name, value in found.items()]
 
     async def make(self, given: StageInput, context: StageContext) -> Any:
@@ -121,5 +125,5 @@ def refuse_faults(faults: Sequence[str]) -> None:
 
 def make_name(words: str) -> str:
     """A name from words: `Hotel front desk` → `hotel_front_desk`."""
-    name = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")[:MOST_NAME].strip("_")
+    name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")[:MOST_NAME].strip("_")
     return name if name[:1].isalpha() else f"environment_{name}".strip("_")

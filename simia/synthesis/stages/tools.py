@@ -9,7 +9,7 @@ from simia.synthesis.building_settings import BuildingSettings
 from simia.synthesis.debug_loop import DebugRecord, ToolDebugger, ToolDraft, write_rows
 from simia.synthesis.design import BuiltTool, EnvironmentDesign, ToolDesign
 from simia.synthesis.draft_tests import read_tests
-from simia.synthesis.example_states import CLOCK, describe_tables
+from simia.synthesis.example_states import CLOCK, describe_tables, describe_tool
 from simia.synthesis.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.reasons import Reason
 from simia.synthesis.refusal_reasons import name_refusal
@@ -71,7 +71,7 @@ class ToolStage:
             "rules": design.rules,
             "tables": describe_tables(design.state),
             "example": write_rows(example),
-            "tool": tool.model_dump(mode="json"),
+            "tool": describe_tool(tool),
         }
         with name_refusal(Reason.INVALID_TESTS):
             return await context.ask(
@@ -90,6 +90,6 @@ async def ask_method(
         "title": design.title,
         "rules": design.rules,
         "state_model": write_state_model(design.state),
-        "tool": tool.model_dump(mode="json"),
+        "tool": describe_tool(tool),
     }
     return await context.ask("synthesis/method.j2", values, reader.read, label="method")
