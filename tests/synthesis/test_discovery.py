@@ -132,9 +132,6 @@ def test_several_tasks_in_a_question_get_the_same_verdicts(discover: Any) -> Non
     )
 
 
-+["stateful/10.verdict"]
-
-
 def test_a_domain_in_words_is_one_theme_and_asks_nothing(discover: Any) -> None:
     done, writer = discover(source="hotel front desk")
     assert done.outputs.of("themes") == {
