@@ -23,6 +23,7 @@ from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.reasons import Refused, Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.stage import StageContext
+from simia.synthesis.stage_errors import is_infrastructure
 from simia.task import Task
 from simia.trajectory import ToolCall
 
@@ -128,6 +129,8 @@ class RoundChain:
             before = await world.state()
         except (Aborted, UserError) as error:
             await self._leave()
+            if is_infrastructure(error):
+                raise
             lost.reason += f": {error}"
             return lost
         values = {
@@ -151,6 +154,8 @@ class RoundChain:
             after = before if result.ends and result.error else await world.state()
         except Aborted as error:
             await self._leave()
+            if is_infrastructure(error):
+                raise
             found.reason = f"unexpected failure: {error.detail}"
             return found
         status = "refused" if result.error else "success"

@@ -51,7 +51,11 @@ def is_task_source(source: str) -> bool:
     """
     if formats.is_hub_name(source) or search_path.find_named_resource("seeds", source):
         return True
+    if not source.strip():
+        raise UserError("source is empty: give a domain in words, or a file of tasks")
     path = Path(source).expanduser()
+    if path.is_dir():
+        return (path / "pack.yaml").is_file() or formats.is_data_set(path)
     if path.exists():
         return True
     meant_as_path = path.suffix.lower() in (*SUFFIXES, *LINES) or search_path.looks_like_path(source)
