@@ -272,6 +272,8 @@ class Task(StrictModel):
     """What the user wants and knows, for the user simulator; without one it is the first message."""
     opening: str | None = None
     """The user's first words, where they are given."""
+    conversation: bool = True
+    """Whether a user model converses. False: the task is one message, and the answer of the agent ends the episode."""
     profile: str | dict[str, Any] | None = None
     """Who the user is, for the user simulator."""
     initial: dict[str, Any] = Field(default_factory=dict)

@@ -229,7 +229,9 @@ class PreparedEnvironment:
         if user is None:
             user = USERS.get(user_kind(config, pack))
         if user is None and player is not None:
-            user = lambda task: LLMUser(player, pack, task, config.user_settings)  # noqa: E731
+            user = lambda task: (  # noqa: E731
+                LLMUser(player, pack, task, config.user_settings) if task.conversation else NoUser(task)
+            )
         return Environment(
             pack,
             member.backend,

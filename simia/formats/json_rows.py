@@ -205,7 +205,10 @@ class ValueReader:
         return end == len(window.text)
 
     def is_row(self, value: Any) -> bool:
-        return isinstance(value, dict) and not value.keys().isdisjoint(ROW_MEMBERS) and value.keys() >= self._common
+        if not isinstance(value, dict) or not value.keys() >= self._common:
+            return False
+        no_turns = bool(self._common) and self._common.isdisjoint(ROW_MEMBERS)  # the rows so far are no trajectories
+        return no_turns or not value.keys().isdisjoint(ROW_MEMBERS)
 
 
 def end_of_blank(text: str, at: int) -> int:

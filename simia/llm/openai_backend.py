@@ -23,6 +23,7 @@ from yarl import URL
 
 from simia.config_secrets import has_secret_name, is_secret
 from simia.errors import Code, MissingKeyError, UserError
+from simia.llm.embeddings import read_vectors
 from simia.llm.http_response import RateLimits, read_fault, read_json, read_usage, receive_body, refuse_large_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
@@ -99,10 +100,11 @@ class OpenAIBackend:
             raise RuntimeError("OpenAIBackend.start() was not awaited")
         # Copied, because what orjson returns occupies ten times its length until it is freed.
         body = bytes(memoryview(orjson.dumps(self.body(request))))
+        url = self.url if request.input is None else self.settings.embeddings_url
         try:
             async with (
                 asyncio.timeout(self.settings.timeout),
-                self._session.post(self.url, data=body, allow_redirects=False) as response,
+                self._session.post(url, data=body, allow_redirects=False) as response,
             ):
                 status, headers = response.status, response.headers
                 raw = await receive_body(response, self.settings.max_reply_bytes)
@@ -116,16 +118,20 @@ class OpenAIBackend:
         except (aiohttp.ClientError, OSError) as error:
             found = LLMFault(Code.CONNECTION, clean_text(_explain_error(error)), retry=True)
         else:
-            found = await self.read_reply(status, headers, raw)
+            found = await self.read_reply(status, headers, raw, texts=len(request.input or ()))
         if isinstance(found, LLMFault):
             raise found
         return found
 
-    async def read_reply(self, status: int, headers: Mapping[str, str], raw: bytes) -> Reply | LLMFault:
-        """The reply, or the fault, that a response stands for. Keys in the body are masked before it is read."""
+    async def read_reply(
+        self, status: int, headers: Mapping[str, str], raw: bytes, *, texts: int = 0
+    ) -> Reply | LLMFault:
+        """The reply, or the fault, that a response stands for. Keys in the body are masked before it is read.
+
+        `texts`: how many vectors are expected; 0: the request was a chat completion."""
         raw = mask_bytes(raw) if len(raw) <= QUICK else await asyncio.to_thread(mask_bytes, raw)
         self.rates.note(headers)
-        reply = read_body(raw) if status == 200 else None
+        reply = (read_vectors(raw, texts) if texts else read_body(raw)) if status == 200 else None
         if reply is None:
             return read_fault(status, headers, raw, clean_text)
         if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
@@ -134,6 +140,8 @@ class OpenAIBackend:
 
     def body(self, request: Request) -> dict[str, Any]:
         """The request as it is sent."""
+        if request.input is not None:
+            return {"model": self.model, "input": request.input} | self.settings.extra_body | request.extra_body
         body: dict[str, Any] = {"model": self.model, "messages": request.messages}
         for name in ("temperature", "top_p", "stop", "seed", "reasoning_effort", "response_format"):
             value = getattr(request, name)
@@ -180,14 +188,16 @@ class OpenAIClientBackend(OpenAIBackend):
         import openai
 
         body = self.body(request)
-        required = {name: body.pop(name) for name in ("model", "messages")}
-        create = self._client.chat.completions.with_streaming_response.create
+        texts = len(request.input or ())
+        required = {name: body.pop(name) for name in ("model", "input" if texts else "messages")}
+        kind: Any = self._client.embeddings if texts else self._client.chat.completions
+        create = kind.with_streaming_response.create
         try:
             async with asyncio.timeout(self.settings.timeout), create(**required, extra_body=body) as response:
                 status, headers = response.status_code, response.headers
                 raw = await receive_client_body(response, self.settings.max_reply_bytes)
             self._hide_key()
-            found = await self.read_reply(status, headers, raw)
+            found = await self.read_reply(status, headers, raw, texts=texts)
         # The faults are raised below, outside of these blocks, because the client's exceptions carry the request's headers.
         except openai.APIStatusError as error:
             self._hide_key()

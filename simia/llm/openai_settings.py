@@ -147,9 +147,16 @@ class OpenAISettings(Config):
 
     @property
     def url(self) -> URL:
+        return self._locate("chat/completions")
+
+    @property
+    def embeddings_url(self) -> URL:
+        return self._locate("embeddings")
+
+    def _locate(self, kind: str) -> URL:
         if self.api_version is None:
-            return URL(f"{self.base_url}/chat/completions")
-        path = f"{self.base_url}/openai/deployments/{self.deployment or self.model}/chat/completions"
+            return URL(f"{self.base_url}/{kind}")
+        path = f"{self.base_url}/openai/deployments/{self.deployment or self.model}/{kind}"
         return URL(path).with_query({"api-version": self.api_version})
 
     @property

@@ -35,6 +35,8 @@ class Request(BaseModel):
     """low, medium or high, for models that take it."""
     response_format: dict[str, Any] | None = None
     """JSON Schema that constrains the completion, in OpenAI's form."""
+    input: list[str] | None = None
+    """Texts to embed. With them it is a request for embeddings, without messages (`simia.llm.embeddings`)."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of the body."""
 

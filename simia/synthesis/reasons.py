@@ -21,6 +21,82 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    # scenarios
+    SOLUTION_FAILS = "solution_fails", "a call of the solution still fails after the repairs"
+    SOLUTION_CHANGES_NOTHING = "solution_changes_nothing", "the solution leaves the state as it was"
+    CHECK_FAILS = "check_fails", "the check raises, returns no bool, changes the state, or takes too long"
+    CHECK_IMPURE = "check_impure", "two runs of the check on one state differ"
+    CHECK_ALWAYS_TRUE = "check_always_true", "the check holds before anything was done, and after the solution"
+    CHECK_ALWAYS_FALSE = "check_always_false", "the check holds neither before nor after the solution"
+    CHECK_BECOMES_FALSE = "check_becomes_false", "the check holds before anything was done, and not after the solution"
+    CHECK_ANY_CHANGE = "check_any_change", "the check holds as soon as anything in the state has changed"
+    TOO_FEW_CHECKS = (
+        "too_few_checks",
+        "fewer checks discriminate than the config asks for, or than half of the checklist",
+    )
+    DUPLICATE_TASK = "duplicate_task", "nearly the same task of the environment was accepted before"
+    # faults of the verification gate, by their names there
+    NO_START = "no_start", "the task's start cannot be set up"
+    UNKNOWN_TOOL = "unknown_tool", "the solution calls a tool that does not exist"
+    BAD_CALL = "bad_call", "the arguments of a call of the solution break the tool's schema"
+    TOOL_FAILED = "tool_failed", "a tool fails in the solution"
+    NOT_REPEATABLE = "not_repeatable", "two resets, or two replays of the solution, differ"
+    STATE_NOT_ROUND = "state_not_round", "a state written out and read again is another state"
+    NO_SOLUTION = "no_solution", "the task has no solution to verify it with"
+    REFERENCE_FAILS = "reference_fails", "the solution does not earn the full reward"
+    NOTHING_TO_VERIFY = "nothing_to_verify", "the solution changes nothing, and nothing else is judged"
+    STATE_UNSEEN = "state_unseen", "tools that write were called, and the state never changed"
+    NOTHING_SCORES = "nothing_scores", "doing nothing earns a reward"
+    ECHO_SCORES = "echo_scores", "repeating the user's words earns a reward"
+    CANNED_SCORES = "canned_scores", "a canned answer earns a reward"
+    POLICY_SCORES = "policy_scores", "reciting the system text earns a reward"
+    RANDOM_SCORES = "random_scores", "random calls earn the full reward"
+    ALL_CALLS_SCORE = "all_calls_score", "making every call of all solutions earns the full reward"
+    INCOMPLETE_SCORES = "incomplete_scores", "the solution without its last write earns the full reward"
+    OTHER_SCORES = "other_scores", "the solution of another task earns the full reward"
+    MUTATED_SCORES = "mutated_scores", "the reward does not see that the solution's final state was altered"
+    IMPURE_CHECK = "impure_check", "two runs of the checks on one state differ"
+    INTEGRITY = "integrity", "the schema refuses the state at the start or after the solution"
+    CONTRACT = "contract", "a call of the solution changes a table that its tool does not declare"
+    GATE_REFUSES = "gate_refuses", "the verification gate has another fault; the detail names it"
+    # discovery and assessment of environments
+    STATELESS_TASK = "stateless_task", "the task needs no persistent state of a domain"
+    LOW_USEFULNESS = "low_usefulness", "the environment is less useful than the config asks for"
+    LOW_MODELABILITY = "low_modelability", "the environment is harder to model than the config allows"
+    DUPLICATE_THEME = "duplicate_theme", "another task led to nearly the same environment, which is kept"
+    ASSESSMENT_FAILED = "assessment_failed", "too small a share of the test calls behaved as they should"
+    ASSESSMENT_UNREADABLE = "assessment_unreadable", "too many rounds of the assessment had no reply that could be read"
+    ASSESSMENT_UNTESTED = "assessment_untested", "too few test calls reached the code of a tool"
+    CHECKER_BLIND = "checker_blind", "the check agent passed calls whose record was falsified on purpose"
+    # building an environment
+    INVALID_DESIGN = "invalid_design", "the tables or operations of the design contradict each other or the form"
+    INVALID_STATE = "invalid_state", "no state satisfied the schema and its references"
+    INVALID_TESTS = "invalid_tests", "no set of tests had calls that the schema allows, and expectations that can fail"
+    WRONG_METHOD = (
+        "wrong_method",
+        "the code is not one method with the decorator, annotations and docstring that were asked for",
+    )
+    SIGNATURE_DIFFERS = "signature_differs", "the method's signature is not that of the designed operation"
+    USES_NETWORK = "uses_network", "the code reaches for the network"
+    USES_CLOCK = "uses_clock", "the code reads the clock of the machine"
+    USES_RANDOMNESS = "uses_randomness", "the code draws randomness of its own"
+    USES_FILES = "uses_files", "the code reads or writes files, or prints"
+    USES_PROCESSES = "uses_processes", "the code starts processes or threads, or reaches for the operating system"
+    USES_DYNAMIC_CODE = "uses_dynamic_code", "the code executes text or names attributes by text"
+    USES_GLOBALS = "uses_globals", "the code keeps values outside of the state, or uses names that do not exist"
+    USES_PRIVATE_NAMES = "uses_private_names", "the code uses names that begin with an underscore"
+    READ_TOOL_WRITES = "read_tool_writes", "an operation that reads changes the state"
+    UNDECLARED_TABLE = "undeclared_table", "an operation changes a table that its design does not name"
+    TESTS_FAIL = "tests_fail", "a test still fails after the rounds of the debug loop"
+    UNEXPECTED_FAILURE = "unexpected_failure", "a call ends in an exception that is no refusal, a crash or a limit"
+    DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
+    TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
+    REFUSED_QUESTION = (
+        "refused_question",
+        "the endpoint refused the question: too long for the model, or its content filter",
+    )
+    UNVERIFIED = "unverified", "execution did not confirm what the model wrote"
+    INTERNAL = "internal", "the stage itself failed on this item; please report it"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake

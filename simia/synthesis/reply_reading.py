@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from simia.formats.reply.reply_json import load_json_values, strip_reasoning
+from simia.formats.reply.reply_json import RepairError, load_json_values, strip_reasoning
 from simia.synthesis.reasons import Unreadable
 
 T = TypeVar("T")
@@ -38,7 +38,10 @@ def read_python(text: str) -> str:
 def read_json(text: str, kind: type[T] | Any) -> T:
     """Return the last JSON value of a reply, validated as `kind`, a model or any type that pydantic knows. Raises `Unreadable`."""
     blocks = [content for language, content in list_blocks(text) if language in ("", "json")]
-    values, _ = load_json_values(blocks[-1] if blocks else strip_reasoning(text))
+    try:
+        values, _ = load_json_values(blocks[-1] if blocks else strip_reasoning(text))
+    except RepairError as error:
+        raise Unreadable(f"it holds no JSON: {error}") from None
     if not values:
         raise Unreadable("it holds no JSON")
     try:
@@ -57,5 +60,18 @@ def explain_errors(error: ValidationError) -> str:
 
 
 def dump(model: BaseModel) -> dict[str, Any]:
-    """A model as the JSON value of a stage's output, without defaults."""
-    return model.model_dump(mode="json", exclude_defaults=True)
+    """A model as the JSON value of a stage's output, without defaults, except `kind`, by which unions are read."""
+    row: dict[str, Any] = restore_kinds(
+        model.model_dump(mode="json", exclude_defaults=True), model.model_dump(mode="json")
+    )
+    return row
+
+
+def restore_kinds(row: Any, whole: Any) -> Any:
+    """Put `kind` back into the objects of a row that lack it."""
+    if isinstance(row, dict) and isinstance(whole, dict):
+        kind = {"kind": whole["kind"]} if "kind" in whole and "kind" not in row else {}
+        return {**kind, **{key: restore_kinds(value, whole.get(key)) for key, value in row.items()}}
+    if isinstance(row, list) and isinstance(whole, list) and len(row) == len(whole):
+        return [restore_kinds(value, other) for value, other in zip(row, whole, strict=True)]
+    return row

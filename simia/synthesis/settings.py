@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from simia.config import OPERATIONAL, Config
+from simia.errors import UserError
 from simia.jobs.coordinator import StopSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
+
+EMBEDDINGS = "embeddings"  # the role whose model embeds texts; no other role takes its place
 
 
 class SamplingSettings(Config):
@@ -37,13 +40,15 @@ class SynthesisConfig(Config):
 
     kind: Literal["synthesis"] = Field("synthesis", description="Marks the config of a synthesis.")
     recipe: str = ""
-    """Name of the recipe."""
+    """Name of the recipe, or a Python file that defines `RECIPE`."""
+    source: str = ""
+    """What the recipe works on: a domain in words, or a file."""
     seed: int = 0
     """Number from which every random choice derives."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
     """The model that writes; roles without a model of their own use it."""
     roles: dict[str, LLMSettings] = Field(default_factory=dict)
-    """Models of single roles, such as `checker`."""
+    """Models of single roles, such as `checker`. The role `embeddings` embeds texts; without it they are compared by their words."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How replies are sampled."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
@@ -52,3 +57,12 @@ class SynthesisConfig(Config):
     """When the run gives up."""
     executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)
     """Sandboxes of generated code at once."""
+
+    @field_validator("roles")
+    @classmethod
+    def check_embeddings(cls, roles: dict[str, LLMSettings]) -> dict[str, LLMSettings]:
+        """Refuse a back end without an address for embeddings."""
+        found = roles.get(EMBEDDINGS)
+        if found is not None and found.kind not in ("openai", "pool", "replay"):
+            raise UserError(f"roles.{EMBEDDINGS}.kind is {found.kind}: only openai, pool and replay embed texts")
+        return roles

@@ -78,6 +78,9 @@ class StageContext(Protocol):
             Refused: `unreadable_reply`, after as many tries as the config allows.
         """
 
+    async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
+        """Return the vectors of these texts, of length 1, by the model of the role `embeddings`; None if the config names none."""
+
     def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
         """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""
 
@@ -98,8 +101,23 @@ class Stage(Protocol):
         """Return the output of an input, a JSON value. Raises `Refused` for an input that has none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a stage is expected to ask, for the estimate of a dry run."""
+
+    questions: int
+    """Replies."""
+    prompt: int = 2000
+    """Tokens of a prompt."""
+    reply: int = 1200
+    """Tokens of a reply."""
+
+
 class Recipe(Protocol):
-    """A method of making packs: its stages, and how their outputs become packs."""
+    """A method of making packs: its stages, and how their outputs become packs.
+
+    It may also have a method `expected() -> Mapping[str, int | Expectation]`: what each stage is expected to ask, for a dry run.
+    """
 
     name: str
 

@@ -1,0 +1,204 @@
+"""EnvScaler: environments from a domain or from existing tasks, assessed by two agents, with scenarios whose checks are executed.
+
+Stages: `screening`, `stateful`, `descriptions`, `clusters`, `themes` (with a file of tasks), `design`, `examples`, `tools`,
+`environments`, `assessment`, `states`, `scenarios`, `verdicts`, `gated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from simia.config import Config
+from simia.errors import UserError
+from simia.pack_provenance import PackProvenance, SourceQuote
+from simia.prompts import read_prompt
+from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.measured_difficulty import DifficultySettings
+from simia.synthesis.pack_writing import write_environment
+from simia.synthesis.settings import SynthesisConfig
+from simia.synthesis.stage import Stage, StageInput, StageOutputs
+from simia.synthesis.stages.assessment import Assessment, AssessmentSettings
+from simia.synthesis.stages.design import DesignStage
+from simia.synthesis.stages.environments import EnvironmentStage
+from simia.synthesis.stages.examples import ExampleStage
+from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
+from simia.synthesis.stages.states import States, list_environments
+from simia.synthesis.stages.task_filter import Screening, StatefulFilter
+from simia.synthesis.stages.themes import Clusters, Descriptions, Themes
+from simia.synthesis.stages.tools import ToolStage
+from simia.synthesis.task_sources import is_task_source, read_task_texts
+from simia.task import Task
+
+DISCOVERY_PROMPTS = ("stateful", "stateful_group", "theme")
+PROMPTS = (
+    "tables", "operations", "state", "method", "tests", "debug", "assess_call", "assess_check",
+    "scenario_task", "scenario_solution", "scenario_check", "scenario_user",
+)  # fmt: skip
+CHECKS = 4  # checks that a scenario has, for the projection of a dry run
+
+
+class DiscoverySettings(Config):
+    """Environments from existing tasks; unused for a domain in words."""
+
+    limit: int | None = Field(default=None, ge=1)
+    """How many tasks are read at most."""
+    field: str | None = None
+    """Field of a row that holds the text of its task. None: the first of the usual ones."""
+    tasks_per_question: int = Field(default=10, ge=1)
+    """Tasks that one question of the stateful filter shows."""
+    usefulness: int = Field(default=6, ge=1, le=10)
+    """Smallest usefulness of an environment that is kept, from 1 to 10."""
+    modelability: int = Field(default=6, ge=1, le=10)
+    """Smallest modelability of an environment that is kept, from 1 to 10."""
+    cosine: float | None = Field(default=None, gt=0, le=1)
+    """Likeness from which on two descriptions are the same environment. None: as suits embeddings or words."""
+
+
+class StateSettings(Config):
+    """Initial states of every environment."""
+
+    number: int = Field(default=4, ge=1)
+    """States of each environment."""
+    rows: int = Field(default=8, ge=1)
+    """About how many rows a table has."""
+
+
+class EnvScalerConfig(SynthesisConfig):
+    """Settings of `simia synth envscaler`."""
+
+    recipe: str = "envscaler"
+    """Name of the recipe."""
+    environments: int = Field(default=10, ge=1)
+    """Most environments that are designed; a domain in words is one."""
+    discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
+    """Environments from existing tasks."""
+    building: BuildingSettings = Field(default_factory=BuildingSettings)
+    """How environments are designed, built and tested."""
+    assessment: AssessmentSettings = Field(default_factory=AssessmentSettings)
+    """The dual-agent assessment."""
+    states: StateSettings = Field(default_factory=StateSettings)
+    """Initial states."""
+    scenarios: ScenarioSettings = Field(default_factory=ScenarioSettings)
+    """Scenarios of each initial state."""
+    difficulty: DifficultySettings = Field(default_factory=DifficultySettings)
+    """Measured difficulty of the tasks; off unless an agent is named."""
+
+    @model_validator(mode="after")
+    def check_difficulty_agent(self) -> Self:
+        """Refuse an agent that has no model."""
+        agent = self.difficulty.agent
+        if agent is not None and agent not in self.roles:
+            raise ValueError(f"difficulty.agent: no role is named {agent!r}: give its model under roles.{agent}")
+        return self
+
+
+class ChosenDesigns(DesignStage):
+    """The first environments only, as many as the config asks for."""
+
+    def __init__(self, most: int, settings: BuildingSettings, **source: Any) -> None:
+        super().__init__(settings, **source)
+        self._most = most
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        return super().list_inputs(outputs)[: self._most]
+
+
+class EnvScalerRecipe:
+    """EnvScaler's SkelBuilder and ScenGenerator as stages."""
+
+    name = "envscaler"
+
+    def __init__(self, config: EnvScalerConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def _texts(self) -> list[str] | None:
+        """The existing tasks; None for a domain in words. Raises `UserError`."""
+        config, discovery = self._config, self._config.discovery
+        if not config.source.strip():
+            raise UserError('the source is missing: give a domain in words ("hotel front desk") or a file of tasks')
+        if not is_task_source(config.source):
+            return None
+        return read_task_texts(config.source, text_field=discovery.field, limit=discovery.limit).texts
+
+    def list_stages(self) -> Sequence[Stage]:
+        config, modes = self._config, self._config.scenarios.modes
+        return [
+            *self._list_first_stages(),
+            ExampleStage(),
+            ToolStage(config.building),
+            EnvironmentStage(config.building),
+            Assessment(config.assessment, config.seed),
+            States(config.states.number, config.states.rows),
+            Scenarios(config.scenarios, config.seed),
+            Verdicts(modes),
+            Gated(modes, config.difficulty),
+        ]
+
+    def _list_first_stages(self) -> list[Stage]:
+        config, discovery, texts = self._config, self._config.discovery, self._texts
+        if texts is None:
+            return [ChosenDesigns(config.environments, config.building, domains=[{"domain": config.source}])]
+        return [
+            Screening(texts, discovery.tasks_per_question),
+            StatefulFilter(texts),
+            Descriptions(discovery.usefulness, discovery.modelability),
+            Clusters(discovery.cosine),
+            Themes(),
+            ChosenDesigns(config.environments, config.building, source=Themes.name),
+        ]
+
+    def expected(self) -> dict[str, int]:
+        """Questions of each stage, for a dry run, if nothing is refused and nothing repaired."""
+        config, texts = self._config, self._texts
+        count = 1 if texts is None else config.environments
+        states = count * config.states.number
+        scenario = 2 + CHECKS + ("conversation" in config.scenarios.modes)
+        found: dict[str, int] = {}
+        if texts is not None:
+            groups = -(-len(texts) // config.discovery.tasks_per_question)
+            found = {Screening.name: groups, Descriptions.name: len(texts)}
+        return found | {
+            "design": 2 * count,
+            "examples": count,
+            "tools": 2 * count * config.building.operations,
+            "assessment": count * (2 * config.assessment.rounds + config.assessment.controls),
+            "states": states,
+            "scenarios": states * config.scenarios.number * scenario,
+        }
+
+    def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
+        """Write a pack for each environment that has tasks: below `out`, or at `out` where there is one."""
+        environments = list_environments(outputs)
+        tasks: dict[str, list[Task]] = {key: [] for key in environments}
+        for key, row in outputs.of("gated").items():
+            tasks[key.split("/")[0]].append(Task.model_validate(row))
+        kept = [key for key in environments if tasks[key]]
+        folders = [out if len(kept) == 1 else out / key for key in kept]
+        for key, folder in zip(kept, folders, strict=True):
+            built = BuiltEnvironment.model_validate(environments[key])
+            write_environment(folder, built, tasks=tasks[key], provenance=self._describe_source(), user="scripted")
+        return folders
+
+    def _describe_source(self) -> PackProvenance:
+        config = self._config
+        source = Path(config.source).name if self._texts is not None else config.source
+        return PackProvenance(
+            recipe=self.name,
+            sources=[SourceQuote(name=source)],
+            model=getattr(config.llm, "model", None),
+            prompts={name: read_prompt(name)[1] for name in self._list_prompts()},
+        )
+
+    def _list_prompts(self) -> list[str]:
+        """The prompt files that the config uses."""
+        names = [*PROMPTS, *(DISCOVERY_PROMPTS if self._texts is not None else ())]
+        names += ["agent_turn"] if self._config.difficulty.agent else []
+        return [f"synthesis/{name}.j2" for name in sorted(names)]

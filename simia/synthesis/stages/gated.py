@@ -1,0 +1,142 @@
+"""Stages `verdicts` and `gated`: the tasks of an environment pass the verification gate together, and each has its verdict.
+
+The gate plays the solutions of all tasks against each other, so an environment is verified as a whole. When tasks are refused, those that
+are left are verified again, until all that are left pass: then the written pack passes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simia.authoring.findings import Finding
+from simia.authoring.verification_gate import verify_tasks
+from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
+from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.measured_difficulty import DifficultySettings, measure_task
+from simia.synthesis.pack_writing import open_built, write_environment
+from simia.synthesis.reasons import Reason, Refused
+from simia.synthesis.reply_reading import dump
+from simia.synthesis.scenario import Mode, Scenario, ScenarioState
+from simia.synthesis.scenario_tasks import make_tasks
+from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.synthesis.stages.states import list_environments
+from simia.task import Task
+from simia.trajectory import Message, Trajectory
+
+Refusals = dict[str, tuple[Reason, str]]
+
+
+class Verdicts:
+    """Verify all tasks of an environment. Nothing is asked."""
+
+    name = "verdicts"
+
+    def __init__(self, modes: Sequence[Mode]) -> None:
+        self._modes = list(modes)
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        found, scenarios = [], outputs.of("scenarios")
+        tasks = list_scenario_tasks(outputs, self._modes)
+        for key, built in list_environments(outputs).items():
+            if own := tasks.get(key):
+                words = {name: made["task"] for name, made in scenarios.items() if made["environment"] == key}
+                rows = {name: dump(task) for name, task in own.items()}
+                found.append(StageInput(key, {"built": built, "tasks": rows, "words": words}))
+        return found
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        built = BuiltEnvironment.model_validate(given.value["built"])
+        tasks = {name: Task.model_validate(row) for name, row in given.value["tasks"].items()}
+        doubles = find_duplicate_scenarios(given.value["words"])
+        refused: Refusals = {name: fault for name in tasks if (fault := doubles.get(name.rpartition("/")[0]))}
+        rounds, floors = 0, dict[str, float]()
+        while left := {name: task for name, task in tasks.items() if name not in refused}:
+            rounds += 1
+            async with context.execution() as folder:
+                found, floors = await run_gate(folder / "pack", built, left)
+            if not found:
+                break
+            refused |= found
+        context.note(tasks=len(tasks), passed=len(left), rounds=rounds, floors=floors)
+        return {"refused": {name: [str(reason), detail] for name, (reason, detail) in refused.items()}}
+
+
+class Gated:
+    """Give each task its verdict, and measure its difficulty where the config names an agent."""
+
+    name = "gated"
+
+    def __init__(self, modes: Sequence[Mode], difficulty: DifficultySettings) -> None:
+        self._modes, self._difficulty = list(modes), difficulty
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        found, environments = [], list_environments(outputs)
+        for key, tasks in list_scenario_tasks(outputs, self._modes).items():
+            verdicts = outputs.of("verdicts").get(key, {"refused": {}})
+            for name, task in tasks.items():
+                value = {"task": dump(task), "refused": verdicts["refused"].get(name)}
+                if self._difficulty.agent and not task.conversation and not value["refused"]:
+                    value["built"] = environments[key]
+                found.append(StageInput(name, value))
+        return found
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        if given.value["refused"]:
+            reason, detail = given.value["refused"]
+            raise Refused(Reason(reason), detail)
+        task = Task.model_validate(given.value["task"])
+        if "built" in given.value:
+            built = BuiltEnvironment.model_validate(given.value["built"])
+            measured = await measure_task(context, built, task, self._difficulty)
+            task = task.model_copy(update={"measured": measured})
+        return dump(task)
+
+
+def list_scenario_tasks(outputs: StageOutputs, modes: Sequence[Mode]) -> dict[str, dict[str, Task]]:
+    """Environment → key of a task → task, in the order of the scenarios."""
+    found: dict[str, dict[str, Task]] = {}
+    for key, made in outputs.of("scenarios").items():
+        scenario = Scenario.model_validate(made)
+        start = ScenarioState.model_validate(outputs.of("states")[scenario.state])
+        found.setdefault(scenario.environment, {}).update(make_tasks(key, scenario, start, modes))
+    return found
+
+
+def find_duplicate_scenarios(words: Mapping[str, str]) -> Refusals:
+    """The scenarios whose task has nearly the words of an earlier one."""
+    refused: Refusals = {}
+    index = NearDuplicateIndex()
+    for name, text in words.items():
+        signature = compute_signature(Trajectory(messages=[Message(role="user", content=text)]))
+        if (near := index.find(signature)) is not None:
+            refused[name] = Reason.DUPLICATE_TASK, f"its words are nearly those of {near}"
+        else:
+            index.add(name, signature)
+    return refused
+
+
+async def run_gate(folder: Path, built: BuiltEnvironment, tasks: dict[str, Task]) -> tuple[Refusals, dict[str, float]]:
+    """Write the environment with these tasks, and run the gate. Returns the refused tasks, and agent → its mean reward."""
+    write_environment(folder, built, tasks=list(tasks.values()), user="scripted")
+    environment = await open_built(folder)
+    try:
+        report = await verify_tasks(environment, environment.pack.tasks, concurrency=4)
+    finally:
+        await environment.close()
+    whole = [finding for finding in report.findings if finding.refuses]
+    refused: Refusals = {}
+    for (name, _), verdict in zip(tasks.items(), report.verdicts, strict=True):
+        faults = [finding for finding in (*verdict.findings, *whole) if finding.refuses]
+        if faults:
+            refused[name] = name_reason(faults[0]), "; ".join(f"{each.fault}: {each.detail}" for each in faults)[:400]
+    return refused, {name: round(value, 6) for name, value in report.floors.items()}
+
+
+def name_reason(finding: Finding) -> Reason:
+    """The reason with the name of a gate's fault."""
+    try:
+        return Reason(str(finding.fault))
+    except ValueError:
+        return Reason.GATE_REFUSES
