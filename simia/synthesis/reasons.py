@@ -21,6 +21,24 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    # coding problems and gyms
+    BAD_PROBLEM = "bad_problem", "the row of a problem cannot be read, or has no statement or no solution"
+    SOLUTION_FAILS = (
+        "solution_fails",
+        "the unified solution fails on its examples, or returns two answers for the same inputs",
+    )
+    SOLUTION_DIFFERS = "solution_differs", "the unified solution and the original return different answers"
+    GYM_MALFORMED = (
+        "gym_malformed",
+        "the code of a gym has not the form of one: class, tools, types, docstrings, example calls",
+    )
+    GYM_UNSAFE = "gym_unsafe", "the code of a gym uses the network, the clock, randomness, files, processes or globals"
+    GYM_FAILS = "gym_fails", "the code of a gym does not load, or a tool fails when it is executed"
+    OBSERVE_REVEALS = (
+        "observe_reveals",
+        "`observe` returns inputs that must be hidden, or one call returns a whole input",
+    )
+    ANSWER_REVEALED = "answer_revealed", "a result or an error of a tool reveals the answer"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
