@@ -63,6 +63,11 @@ class Reason(StrEnum):
     TOO_FEW_TESTS = "too_few_tests", "no success, or no designed refusal, is among the tests that pass"
     DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
     TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
+    REFUSED_QUESTION = (
+        "refused_question",
+        "the endpoint refused the question: too long for the model, or its content filter",
+    )
+    INTERNAL = "internal", "the stage itself failed on this item; please report it"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
