@@ -166,7 +166,9 @@ def read_run(found: Any) -> FunctionRun:
     """A run from what the process sent, which may be anything."""
     try:
         ended = Ending(found["ended"])
-        return FunctionRun(ended, found.get("value") if ended is Ending.RETURNED else None, str(found.get("detail", "")))
+        return FunctionRun(
+            ended, found.get("value") if ended is Ending.RETURNED else None, str(found.get("detail", ""))
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return FunctionRun(Ending.CRASHED, detail="the process sent what is no result")
 

@@ -29,10 +29,10 @@ from simia.tool_test import Expectation, ToolTest
 from simia.trajectory import ToolCall, digest
 
 LIMITS = WorkerLimits(wall=3.0, start=20.0, memory=128 * MB)
-RANDOM_CALLS = 24
-"""Schema-valid calls at random in each example."""
-SMALL = 12
-"""Half of the random integers are below this, so that some are places in the lists of the examples."""
+RANDOM_CALLS = 20
+"""Schema-valid calls at random in each example; half of them are repeated with small integers."""
+SMALL, FAR = 12, 1_000_000
+"""Some integers are below the one, so that they are places in the lists of the examples, and some are beyond any place."""
 SHOWN = 300
 Call = tuple[str, dict[str, Any]]
 
@@ -214,16 +214,23 @@ class GymRehearsal:
         self._keep_example([], Action(name=DONE, arguments={ANSWER: answer}), result)
 
     async def _play_at_random(self) -> None:
-        """Make schema-valid calls at random: none fails, and a call that reads or is refused changes nothing."""
+        """Make schema-valid calls, at random and at bounds: none fails, and a call that reads or is refused changes nothing."""
         tools = [tool for tool in self._gym.tools if tool.name != DONE]
         for number, example in enumerate(self._examples):
             rng = random.Random(f"{self._gym.problem.id}/{number}")
+            size = max(
+                [len(value) for value in example.inputs.values() if isinstance(value, list | dict | str)], default=1
+            )
+            calls = [(tool, Sampler(rng).object(tool.parameters)) for tool in rng.choices(tools, k=RANDOM_CALLS)]
+            calls += [(tool, shrink_integers(arguments, rng)) for tool, arguments in calls[: RANDOM_CALLS // 2]]
+            calls += [
+                (tool, set_integers(Sampler(rng).object(tool.parameters), first, others))
+                for tool in tools
+                if tool.parameters["properties"]
+                for first, others in ((0, 0), (-1, -1), (FAR, FAR), (0, size), (0, size - 1), (1, size), (1, size - 1))
+            ]
             async with self._open(example) as world:
-                for _ in range(RANDOM_CALLS):
-                    tool = rng.choice(tools)
-                    arguments = Sampler(rng).object(tool.parameters)
-                    if rng.random() < 0.5:
-                        arguments = shrink_integers(arguments, rng)
+                for tool, arguments in calls:
                     await self._step(world, example, tool.name, arguments)
                     if self.trial.faults:
                         return
@@ -272,3 +279,9 @@ def shrink_integers(value: Any, rng: random.Random) -> Any:
     if isinstance(value, list):
         return [shrink_integers(each, rng) for each in value]
     return rng.randrange(SMALL) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def set_integers(arguments: dict[str, Any], first: int, others: int) -> dict[str, Any]:
+    """The arguments with the first integer, and all others, replaced."""
+    names = [name for name, value in arguments.items() if isinstance(value, int) and not isinstance(value, bool)]
+    return {**arguments, **{name: others if number else first for number, name in enumerate(names)}}

@@ -15,7 +15,7 @@ from simia.formats.data_sets import is_data_set, open_data_set
 from simia.formats.dialect import RowLimits
 from simia.formats.row_conversion import FileRow
 from simia.formats.row_files import open_rows
-from simia.search_path import find_resource
+from simia.search_path import find_named_resource
 from simia.synthesis.reasons import Reason
 from simia.task import StrictModel
 
@@ -100,10 +100,11 @@ def iterate_rows(source: str) -> Iterator[tuple[str, Any, str | None]]:
         data = open_data_set(source)
         yield from name_rows(data.rows(RowLimits()), data.title, data.licence)
         return
-    path = find_resource("seeds", source)
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-    if not path.exists():
+    given = Path(source).expanduser()
+    path = find_named_resource("seeds", source) or (given if given.exists() else None)
+    if path is None:
         raise UserError(f"{source}: there is no such file; give a file of problems, or a data set as hf:OWNER/NAME")
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     for file in files:
         suffix = file.suffix.lower()
         if suffix in (".md", ".markdown", ".py"):

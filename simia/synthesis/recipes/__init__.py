@@ -9,6 +9,7 @@ from typing import Any
 
 from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
+from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
 from simia.synthesis.stage_errors import describe_failure
@@ -22,7 +23,9 @@ class RecipeKind:
     make: Callable[[Any], Recipe]
 
 
-RECIPES: dict[str, RecipeKind] = {}
+RECIPES: dict[str, RecipeKind] = {
+    "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
+}
 """Recipe name → its kind."""
 
 
