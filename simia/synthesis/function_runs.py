@@ -22,7 +22,7 @@ from simia.authoring.code_lint import find_faults
 from simia.authoring.findings import Fault
 from simia.authoring.pack_draft import copy_driver
 from simia.config import Config
-from simia.errors import Aborted, Code
+from simia.errors import Code
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.sandbox.worker import Worker, WorkerLost
 from simia.sandbox.zygote import ForkServer
@@ -166,7 +166,9 @@ def read_run(found: Any) -> FunctionRun:
     """A run from what the process sent, which may be anything."""
     try:
         ended = Ending(found["ended"])
-        return FunctionRun(ended, found.get("value") if ended is Ending.RETURNED else None, str(found.get("detail", "")))
+        return FunctionRun(
+            ended, found.get("value") if ended is Ending.RETURNED else None, str(found.get("detail", ""))
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return FunctionRun(Ending.CRASHED, detail="the process sent what is no result")
 
