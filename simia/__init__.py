@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simia.pack import Pack as Pack
     from simia.reward import Reward as Reward
     from simia.rollouts.session import rollout as rollout
+    from simia.synthesis.session import synthesize as synthesize
     from simia.task import Task as Task
     from simia.tool import ToolSpec as ToolSpec
     from simia.trajectory import Message as Message
@@ -33,6 +34,7 @@ else:  # a type checker that saw `__getattr__` would accept any name
     MODULES = {
         "amplify": "simia.amplification.session",
         "rollout": "simia.rollouts.session",
+        "synthesize": "simia.synthesis.session",
         "export": "simia.exporting.api",
         "open_environment": "simia.envs.opening",
         "load_trajectories": "simia.formats",

@@ -12,7 +12,9 @@ from simia.errors import UserError
 from simia.terminal import install_output_guard, say, say_error
 
 # Each command is a function in the module of its name.
-COMMANDS = ("amplify", "export", "report", "judge", "rollout", "train", "serve", "fidelity", "config", "doctor")
+COMMANDS = (
+    "amplify", "synth", "export", "report", "judge", "rollout", "train", "serve", "fidelity", "config", "doctor",
+)  # fmt: skip
 # Group of commands → the module with its `app`.
 GROUPS = {"pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
 

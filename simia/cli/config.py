@@ -12,12 +12,14 @@ from simia import search_path
 from simia.config import Config, find_config, load_config, read_config_file
 from simia.config_listing import Setting, list_settings
 from simia.errors import UserError
+from simia.synthesis.recipes import find_recipe
 from simia.terminal import say
 
 # Command or trainer → the model of its config. Other trainers read config files of their own.
 MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
     "rollout": ("simia.rollouts.settings", "RolloutConfig"),
+    "synth": ("simia.synthesis.settings", "SynthesisConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl.settings", "TrlConfig"),
 }
@@ -27,7 +29,7 @@ def config(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="What to configure (amplify, rollout, judge, trl), or a config by name or path. Default: list all."
+            help="What to configure (amplify, rollout, synth, judge, trl), or a config by name or path. Default: list all."
         ),
     ] = None,
     settings: Annotated[
@@ -65,8 +67,10 @@ def list_config_names() -> list[str]:
 
 def find_config_model(name: str) -> type[Config]:
     """Return the model that has most settings of a config file. Raises `UserError` if no model has any."""
-    keys = read_config_file(name).keys()
-    path = find_config(name)
+    data, path = read_config_file(name), find_config(name)
+    if data.get("recipe"):
+        return find_recipe(data["recipe"]).config
+    keys = data.keys()
     models = {each: load_config_model(each) for each in MODELS}
     known = {each: len(keys & model.model_fields.keys()) for each, model in models.items()}
     best = max(known, key=lambda each: (known[each], each == Path(path).parent.name))

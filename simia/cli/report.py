@@ -31,6 +31,7 @@ def report(
     from simia.report.collect_statistics import collect_statistics
     from simia.report.html_page import write_html
     from simia.report.rollout_report import print_rollout
+    from simia.report.synthesis_report import print_synthesis
     from simia.report.terminal_report import print_report
 
     with contextlib.closing(Run.read_only(runs, run)) as opened:
@@ -44,6 +45,11 @@ def report(
             if html is not None:
                 raise UserError("--html is not supported for rollouts: omit it")
             print_rollout(opened, Terminal())
+            return
+        if opened.is_synthesis:
+            if html is not None:
+                raise UserError("--html is not supported for a synthesis run: write a page of its pack, or omit it")
+            print_synthesis(opened, Terminal())
             return
         facts = collect_statistics(opened)
         print_report(facts, Terminal())

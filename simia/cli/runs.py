@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from simia.cli.options import RUN, RUNS, parse_settings
-from simia.cli.terminal_output import note_incomplete, watch_amplification, watch_rollout
+from simia.cli.terminal_output import note_incomplete, watch_amplification, watch_rollout, watch_synthesis
 from simia.config import read_command_line_value
 from simia.errors import UserError
 from simia.jobs import Run, find_run, folders
-from simia.jobs.integrity import TRAINING
+from simia.jobs.integrity import SYNTHESIS, TRAINING
 from simia.jobs.run import saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
 from simia.terminal import say, say_error, say_json
+
+if TYPE_CHECKING:
+    from simia.synthesis.recheck import Rechecked
 
 app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
 
@@ -61,6 +64,7 @@ def make_run_row(folder: Path) -> list[str]:
             state = "in progress" if condition.working else "not running"
             return [run.id, "", f"{condition.wanted} episodes", "", state, str(facts.get("model"))]
         n = facts.get("planned") or run.saved_config().get("n", "?")
+        n = condition.wanted if run.is_synthesis else n
         ended = "in progress" if condition.working else condition.stop or "no: killed"
         if ended == "complete" and not condition.complete:
             ended = "inconsistent"
@@ -77,6 +81,7 @@ def show(
     """Show a run's figures, or one of its items."""
     from simia.report.collect_statistics import collect_statistics
     from simia.report.rollout_report import print_rollout, summarize_shadow
+    from simia.report.synthesis_report import print_stage_item, print_synthesis
     from simia.report.terminal_report import print_report
     from simia.report.training_report import print_training
     from simia.report.training_statistics import collect_training
@@ -84,12 +89,15 @@ def show(
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, run)) as opened:
         if item is not None:
-            print_item(opened, item, out)
+            print_stage_item(opened, item) if opened.is_synthesis else print_item(opened, item, out)
             return
         if opened.is_training:
             print_training(collect_training(opened), out)
             return
         note_incomplete(opened)
+        if opened.is_synthesis:
+            print_synthesis(opened, out)
+            return
         if not opened.is_rollout:
             print_report(collect_statistics(opened), out)
             return
@@ -129,6 +137,7 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="An operational setting, as limits.max_cost=5.")
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Of a synthesis: another folder for the packs.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Continue a run. Replies that were received are not asked for again."""
@@ -137,7 +146,17 @@ def resume(
     refuse_training(folder, "resumed here: start the training again, it goes on from its last checkpoint")
     if run == "last":
         say_error(f"resuming {folder.name}, the latest run in {folder.parent}")
-    if is_rollout_run(folder):
+    if out is not None and not is_synthesis_run(folder):
+        raise UserError(f"--out is for a synthesis, and {folder.name} is none: omit it")
+    if is_synthesis_run(folder):
+        if n is not None:
+            raise UserError(
+                "--n is not supported for a synthesis, whose stages decide how many items there are: omit it"
+            )
+        from simia.synthesis.session import resume_synthesis
+
+        watch_synthesis(partial(resume_synthesis, str(folder), out, runs=runs, changes=changes), runs)
+    elif is_rollout_run(folder):
         if n is not None:
             raise UserError("--n is not supported for rollouts, whose episodes are planned: omit it")
         from simia.rollouts.session import resume_rollout
@@ -155,12 +174,29 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.amplification.recheck import recheck_run
 
     refuse_training(find_run(runs, run), "derived again from stored replies")
+    if is_synthesis_run(find_run(runs, run)):
+        from simia.synthesis.recheck import recheck_synthesis
+
+        print_recheck(recheck_synthesis(runs, run, say_error))
+        return
     if is_rollout_run(find_run(runs, run)):
         raise UserError(f"run {run} is a rollout: its episodes cannot be derived again from stored replies")
     id_, figures, wanted = recheck_run(runs, run, say_error)
     print_changes(figures)
     if figures["accepted"][1] < wanted:
         say(f"next: simia runs resume {id_}")
+
+
+def print_recheck(found: Rechecked) -> None:
+    """Print what a recheck of a synthesis changed, the questions without a reply, and the next command."""
+    for line in found.notes:
+        say_error(f"note: {line}")
+    print_changes(found.figures)
+    for question in found.missing[:10]:
+        say(f"no stored reply: {question}")
+    if len(found.missing) > 10:
+        say(f"and {len(found.missing) - 10} more without a stored reply")
+    say(f"next: simia runs resume {found.run}" + (" (writes the packs again)" if found.complete else ""))
 
 
 def print_changes(figures: dict[str, tuple[int, int]]) -> None:
@@ -175,14 +211,18 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     from simia.jobs.rebuild import salvage
 
     folder = find_run(runs, run)
-    if is_rollout_run(folder) or saved_config(folder).get("kind") == TRAINING:
-        found = salvage(runs, str(folder))
-        figures = None
+    if is_synthesis_run(folder):
+        from simia.synthesis.recheck import rebuild_synthesis
+
+        found, again = rebuild_synthesis(runs, str(folder))
+        figures = again.figures
+    elif is_rollout_run(folder) or saved_config(folder).get("kind") == TRAINING:
+        found, figures = salvage(runs, str(folder)), {}
     else:
         found, figures = rebuild_run(runs, str(folder))
     for line in found.lines():
         say(line)
-    print_changes(figures or {})
+    print_changes(figures)
     with contextlib.closing(Run.read_only(runs, str(folder))) as opened:
         condition = opened.verify()
     say(f"backup of the old files: {found.backup}")
@@ -194,6 +234,10 @@ def rebuild(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
 def refuse_training(folder: Path, why: str) -> None:
     if saved_config(folder).get("kind") == TRAINING:
         raise UserError(f"run {folder.name} holds the episodes of a training, which cannot be {why}")
+
+
+def is_synthesis_run(folder: Path) -> bool:
+    return saved_config(folder).get("kind") == SYNTHESIS
 
 
 def is_rollout_run(folder: Path) -> bool:
@@ -214,10 +258,12 @@ def diff(
 
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
+        both = one.is_synthesis and two.is_synthesis
         for each in (one, two):
-            each.refuse_rollouts("runs diff")
+            if not both:
+                each.refuse_rollouts("runs diff")
             note_incomplete(each)
-        found = compare_runs(one, two, None if quick else list_diversity_figures)
+        found = compare_runs(one, two, None if quick or both else list_diversity_figures)
     if as_json:
         say_json(found.model_dump_json(indent=2))
     else:

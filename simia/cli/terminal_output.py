@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simia.amplification.session import Amplified
     from simia.rollouts.job import RolloutProgress
     from simia.rollouts.session import RolloutResult
+    from simia.synthesis.session import Synthesized
 
 
 def format_share(value: float | None) -> str:
@@ -78,6 +79,23 @@ def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], ru
     print_next_command(done.run_id, done.stop, runs)
 
 
+def watch_synthesis(session: Callable[..., Coroutine[Any, Any, Synthesized]], runs: Path) -> None:
+    """Run a session with the live panel. Print the stages and, as the last line, where the packs are or the next command."""
+    from simia.report.live_panel import LivePanel
+    from simia.report.synthesis_report import print_stages
+
+    with LivePanel() as live:
+        done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
+    print_stages(done.figures.stages, Terminal())
+    if done.stop.kind != "complete":
+        print_next_command(done.run_id, done.stop, runs)
+    elif done.packs:
+        say(f"packs: {', '.join(map(str, done.packs))}")
+    else:
+        say(f"no pack: no item passed every stage; to see why: simia runs show {done.run_id}{name_runs(runs)}")
+        raise typer.Exit(1)
+
+
 @contextlib.contextmanager
 def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
     """Show a live line of progress on stderr."""
@@ -100,7 +118,7 @@ def make_progress_bar(*columns: ProgressColumn) -> Progress:
 
 def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> None:
     """Print the next command. Exits with an error code unless the run is complete."""
-    at = "" if runs == Path("runs") else f" --runs {runs}"
+    at = name_runs(runs)
     if stop.kind == "complete":
         say(f"next: simia export {run_id} --to llamafactory --out data/{run_id}{at}")
         return
@@ -108,3 +126,8 @@ def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> N
     say(f"stopped: {stop.kind}{detail}; {done}nothing is lost")
     say(f"next: simia runs resume {run_id}{at}")
     raise typer.Exit(130 if stop.kind == "interrupted" else 1)
+
+
+def name_runs(runs: Path) -> str:
+    """Return the option that names a folder of runs; empty for the default."""
+    return "" if runs == Path("runs") else f" --runs {runs}"

@@ -21,7 +21,7 @@ from typing import IO
 
 from simia.errors import UserError
 from simia.jobs.database import Database, connect
-from simia.jobs.integrity import FREED, TRAINING, refuse_mixed, verify_files
+from simia.jobs.integrity import FREED, SYNTHESIS, TRAINING, refuse_mixed, verify_files
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
 from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full, open_read_only, refuse_empty
@@ -116,7 +116,10 @@ def count(found: Findings) -> None:
     ):
         (found.reply_count,) = replies.execute("SELECT COUNT(*) FROM reply").fetchone()
         (found.accepted,) = ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()
-        bodies = f"SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM result WHERE rowid IN ({DERIVED})"
+        derived = (
+            "NULL" if saved_config(found.folder).get("kind") == SYNTHESIS else DERIVED
+        )  # small, and their figures are in packs
+        bodies = f"SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM result WHERE rowid IN ({derived})"
         found.rejected_bodies, found.bodies_size = ledger.execute(bodies).fetchone()
         for connection in (ledger, replies):
             sizes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))

@@ -329,7 +329,10 @@ class Coordinator(Generic[R, O]):
 def explain_rejections(progress: Progress) -> str:
     """The reason of most rejections, for the line of a stop; empty without any."""
     worst = progress.rejected.most_common(1)
-    return f", mostly {worst[0][0]} ({Code(worst[0][0]).meaning})" if worst else ""
+    if not worst:
+        return ""
+    reason = worst[0][0]
+    return f", mostly {reason}" + (f" ({Code(reason).meaning})" if reason in set(Code) else "")
 
 
 @contextlib.contextmanager

@@ -142,11 +142,17 @@ def changes(left: Any, right: Any, at: str = "") -> list[Change]:
     return [] if left == right else [Change(name=at, left=left, right=right)]
 
 
+def read_origin(spec: str) -> Any:
+    """Return what an item was planned from: a seed, or the input of a synthesis stage."""
+    planned = orjson.loads(spec)
+    return planned.get("seed", planned.get("input"))
+
+
 def compare_items(connection: sqlite3.Connection, found: Difference) -> None:
     turned: Counter[str] = Counter()
     candidates: list[tuple[int, Turned]] = []
     for item, spec, other_spec, one, why, two, because in connection.execute(JUDGED):
-        if orjson.loads(spec).get("seed") != orjson.loads(other_spec).get("seed"):
+        if read_origin(spec) != read_origin(other_spec):
             found.other_plan += 1
         elif "open" not in (one, two):
             found.comparable += 1

@@ -51,6 +51,7 @@ LOST = (
 )
 UNKNOWN = "SELECT COUNT(*) FROM kept.reply WHERE key NOT IN (SELECT reply_key FROM attempt)"
 TRAINING = "training"  # the kind of a run with the episodes of a training
+SYNTHESIS = "synthesis"  # the kind of a run whose items are those of a recipe's stages
 REBUILT = "rebuilt"  # in the ledger's meta after `simia runs rebuild`: the next resume completes its identity
 RUN = "run"  # in the meta of both files: a random name of their run; those of simia 0.1.0 have none
 FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --replies` has removed
@@ -58,8 +59,8 @@ FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --repli
 
 @dataclass(slots=True)
 class Condition:
-    """The state of a run. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned; `lost_replies`
-    counts those that the ledger names and `replies.db` does not hold."""
+    """The state of a run. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned, for a synthesis
+    items that are decided and planned; `lost_replies` counts those that the ledger names and `replies.db` does not hold."""
 
     run: str
     rollout: bool
@@ -71,6 +72,8 @@ class Condition:
     lost_replies: int = 0
     training: bool = False
     """Of a training `accepted` and `wanted` count the episodes that have a reward, and all; it is complete when no process works on it."""
+    unit: str = "accepted"
+    """What `accepted` counts."""
 
     @property
     def complete(self) -> bool:
@@ -84,7 +87,7 @@ class Condition:
             return f"run {self.run} is complete"
         if self.training and self.working:
             return f"run {self.run}: {self.wanted:,} episodes so far, the training is in progress: wait for its end"
-        done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {'episodes done' if self.rollout else 'accepted'}"
+        done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {self.unit}"
         if self.working:
             return f"{done}, run in progress: wait for its end"
         if self.findings:
@@ -99,9 +102,14 @@ def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, lock
     rollout, training = config.get("kind") == "rollout", config.get("kind") == TRAINING
     try:
         stopped = (ledger.meta("stopped") or {}).get("kind")
-        if rollout:
-            wanted = (ledger.meta("facts") or {}).get("planned") or 0
+        unit = "episodes done" if rollout else "accepted"
+        if rollout or config.get("kind") == SYNTHESIS:
             counts = ledger.counts()
+            wanted = sum(counts.values())
+            if rollout:
+                wanted = (ledger.meta("facts") or {}).get("planned") or 0
+            else:
+                unit = "items decided"
             done = sum(counts.values()) - counts.get("open", 0) - counts.get("failed", 0)
         elif training:
             counts = ledger.counts()
@@ -112,7 +120,7 @@ def read_condition(folder: Path, ledger: Ledger, config: dict[str, Any], *, lock
     except (*READ_ERRORS, AttributeError) as error:
         raise make_damage_error(folder, "ledger", error) from None
     working = not locked and is_worked_on(folder, by_several=training)
-    return Condition(folder.name, rollout, working, stopped, done, wanted, training=training)
+    return Condition(folder.name, rollout, working, stopped, done, wanted, training=training, unit=unit)
 
 
 def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked: bool) -> Condition:

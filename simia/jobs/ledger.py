@@ -20,6 +20,7 @@ from simia.jobs.database import Database, Packed, Statement
 from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, build_token_sum, is_sound, make_damage_error, unpack
 from simia.llm.types import LLMFault, Reply, Request
 from simia.sandbox.inside.frames import pack_json as pack_json
+from simia.sandbox.inside.frames import unpack_json
 from simia.trajectory import Trajectory, Usage, digest
 
 SHARED = 512  # characters from which on a system text is stored once
@@ -233,7 +234,7 @@ class Ledger:
 
     def body(self, stored: bytes) -> dict[str, Any]:
         """A stored result, its trajectory whole again."""
-        body: dict[str, Any] = self._loaded("ledger", "a result", stored, orjson.loads)
+        body: dict[str, Any] = self._loaded("ledger", "a result", stored, unpack_json)
         hashed = body.pop("head", None)
         if hashed is not None and body.get("trajectory"):
             if hashed not in self._heads:
@@ -264,6 +265,16 @@ class Ledger:
     def withdraw(self, item: Item) -> None:
         """Delete the acceptance of an item that was accepted while an earlier one was open."""
         self.db.put("ledger", "DELETE FROM accepted WHERE ord = ?", (item.ord,))
+
+    def drop_items(self, first: int, *, wait: bool = True) -> None:
+        """Delete the items from this place on, with their results. Replies and attempts stay. `wait`: until it is on disk."""
+        later = "(SELECT id FROM item WHERE ord >= ?)"
+        for table in ("result", "trait"):
+            self.db.put("ledger", f"DELETE FROM {table} WHERE item IN {later}", (first,))
+        self.db.put("ledger", "DELETE FROM accepted WHERE ord >= ?", (first,))
+        self.db.put("ledger", "DELETE FROM item WHERE ord >= ?", (first,))
+        if wait:
+            self.flush()
 
     def accepted_ords(self) -> set[int]:
         """The places of the accepted items."""

@@ -49,6 +49,7 @@ PARTS = ("", "-wal")
 STOPPED = ("stopped", '{"kind":"rebuilt","detail":""}')
 KEYS = {"attempt": 2}  # columns of a table's key, where it is not the first one alone
 OF_ITEM = re.compile(r"i(\d{6,})\.")
+AGAIN = re.compile(r"\.again\d+$")  # a synthesis asks again for a reply that it cannot read
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
@@ -196,7 +197,7 @@ def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Sa
     counts = Counter(item for item, _ in ledger["attempt"])
     for (key,), (_, draw, _, body, at, _) in sorted(replies["reply"].items(), key=lambda pair: pair[1][4]):
         if key not in known:
-            item = draw.rpartition(".")[0] or draw
+            item = AGAIN.sub("", draw).rpartition(".")[0] or draw
             used = Reply.model_validate_json(unpack(body)).usage
             while (item, counts[item]) in ledger["attempt"]:
                 counts[item] += 1

@@ -142,10 +142,22 @@ class Run:
         """Whether its items are the episodes of a training."""
         return self.saved_config().get("kind") == integrity.TRAINING
 
+    @property
+    def is_synthesis(self) -> bool:
+        """Whether its items are those of a synthesis recipe's stages."""
+        return self.saved_config().get("kind") == integrity.SYNTHESIS
+
     def refuse_rollouts(self, what: str) -> None:
-        if self.is_rollout or self.is_training:
-            kind = "a rollout" if self.is_rollout else "of a training"
+        """Raise `UserError` unless the run is an amplification."""
+        if self.is_rollout or self.is_training or self.is_synthesis:
+            kind = "a rollout" if self.is_rollout else "of a training" if self.is_training else "a synthesis"
             raise UserError(f"{what} reads runs of simia amplify, and {self.id} is {kind}: see simia report {self.id}")
+
+    def refuse_synthesis(self) -> None:
+        """Raise `UserError` for a synthesis, which has no trajectories."""
+        if self.is_synthesis:
+            out = self.ledger.meta("out")
+            raise UserError(f"run {self.id} is a synthesis: its results are packs in {out}, not trajectories")
 
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
         """Raise `UserError` where more than operational settings differ, since a resume would mix two data sets in one."""
@@ -289,6 +301,7 @@ def last_use(folder: Path) -> int:
 def refuse_partial(run: Run, *, partial: bool, how: str) -> Condition:
     """Verify a run before its results are used as a whole. Raises `UserError` unless it is complete; `how`: what the user writes to use a
     part."""
+    run.refuse_synthesis()
     found = run.verify()
     if not found.complete and not partial:
         raise UserError(f"{found}, or take what is there with {how}")

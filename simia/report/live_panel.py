@@ -20,6 +20,7 @@ from rich.text import Text
 
 from simia.jobs.progress import Progress
 from simia.report.console import Terminal
+from simia.synthesis.stage_progress import SynthesisProgress
 from simia.terminal import escape_json
 
 REDRAWS = 4  # a second
@@ -80,15 +81,10 @@ def render_panel(progress: Progress) -> Panel:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    counts = Text(f"{progress.accepted:,} of {progress.n:,}")
-    if progress.acceptance is not None:
-        counts.append(f"  {progress.acceptance:.0%} of judged items", style="dim")
-    if progress.waiting:
-        counts.append(f"  +{progress.waiting:,} waiting for earlier items", style="dim")
-    grid.add_row("accepted", counts)
-    grid.add_row("", ProgressBar(total=progress.n, completed=min(progress.accepted, progress.n), width=48))
-    reasons = ", ".join(f"{reason} {count:,}" for reason, count in progress.rejected.most_common(4))
-    grid.add_row("rejected", Text(f"{sum(progress.rejected.values()):,}" + (f"  {reasons}" if reasons else "")))
+    if isinstance(progress, SynthesisProgress):
+        add_stage_rows(grid, progress)
+    else:
+        add_acceptance_rows(grid, progress)
     if progress.failed:
         grid.add_row("failed", f"{progress.failed:,}")
     retries = f", {progress.retries:,} tried again" if progress.retries else ""
@@ -104,6 +100,34 @@ def render_panel(progress: Progress) -> Panel:
     grid.add_row("time", f"{format_duration(elapsed)}{pace}{'' if eta is None else f', {format_duration(eta)} to go'}")
     ending = f"stopping: {progress.stopping}" if progress.stopping else "Ctrl-C stops, nothing is lost"
     return Panel(grid, title=Text(f"simia · {progress.run}"), subtitle=Text(ending), width=WIDTH)
+
+
+def add_stage_rows(grid: Table, progress: SynthesisProgress) -> None:
+    """Add the present stage of a synthesis, and the items of all stages."""
+    grid.add_row("stage", Text(f"{progress.stage}, {progress.stage_number} of {progress.stages}"))
+    refused = progress.refused.total()
+    counts = Text(f"{progress.made:,} made, {refused:,} refused, {progress.open:,} open of {progress.inputs:,}")
+    if progress.waiting:
+        counts.append(f"  {progress.waiting:,} made, waiting for earlier items", style="dim")
+    grid.add_row("items", counts)
+    grid.add_row("", ProgressBar(total=max(1, progress.inputs), completed=progress.made + refused, width=48))
+    if refused:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in progress.refused.most_common(4))
+        grid.add_row("refused", Text(reasons))
+    grid.add_row("all stages", f"{progress.accepted:,} made of {progress.n:,} so far")
+
+
+def add_acceptance_rows(grid: Table, progress: Progress) -> None:
+    """Add how many results were accepted and rejected."""
+    counts = Text(f"{progress.accepted:,} of {progress.n:,}")
+    if progress.acceptance is not None:
+        counts.append(f"  {progress.acceptance:.0%} of judged items", style="dim")
+    if progress.waiting:
+        counts.append(f"  +{progress.waiting:,} waiting for earlier items", style="dim")
+    grid.add_row("accepted", counts)
+    grid.add_row("", ProgressBar(total=progress.n, completed=min(progress.accepted, progress.n), width=48))
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in progress.rejected.most_common(4))
+    grid.add_row("rejected", Text(f"{sum(progress.rejected.values()):,}" + (f"  {reasons}" if reasons else "")))
 
 
 def format_cost(progress: Progress) -> str:

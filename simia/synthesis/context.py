@@ -1,22 +1,32 @@
-"""What a stage may do for one input: ask models through the engine, and execute generated code in temporary folders."""
+"""What a stage may do for one input: ask models, and execute generated code in temporary folders."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from simia.llm.engine import Engine
-from simia.llm.types import Request
+from simia.errors import UserError
+from simia.llm.types import Reply, Request
 from simia.prompts import load_template
+from simia.quality.fast_tokens import estimate_text_tokens
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.settings import SamplingSettings
+from simia.synthesis.stage_figures import Spending
+from simia.trajectory import Usage
 
 T = TypeVar("T")
+FOLDER = "simia-synthesis-"
 AGAIN = "This reply cannot be used: {fault}\nReply again, in the form that was asked for."
+
+
+class Asker(Protocol):
+    """What replies: an engine, or the stored replies of a run."""
+
+    async def ask(self, request: Request, *, item: str, draw: str) -> Reply: ...
 
 
 class ItemContext:
@@ -25,42 +35,100 @@ class ItemContext:
     def __init__(
         self,
         item: str,
-        engines: Mapping[str, Engine],
+        askers: Mapping[str, Asker],
         sampling: SamplingSettings,
         places: asyncio.Semaphore,
+        keep_prompt: Callable[[str, str], None] = lambda name, hashed: None,
     ) -> None:
-        """`engines`: role → engine, with `writer` for roles without one of their own. `places`: how many executions run at once."""
-        self._item, self._engines, self._sampling, self._places = item, engines, sampling, places
+        """`askers`: by role, with `writer` for roles without one of their own. `places`: how many executions run at once. `keep_prompt`:
+        called with the name and the hash of a prompt file before it is used."""
+        self._item, self._askers, self._sampling, self._places = item, askers, sampling, places
+        self._keep_prompt = keep_prompt
         self.notes: dict[str, Any] = {}
+        self.spent = Spending()
+        self.user_error: UserError | None = None
+        """What the user must change before a question can be asked; it ends the session."""
         self._asked: set[str] = set()
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._closed = False
 
     async def ask(
         self, prompt: str, values: Mapping[str, Any], parse: Callable[[str], T], *, label: str, role: str = "writer"
     ) -> T:
-        if label in self._asked:
-            raise RuntimeError(f"{self._item}: two questions are labelled {label!r}")
-        self._asked.add(label)
-        engine = self._engines.get(role) or self._engines["writer"]
-        text = load_template(prompt)[0].render(values)
-        messages: list[dict[str, Any]] = [{"role": "user", "content": text}]
-        fault = ""
-        for number in range(self._sampling.tries):
-            draw = f"{self._item}.{label}" + (f".again{number}" if number else "")
-            request = Request(messages=messages, **self._sampling.request_fields())
-            reply = await engine.ask(request, item=self._item, draw=draw)
-            try:
-                return parse(reply.text)
-            except Unreadable as error:
-                fault = "it was cut at its token limit" if reply.truncated else str(error)
-            again = AGAIN.format(fault=fault)
-            messages = [*messages[:1], {"role": "assistant", "content": reply.text}, {"role": "user", "content": again}]
-        raise Refused(Reason.UNREADABLE_REPLY, f"{label}: {fault}")
+        with self._count_running():
+            if label in self._asked:
+                raise RuntimeError(f"{self._item}: two questions are labelled {label!r}")
+            self._asked.add(label)
+            messages: list[dict[str, Any]] = [{"role": "user", "content": self._render(prompt, values)}]
+            fault = ""
+            for number in range(self._sampling.tries):
+                draw = f"{self._item}.{label}" + (f".again{number}" if number else "")
+                reply = await self._ask_once(messages, draw, role)
+                try:
+                    return parse(reply.text)
+                except Unreadable as error:
+                    fault = "it was cut at its token limit" if reply.truncated else str(error)
+                again = {"role": "user", "content": AGAIN.format(fault=fault)}
+                messages = [*messages[:1], {"role": "assistant", "content": reply.text}, again]
+            raise Refused(Reason.UNREADABLE_REPLY, f"{label}: {fault}")
+
+    def _render(self, prompt: str, values: Mapping[str, Any]) -> str:
+        try:
+            template, hashed = load_template(prompt)
+            text = template.render(values)
+            self._keep_prompt(prompt, hashed)
+        except UserError as error:
+            self.user_error = error
+            raise
+        return text
+
+    async def _ask_once(self, messages: list[dict[str, Any]], draw: str, role: str) -> Reply:
+        request = Request(messages=messages, **self._sampling.request_fields())
+        asker = self._askers.get(role) or self._askers["writer"]
+        try:
+            reply = await asker.ask(request, item=self._item, draw=draw)
+        except UserError as error:
+            self.user_error = error
+            raise
+        self.spent.add_reply(measure_usage(request, reply))
+        return reply
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:
-        async with self._places:
-            with tempfile.TemporaryDirectory(prefix="simia-synthesis-") as folder:
-                yield Path(folder)
+        with self._count_running():
+            async with self._places:
+                with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+                    yield Path(folder)
 
     def note(self, **figures: Any) -> None:
         self.notes.update(figures)
+
+    @contextlib.contextmanager
+    def _count_running(self) -> Iterator[None]:
+        if self._closed:
+            raise RuntimeError(f"{self._item}: its stage has ended")
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+            self._idle.set()
+
+    async def settle(self) -> None:
+        """Wait for what parallel parts of the stage have begun: a question whose reply is open must be written down with the others.
+        Refuses questions from then on."""
+        while self._running:
+            self._idle.clear()
+            await self._idle.wait()
+        self._closed = True
+
+
+def measure_usage(request: Request, reply: Reply) -> Usage:
+    """Return the tokens of a reply; an estimate where the endpoint counted none."""
+    usage = reply.usage
+    if usage.prompt or usage.completion:
+        return usage
+    prompt = sum(estimate_text_tokens(str(message["content"])) for message in request.messages)
+    counts = {"prompt": prompt, "completion": estimate_text_tokens(reply.text), "estimated": True}
+    return usage.model_copy(update=counts)

@@ -8,45 +8,71 @@ a refusal included, is a result that lasts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from simia.errors import Code, UserError
 from simia.jobs.coordinator import Stop, Verdict
 from simia.jobs.ledger import FAILED, PASSED, REJECTED, Item
-from simia.jobs.progress import Progress
 from simia.jobs.run import Run
-from simia.llm.engine import Engine
-from simia.synthesis.context import ItemContext
-from simia.synthesis.reasons import Refused
+from simia.llm.engine import BudgetReached
+from simia.llm.types import LLMFault
+from simia.sandbox.inside.frames import pack_json, unpack_json
+from simia.synthesis.context import Asker, ItemContext
+from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Refusal, Stage, StageInput, StageOutputs
+from simia.synthesis.stage_errors import describe_failure, find_cause, is_infrastructure, mask_places
+from simia.synthesis.stage_figures import Spending
+from simia.synthesis.stage_progress import SynthesisProgress
 from simia.trajectory import digest
+
+LONGEST = 500  # characters of a detail
+ENDPOINT_REFUSES = {Code.BAD_REQUEST, Code.CONTENT_FILTER}
 
 
 @dataclass(slots=True)
 class StageResult:
-    """An output, or the reason why there is none, with the figures that were kept."""
+    """An output, or the reason why there is none, with the figures that were kept and what its replies took."""
 
     output: Any = None
     refusal: Refusal | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    spent: Spending = field(default_factory=Spending)
+
+    def body(self) -> dict[str, Any]:
+        """As the ledger stores it."""
+        return {
+            "output": self.output, "notes": self.notes, "spent": asdict(self.spent), "issues": [], "trajectory": None,
+        }  # fmt: skip
 
 
 class SynthesisWork:
     """One session's work on a recipe."""
 
     def __init__(
-        self, run: Run, config: SynthesisConfig, stages: Sequence[Stage], engines: Mapping[str, Engine]
+        self,
+        run: Run,
+        config: SynthesisConfig,
+        stages: Sequence[Stage],
+        askers: Mapping[str, Asker],
+        keep_prompt: Callable[[str, str], None] = lambda name, hashed: None,
     ) -> None:
-        self._run, self._config, self._stages, self._engines = run, config, list(stages), engines
+        """`askers`: role → what replies, with `writer` for roles without one of their own. `keep_prompt`: see `ItemContext`."""
+        self._run, self._config, self._stages, self._askers = run, config, list(stages), askers
+        self._keep_prompt = keep_prompt
         self._places = asyncio.Semaphore(config.executions)
         self._planned: list[tuple[Stage, StageInput]] = []
         self._next_stage = 0
         self._decided = 0
         self._failed: list[Item] = []
         self.outputs = StageOutputs()
-        self.progress = Progress(run.id, 0)
+        self.spent: dict[str, Spending] = {}
+        self.progress = SynthesisProgress(run.id, 0, stages=len(self._stages))
+
+    # -- planning ------------------------------------------------------------------------------------------------
 
     def wants(self, ord_: int, in_flight: int) -> bool:
         self._plan_stages()
@@ -63,62 +89,142 @@ class SynthesisWork:
         while self._decided == len(self._planned) and self._next_stage < len(self._stages) and not self._failed:
             stage = self._stages[self._next_stage]
             self._next_stage += 1
-            self._planned += [(stage, given) for given in stage.list_inputs(self.outputs)]
-            self.progress.n = len(self._planned)
+            inputs = list_stage_inputs(stage, self.outputs)
+            self._planned += [(stage, given) for given in inputs]
+            if inputs:
+                self.progress.enter_stage(stage.name, self._next_stage, len(inputs))
 
-    def restore(self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> Any:
-        planned = self.plan(item.ord)
-        if item.status not in (PASSED, REJECTED) or item.spec != planned.spec:
-            item.spec = planned.spec
+    def restore(
+        self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
+    ) -> StageResult | None:
+        self._plan_stages()
+        return self.read_result(item)
+
+    def read_result(self, item: Item) -> StageResult | None:
+        """Return the stored result of an item; None if it is not decided."""
+        body = self._run.ledger.result(item.id) if item.status in (PASSED, REJECTED) else None
+        if body is None:
             return None
-        body = self._run.ledger.result(item.id) or {}
         refusal = Refusal(item.reason or "", item.detail or "") if item.status == REJECTED else None
-        return StageResult(body.get("output"), refusal, body.get("notes", {}))
+        return StageResult(body["output"], refusal, body["notes"], Spending(**body["spent"]))
+
+    def drop_stale_items(self) -> None:
+        """Remove from the ledger what today's plan does not hold, such as items after a stage whose results were lost. Their replies stay.
+
+        Called on a work of its own, before the session's work begins.
+        """
+        for item, *_ in self._run.ledger.outcomes():
+            if (
+                not self.wants(item.ord, 0)
+                or (planned := self.plan(item.ord)).id != item.id
+                or planned.spec != item.spec
+            ):
+                self._run.ledger.drop_items(item.ord)
+                return
+            if (outcome := self.read_result(item)) is not None:
+                self.take(item, outcome)
+
+    # -- working -------------------------------------------------------------------------------------------------
 
     async def produce(self, item: Item) -> StageResult:
         stage, given = self._planned[item.ord]
-        context = ItemContext(item.id, self._engines, self._config.sampling, self._places)
+        context = ItemContext(item.id, self._askers, self._config.sampling, self._places, self._keep_prompt)
+        result = StageResult()
         try:
-            return StageResult(await stage.make(given, context), notes=context.notes)
-        except Refused as refused:
-            return StageResult(refusal=Refusal(refused.reason, refused.detail[:500]), notes=context.notes)
+            output = await stage.make(StageInput(given.key, copy.deepcopy(given.value)), context)
+            result.output = unpack_json(pack_json(output))  # as a resume reads it
+        except Exception as error:
+            result.refusal = self._judge_error(find_cause(error), context)
+        finally:
+            if not (task := asyncio.current_task()) or not task.cancelling():
+                await context.settle()
+        result.spent = context.spent
+        try:
+            result.notes = unpack_json(pack_json(context.notes))
+        except (TypeError, ValueError, RecursionError) as error:
+            result.output, result.refusal = None, Refusal(Reason.INTERNAL, f"a note is no JSON: {error}"[:LONGEST])
+        return result
+
+    def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:
+        """Return why the item is refused, or raise what says nothing about the item."""
+        if isinstance(error, Refused):
+            return Refusal(error.reason, mask_places(error.detail)[:LONGEST])
+        if isinstance(error, LLMFault) and error.code in ENDPOINT_REFUSES and self._run.ledger.answered_count():
+            return Refusal(Reason.REFUSED_QUESTION, f"{error.code}: {error.detail}"[:LONGEST])
+        if isinstance(error, LLMFault | BudgetReached) or error is context.user_error or self._run.failure is not None:
+            raise error
+        if is_infrastructure(error):
+            raise LLMFault(Code.WORKER_LOST, describe_failure(error), retry=False) from error
+        return Refusal(Reason.INTERNAL, describe_failure(error)[:LONGEST])
 
     def conclude(self, item: Item, result: StageResult) -> StageResult:
         if result.refusal is None:
             item.status, item.reason, item.detail = PASSED, None, None
         else:
             item.status, item.reason, item.detail = REJECTED, result.refusal.reason, result.refusal.detail
-        body = {"output": result.output, "notes": result.notes, "issues": [], "trajectory": None}
-        self._run.ledger.conclude(item, digest([item.id, result.output]), body)
+        self._run.ledger.conclude(item, self.hash_output(item, result), pack_json(result.body()))
         return result
 
+    def hash_output(self, item: Item, result: StageResult) -> str:
+        """Return the hash of an item's output."""
+        return digest([item.id, result.output])
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
     def decide(self, item: Item, outcome: StageResult | None) -> Verdict:
-        self._decided += 1
-        stage, given = self._planned[item.ord]
         if outcome is None or item.status == FAILED:
+            self._decided += 1
             self._failed.append(item)
             return "rejected"
+        if not self.take(item, outcome):
+            return "rejected"
+        self._run.ledger.accept(item, self.hash_output(item, outcome))
+        return "accepted"
+
+    def take(self, item: Item, outcome: StageResult) -> bool:
+        """Put a result among the outputs, in plan order; whether the item has an output. Writes nothing."""
+        self._decided += 1
+        stage, given = self._planned[item.ord]
         if outcome.notes:
             self.outputs.notes.setdefault(stage.name, {})[given.key] = outcome.notes
+        self.spent.setdefault(stage.name, Spending()).add(outcome.spent)
         if outcome.refusal is not None:
             self.outputs.refused.setdefault(stage.name, {})[given.key] = outcome.refusal
-            return "rejected"
+            self.progress.refused[outcome.refusal.reason] += 1
+            return False
         self.outputs.made.setdefault(stage.name, {})[given.key] = outcome.output
-        self._run.ledger.accept(item, digest([item.id, outcome.output]))
-        return "accepted"
+        self.progress.made += 1
+        return True
+
+    # -- ending --------------------------------------------------------------------------------------------------
 
     def find_stop(self) -> Stop | None:
         if self._failed and self._decided == len(self._planned):
-            first = self._failed[0]
-            count = len(self._failed)
-            return Stop(
-                "endpoint", f"{count} questions failed, the first of {first.id}: {first.detail or first.reason}"
-            )
+            first, count = self._failed[0], len(self._failed)
+            which = "1 item" if count == 1 else f"{count} items, the first"
+            return Stop("endpoint", f"no answer for {which} {first.id}: {first.detail or first.reason}")
         return None
 
     def explain_end(self) -> Stop:
         self._plan_stages()
         if self._decided == len(self._planned) and self._next_stage == len(self._stages) and not self._failed:
             return Stop("complete")
-        left = len(self._planned) - self._decided
-        return Stop("interrupted", f"{left} items of the present stage are left")
+        left = len(self._planned) - self._decided + len(self._failed)
+        return Stop("interrupted", f"{left} items of stage {self.progress.stage} are left")
+
+
+def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:
+    """Return a stage's inputs. Raises `UserError` in one line if the stage fails or names two of them alike."""
+    try:
+        inputs = list(stage.list_inputs(outputs))
+        for given in inputs:
+            pack_json(given.value)
+    except Exception as error:
+        raise UserError(f"stage {stage.name} cannot list its inputs: {describe_failure(error)}; {GOES_ON}") from error
+    keys = [given.key for given in inputs]
+    if repeated := next((key for key in keys if keys.count(key) > 1), None):
+        raise UserError(f"stage {stage.name} has two inputs named {repeated!r}; {GOES_ON}")
+    return inputs
+
+
+GOES_ON = "no reply is lost: correct the recipe and resume the run"

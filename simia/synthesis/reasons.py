@@ -21,6 +21,53 @@ class Reason(StrEnum):
         "unreadable_reply",
         "no reply had the form that was asked for, in as many tries as the config allows",
     )
+    # coding problems and gyms
+    BAD_PROBLEM = "bad_problem", "the row of a problem cannot be read, or has no statement or no solution"
+    SOLUTION_FAILS = (
+        "solution_fails",
+        "the unified solution fails on its examples, or returns two answers for the same inputs",
+    )
+    SOLUTION_DIFFERS = "solution_differs", "the unified solution and the original return different answers"
+    GYM_MALFORMED = (
+        "gym_malformed",
+        "the code of a gym has not the form of one: class, tools, types, docstrings, example calls",
+    )
+    GYM_UNSAFE = "gym_unsafe", "the code of a gym uses the network, the clock, randomness, files, processes or globals"
+    GYM_FAILS = "gym_fails", "the code of a gym does not load, or a tool fails when it is executed"
+    OBSERVE_REVEALS = (
+        "observe_reveals",
+        "`observe` returns inputs that must be hidden, or one call returns a whole input",
+    )
+    ANSWER_REVEALED = "answer_revealed", "a result or an error of a tool reveals the answer"
+    # building an environment
+    INVALID_DESIGN = "invalid_design", "the tables or operations of the design contradict each other or the form"
+    INVALID_STATE = "invalid_state", "no state satisfied the schema and its references"
+    INVALID_TESTS = "invalid_tests", "no set of tests had calls that the schema allows, and expectations that can fail"
+    WRONG_METHOD = (
+        "wrong_method",
+        "the code is not one method with the decorator, annotations and docstring that were asked for",
+    )
+    SIGNATURE_DIFFERS = "signature_differs", "the method's signature is not that of the designed operation"
+    USES_NETWORK = "uses_network", "the code reaches for the network"
+    USES_CLOCK = "uses_clock", "the code reads the clock of the machine"
+    USES_RANDOMNESS = "uses_randomness", "the code draws randomness of its own"
+    USES_FILES = "uses_files", "the code reads or writes files, or prints"
+    USES_PROCESSES = "uses_processes", "the code starts processes or threads, or reaches for the operating system"
+    USES_DYNAMIC_CODE = "uses_dynamic_code", "the code executes text or names attributes by text"
+    USES_GLOBALS = "uses_globals", "the code keeps values outside of the state, or uses names that do not exist"
+    USES_PRIVATE_NAMES = "uses_private_names", "the code uses names that begin with an underscore"
+    READ_TOOL_WRITES = "read_tool_writes", "an operation that reads changes the state"
+    UNDECLARED_TABLE = "undeclared_table", "an operation changes a table that its design does not name"
+    TESTS_FAIL = "tests_fail", "a test still fails after the rounds of the debug loop"
+    UNEXPECTED_FAILURE = "unexpected_failure", "a call ends in an exception that is no refusal, a crash or a limit"
+    TOO_FEW_TESTS = "too_few_tests", "no success, or no designed refusal, is among the tests that pass"
+    DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
+    TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
+    REFUSED_QUESTION = (
+        "refused_question",
+        "the endpoint refused the question: too long for the model, or its content filter",
+    )
+    INTERNAL = "internal", "the stage itself failed on this item; please report it"
 
     # verification of gyms
     TOO_FEW_INPUTS = "too_few_inputs", "too few test inputs are valid, or too small a share of them"

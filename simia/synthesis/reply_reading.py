@@ -57,5 +57,18 @@ def explain_errors(error: ValidationError) -> str:
 
 
 def dump(model: BaseModel) -> dict[str, Any]:
-    """A model as the JSON value of a stage's output, without defaults."""
-    return model.model_dump(mode="json", exclude_defaults=True)
+    """A model as the JSON value of a stage's output, without defaults, except `kind`, by which unions are read."""
+    row: dict[str, Any] = restore_kinds(
+        model.model_dump(mode="json", exclude_defaults=True), model.model_dump(mode="json")
+    )
+    return row
+
+
+def restore_kinds(row: Any, whole: Any) -> Any:
+    """Put `kind` back into the objects of a row that lack it."""
+    if isinstance(row, dict) and isinstance(whole, dict):
+        kind = {"kind": whole["kind"]} if "kind" in whole and "kind" not in row else {}
+        return {**kind, **{key: restore_kinds(value, whole.get(key)) for key, value in row.items()}}
+    if isinstance(row, list) and isinstance(whole, list) and len(row) == len(whole):
+        return [restore_kinds(value, other) for value, other in zip(row, whole, strict=True)]
+    return row

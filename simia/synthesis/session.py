@@ -3,35 +3,133 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from simia import terminal
+from simia import search_path, terminal
 from simia.authoring.pack_draft import refuse_existing
+from simia.config import apply_settings, merge_sections, parse_config, read_config_file
+from simia.errors import require_type
 from simia.jobs import Run, find_run
 from simia.jobs.coordinator import Coordinator
-from simia.jobs.progress import Progress
 from simia.jobs.run import saved_config
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
-from simia.llm.backends import find_price, open_backend
+from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
+from simia.llm.types import ModelBackend, RecordedBackend
+from simia.prompts import read_prompt
 from simia.synthesis.job import SynthesisWork
+from simia.synthesis.pack_output import refuse_unusable, write_packs
 from simia.synthesis.recipes import find_recipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe, StageOutputs
+from simia.synthesis.stage_figures import SynthesisFigures, collect_figures
+from simia.synthesis.stage_progress import SynthesisProgress
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+OnProgress = Callable[[SynthesisProgress], None]
 
 
 @dataclass(slots=True)
 class Synthesized(SessionResult):
     """The result of a synthesis: the run's folder, the reason why it stopped, and the packs, written once it is complete."""
 
-    progress: Progress
+    progress: SynthesisProgress
+    """The last figures."""
     outputs: StageOutputs
+    """What the stages made and refused."""
+    figures: SynthesisFigures
+    """Items, replies, tokens and cost by stage; each pack holds them as `synthesis.json`."""
     packs: list[Path]
+    """The folders of the packs; empty before the run is complete."""
+
+
+async def synthesize(
+    recipe: str,
+    source: str | Path = "",
+    *,
+    out: str | Path,
+    llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None = None,
+    config: str | Path | None = None,
+    runs: str | Path = "runs",
+    name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Synthesized:
+    """Make packs from nothing: environments whose tools and tasks were tested by execution.
+
+    Every reply is stored before it is used, so that a run that was stopped or killed can be resumed (`simia runs resume`) without
+    asking for anything twice. The same replies make the same packs.
+
+    Args:
+        recipe: `envscaler`, `codegym`, or a Python file that defines `RECIPE`.
+        source: What the recipe works on: a domain in words, or a file.
+        out: The folder of the packs, which must not exist.
+        llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"`, an `llm:` section as a mapping or as settings, or an
+            `openai.AsyncOpenAI`. None: as the config says.
+        config: The config to start from, by name or path. None: `synth/RECIPE`.
+        runs: The folder in which the run's folder is made.
+        name: The run's id. None: one is made up from the time.
+        settings: Any further setting by its dotted name, such as `{"limits.max_cost": 20}`.
+        on_progress: Is called with the present figures while the run works.
+
+    Returns:
+        The run's folder, the reason why it stopped, the folders of the packs, and figures by stage.
+
+    Raises:
+        UserError: Something must be changed by the caller. Everything else, such as an endpoint that fails, is no exception but the
+            reason in `stop`.
+
+    Example:
+        ```python
+        made = await simia.synthesize("envscaler", "hotel front desk", out="hotel", llm={"kind": "openai", "model": "gpt-5-mini"})
+        print(made.stop.kind, made.packs)
+        ```
+    """
+    require_type("recipe", recipe, str)
+    section = read_llm(llm)
+    base = choose_config(recipe, config)
+    data = read_config_file(base) if base is not None else {}
+    if section:
+        data["llm"] = merge_sections(data.get("llm", {}), section)
+    apply_settings(data, settings)
+    parsed = parse_synthesis_config(recipe, source, data, where=str(base or "settings"))
+    attach_client(parsed.llm, llm)
+    options: SessionOptions = {"say": terminal.say_error, "on_progress": on_progress}
+    return await start_synthesis(parsed, Path(out), runs=Path(runs), name=name, **options)
+
+
+def choose_config(recipe: str, config: str | Path | None) -> str | Path | None:
+    """Return the config to start from: the given one, that of the recipe, or None for the defaults."""
+    if config is not None:
+        return config
+    return f"synth/{recipe}" if search_path.find_named_resource("configs", f"synth/{recipe}.yaml") else None
+
+
+def parse_synthesis_config(recipe: str, source: str | Path, data: dict[str, Any], *, where: str) -> SynthesisConfig:
+    """Check a config of this recipe. Files are named by their absolute paths, for a resume from another folder. Raises `UserError`."""
+    kind = find_recipe(recipe)
+    data["recipe"] = str(Path(recipe).expanduser().absolute()) if recipe.endswith(".py") else recipe
+    if str(source):
+        data["source"] = str(source)
+    parsed = parse_config(kind.config, data, where=where)
+    file = find_source_file(parsed.source)
+    return parsed if file is None else parsed.model_copy(update={"source": str(file)})
+
+
+def find_source_file(source: str) -> Path | None:
+    """Return the absolute path of a source that is a file; None for words."""
+    try:
+        path = Path(source).expanduser()
+        return path.absolute() if source and path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # words that no path can hold
+        return None
 
 
 async def start_synthesis(
@@ -44,9 +142,14 @@ async def start_synthesis(
 ) -> Synthesized:
     """Start a run and work on it until its packs are written to `out`, or a stop. Raises `UserError` if `out` exists."""
     refuse_existing(out)
+    refuse_unusable(out)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     recipe = find_recipe(config.recipe).make(config)
-    return await work_on_synthesis(config, recipe, out, open_run, **options)
+    return await work_on_synthesis(config, recipe, make_absolute(out), open_run, **options)
+
+
+def make_absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
 
 
 async def resume_synthesis(
@@ -61,8 +164,12 @@ async def resume_synthesis(
     say = options.get("say", terminal.say)
     kind = find_recipe(saved_config(find_run(runs, run_id)).get("recipe"))
     with reopen_run(kind.config, runs, run_id, changes, say=say) as (run, config):
-        out = out or Path(run.ledger.meta("out"))
-        return await work_on_synthesis(config, kind.make(config), out, partial(continue_run, run, config), **options)
+        if out is not None:
+            refuse_existing(out)
+        out = make_absolute(out or Path(run.ledger.meta("out") or f"{run.id}-packs"))
+        prompts = (run.ledger.meta("facts") or {}).get("prompts", {})
+        open_run = partial(continue_run, run, config)
+        return await work_on_synthesis(config, kind.make(config), out, open_run, prompts=prompts, **options)
 
 
 async def work_on_synthesis(
@@ -71,26 +178,22 @@ async def work_on_synthesis(
     out: Path,
     open_run: OpenRun,
     *,
+    prompts: Mapping[str, str] | None = None,
     say: Callable[[str], None] = terminal.say,
     on_progress: Callable[[Any], None] | None = None,
     handle_signals: bool = False,
 ) -> Synthesized:
-    """Start the models, open the run, work on the stages, and write the packs if all are complete."""
+    """Start the models, open the run, work on the stages, and write the packs to `out`, an absolute path, if all are complete. `prompts`: the prompt files that
+    earlier sessions used."""
     async with contextlib.AsyncExitStack() as stack:
         models = {"writer": config.llm, **config.roles}
         backends = {role: open_backend(settings, say=say) for role, settings in models.items()}
         for backend in backends.values():
             await backend.start()
             stack.push_async_callback(backend.close)
-        writer = backends["writer"]
-        facts = {
-            "model": writer.model,
-            "alias": writer.alias,
-            "roles": {role: each.model for role, each in backends.items() if role != "writer"},
-            "recipe": recipe.name,
-        }
+        facts = collect_facts(config, recipe, backends, prompts or {})
         run = stack.enter_context(contextlib.closing(open_run(facts)))
-        keep_out(run, out)
+        run.ledger.set_meta("out", str(out), twice=True)
         engines = {
             role: Engine(backend, run.ledger, config.limits, find_price(models[role]))
             for role, backend in backends.items()
@@ -99,13 +202,53 @@ async def work_on_synthesis(
             stack.callback(engine.gate.close)
         spent, attempts = run.ledger.spent()
         share_budget(list(engines.values()), spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        work = SynthesisWork(run, config, recipe.list_stages(), engines)
+        stages = recipe.list_stages()
+        SynthesisWork(run, config, stages, engines).drop_stale_items()
+        keep = PromptKeeper(run, recorded=bool(list_recordings(backends)))
+        work = SynthesisWork(run, config, stages, engines, keep)
         job = Coordinator(run, work, list(engines.values()), work.progress, config.stop, on_progress=on_progress)
         stop = await coordinate(job, handle_signals=handle_signals, say=say)
-        packs = recipe.write(work.outputs, out) if stop.kind == "complete" else []
-        return Synthesized(run.folder, stop, work.progress, work.outputs, packs)
+        names = [stage.name for stage in stages]
+        figures = collect_figures(recipe.name, facts["model"], names, work.outputs, work.spent)
+        packs = write_packs(recipe, work.outputs, figures, out, run.id) if stop.kind == "complete" else []
+        return Synthesized(run.folder, stop, work.progress, work.outputs, figures, packs)
 
 
-def keep_out(run: Run, out: Path) -> None:
-    """Store where the packs are written, for a resume from any working directory."""
-    run.ledger.set_meta("out", str(out.absolute()))
+class PromptKeeper:
+    """Adds each prompt file that a run uses to the run's facts, before its first question."""
+
+    def __init__(self, run: Run, *, recorded: bool) -> None:
+        """`recorded`: the run asks recorded requests, whose prompt files are among its facts already."""
+        self._run, self._facts, self._recorded = run, run.ledger.meta("facts"), recorded
+
+    def __call__(self, name: str, hashed: str) -> None:
+        known = self._facts["prompts"]
+        if name not in known and not self._recorded:
+            self._facts["prompts"] = dict(sorted([*known.items(), (name, hashed)]))
+            self._run.ledger.set_meta("facts", self._facts, twice=True)
+
+
+def collect_facts(
+    config: SynthesisConfig, recipe: Recipe, backends: Mapping[str, ModelBackend], prompts: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what identifies a run beyond its config: the models, the content of the source, and today's prompt files of these names."""
+    writer, source = backends["writer"], find_source_file(config.source)
+    recorded = list_recordings(backends)
+    files = {name: hashed for each in recorded for name, hashed in each.prompts.items()}
+    return {
+        "model": writer.model,
+        "alias": writer.alias,
+        "roles": {
+            role: {"model": each.model, "alias": each.alias} for role, each in backends.items() if role != "writer"
+        },
+        "recipe": recipe.name,
+        **({"source": search_path.file_hash(source)} if source else {}),
+        "prompts": dict(sorted(files.items()))
+        if recorded
+        else {name: read_prompt(name)[1] for name in sorted(prompts)},
+    }
+
+
+def list_recordings(backends: Mapping[str, ModelBackend]) -> list[RecordedBackend]:
+    """Return the back ends that ask recorded requests in place of today's."""
+    return [each for each in backends.values() if isinstance(each, RecordedBackend) and each.matches_draws]

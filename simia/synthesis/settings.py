@@ -37,7 +37,9 @@ class SynthesisConfig(Config):
 
     kind: Literal["synthesis"] = Field("synthesis", description="Marks the config of a synthesis.")
     recipe: str = ""
-    """Name of the recipe."""
+    """Name of the recipe, or a Python file that defines `RECIPE`."""
+    source: str = ""
+    """What the recipe works on: a domain in words, or a file."""
     seed: int = 0
     """Number from which every random choice derives."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)

@@ -98,8 +98,23 @@ class Stage(Protocol):
         """Return the output of an input, a JSON value. Raises `Refused` for an input that has none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a stage is expected to ask, for the estimate of a dry run."""
+
+    questions: int
+    """Replies."""
+    prompt: int = 2000
+    """Tokens of a prompt."""
+    reply: int = 1200
+    """Tokens of a reply."""
+
+
 class Recipe(Protocol):
-    """A method of making packs: its stages, and how their outputs become packs."""
+    """A method of making packs: its stages, and how their outputs become packs.
+
+    It may also have a method `expected() -> Mapping[str, int | Expectation]`: what each stage is expected to ask, for a dry run.
+    """
 
     name: str
 

@@ -1,0 +1,106 @@
+"""`simia synth`: make packs from nothing by a recipe."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simia.authoring.pack_draft import refuse_existing
+from simia.cli.amplify import is_local_model
+from simia.cli.options import NAME, RUNS, SETTINGS, parse_settings
+from simia.cli.terminal_output import report_interrupt, watch_synthesis
+from simia.config import apply_settings, read_command_line_value, read_config_file
+from simia.errors import UserError
+from simia.jobs.run import check_name
+from simia.synthesis.settings import SynthesisConfig
+from simia.terminal import say, say_error
+
+ENDPOINT_MODEL = "gpt-5-mini"  # where a key is given and no model
+
+
+def synth(
+    recipe: Annotated[
+        str, typer.Argument(help="envscaler, codegym, or a Python file that defines RECIPE (./my_recipe.py).")
+    ],
+    source: Annotated[
+        str, typer.Argument(help="What the recipe works on: a domain in words, or a file of tasks or problems.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the packs, which must not exist.", show_default=False)
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="Config by name or path. Default: synth/RECIPE.")
+    ] = None,
+    settings: SETTINGS = None,
+    name: NAME = None,
+    runs: RUNS = Path("runs"),
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print the first prompt, the items and the projected price; send no request."),
+    ] = False,
+) -> None:
+    """Make packs from nothing: environments whose tools and tasks are tested by execution.
+
+    With OPENAI_API_KEY in the environment, --set llm.base_url=… or --set llm.model=…, that endpoint is used. Without one, a
+    small local model is used, which is fetched once.
+    """
+    if name is not None:
+        check_name(name)  # before a model is fetched
+    if out is not None:
+        refuse_existing(out)
+    resolved = resolve_synth_config(recipe, source, config, settings or [])
+    if dry_run:
+        with report_interrupt():
+            show_first_prompt(resolved)
+        return
+    if out is None:
+        raise UserError("--out is missing: name the folder that the packs are written to")
+    from simia.synthesis.session import start_synthesis
+
+    watch_synthesis(partial(start_synthesis, resolved, out, runs=runs, name=name), runs)
+
+
+def resolve_synth_config(recipe: str, source: str, config: str | None, settings: list[str]) -> SynthesisConfig:
+    """Return the config of this command line. An endpoint (a key, a base_url or a model that is not a local one) replaces the local model."""
+    from simia.synthesis.recipes import find_recipe
+    from simia.synthesis.session import choose_config, parse_synthesis_config
+
+    find_recipe(recipe)
+    base = choose_config(recipe, config)
+    data = read_config_file(base) if base is not None else {}
+    given = parse_settings(settings, read_command_line_value)
+    if config is None:
+        choose_endpoint(data, given)
+    elif "llm.base_url" in given and "llm.kind" not in given:
+        given = {"llm.kind": "openai", **given}
+    apply_settings(data, given)
+    return parse_synthesis_config(recipe, source, data, where=str(base or "settings"))
+
+
+def choose_endpoint(data: dict[str, Any], given: dict[str, Any]) -> None:
+    """Put the kind of the model into a config's values, unless the command line names it."""
+    if "llm.kind" in given:
+        return
+    named = given.get("llm.model")
+    endpoint = "llm.base_url" in given or bool(os.environ.get("OPENAI_API_KEY")) or not is_local_model(named)
+    known = data.get("llm") or {}
+    if not endpoint:
+        data["llm"] = known if known.get("kind", "embedded") == "embedded" else {"kind": "embedded"}
+    elif known.get("kind") != "openai":
+        data["llm"] = {"kind": "openai", "model": ENDPOINT_MODEL}
+
+
+def show_first_prompt(config: SynthesisConfig) -> None:
+    """Print the first prompt, the items that are known, and the projected price."""
+    from simia.synthesis.dry_run import describe_dry_run, preview_synthesis
+    from simia.synthesis.recipes import find_recipe
+
+    found = preview_synthesis(find_recipe(config.recipe).make(config))
+    if found.prompt is not None:
+        say(f"--- user ---\n{found.prompt}\n")
+    for line in describe_dry_run(found, config):
+        say_error(line)

@@ -1,0 +1,79 @@
+"""Print a synthesis run: items, replies, tokens and cost by stage, and why items were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from simia.errors import UserError
+from simia.jobs import Run
+from simia.report.console import Terminal, make_plain_text, make_table
+from simia.report.terminal_report import make_grid
+from simia.synthesis.reasons import Reason
+from simia.synthesis.stage_figures import StageFigures, cost_by_stage
+
+MOST_REFUSALS = 12  # items
+
+
+def print_synthesis(run: Run, out: Console) -> None:
+    """Print a run's figures by stage and its refused items."""
+    facts, stopped = run.ledger.meta("facts") or {}, run.ledger.meta("stopped") or {}
+    state = " ".join(each for each in (stopped.get("kind", "not finished"), stopped.get("detail", "")) if each)
+    rows = [
+        ("recipe", str(facts.get("recipe"))),
+        ("model", str(facts.get("model"))),
+        ("state", state),
+        ("packs", str(run.ledger.meta("out"))),
+    ]
+    out.print(Text(f"run {run.id}", style="bold"), make_grid(rows))
+    print_stages(cost_by_stage(run), out)
+    refused = [item for item in run.ledger.items() if item.status == "rejected"]
+    for item in refused[:MOST_REFUSALS]:
+        out.print(make_plain_text(f"  {item.id}: {item.reason}: {item.detail}"))
+    if len(refused) > MOST_REFUSALS:
+        out.print(
+            make_plain_text(f"  and {len(refused) - MOST_REFUSALS} more: simia runs show {run.id} --item STAGE/KEY")
+        )
+
+
+def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
+    """Print a table of stages, and the meaning of each reason."""
+    table = make_table(
+        "stage", ">planned", ">made", ">refused", ">open", ">questions", ">tokens in", ">tokens out", ">cost"
+    )
+    for each in stages:
+        mark = "~" if each.estimated else ""
+        counts = [each.inputs, each.made, sum(each.refused.values()), each.open, each.questions]
+        tokens = [f"{mark}{count:,}" for count in (each.tokens.prompt, each.tokens.completion)]
+        cost = "" if each.cost is None else f"${each.cost:,.4f}"
+        table.add_row(make_plain_text(each.name), *(f"{count:,}" for count in counts), *tokens, cost)
+    out.print(table)
+    for each in stages:
+        for reason, count in each.refused.items():
+            out.print(make_plain_text(f"{each.name}: {count:,} refused: {reason} ({explain_refusal(reason)})"))
+
+
+def explain_refusal(reason: str) -> str:
+    """Return the meaning of a reason; empty for one of a newer version."""
+    return Reason(reason).meaning if reason in set(Reason) else ""
+
+
+def print_stage_item(run: Run, name: str) -> None:
+    """Print the verdict on an item, its notes, its output and its replies. Raises `UserError` for an unknown item."""
+    item = next((each for each in run.ledger.items() if each.id == name), None)
+    if item is None:
+        first = next(run.ledger.items(), None)
+        form = f"items are named STAGE/KEY, the first is {first.id}" if first else "there is none yet"
+        raise UserError(f"run {run.id} has no item {name!r}: {form}")
+    out, body = Terminal(), run.ledger.result(name) or {}
+    verdict = {"passed": "made", "rejected": "refused"}.get(item.status, item.status)
+    out.print(make_plain_text(f"{item.id}: {verdict}" + (f": {item.reason}: {item.detail}" if item.reason else "")))
+    for what in ("notes", "output"):
+        if body.get(what):
+            out.print(make_plain_text(f"--- {what} ---", "dim"))
+            out.print_json(data=body[what])
+    for key in run.ledger.reply_keys(name):
+        reply = run.ledger.recall(key)
+        out.print(make_plain_text("--- reply ---", "dim"), make_plain_text(reply.text if reply else "(no reply)"))

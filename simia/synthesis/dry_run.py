@@ -1,0 +1,123 @@
+"""What a synthesis would ask first, and about what it would cost: nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simia.llm.backends import find_price
+from simia.prompts import load_template
+from simia.quality.fast_tokens import estimate_text_tokens
+from simia.synthesis.context import FOLDER
+from simia.synthesis.job import list_stage_inputs
+from simia.synthesis.reasons import Refused
+from simia.synthesis.settings import SynthesisConfig
+from simia.synthesis.stage import Expectation, Recipe, Refusal, StageInput, StageOutputs
+from simia.synthesis.stage_errors import describe_failure, find_cause
+from simia.trajectory import Usage
+
+T = TypeVar("T")
+
+
+class FirstQuestion(Exception):  # noqa: N818 - a finding
+    """A stage would ask now."""
+
+    def __init__(self, prompt: str) -> None:
+        super().__init__("a dry run asks nothing")
+        self.prompt = prompt
+
+
+class DryContext:
+    """Implements `StageContext`: the first question ends the item."""
+
+    async def ask(
+        self, prompt: str, values: Mapping[str, Any], parse: Callable[[str], T], *, label: str, role: str = "writer"
+    ) -> T:
+        raise FirstQuestion(load_template(prompt)[0].render(values))
+
+    @asynccontextmanager
+    async def execution(self) -> AsyncIterator[Path]:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+            yield Path(folder)
+
+    def note(self, **figures: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class DryRun:
+    """The first prompt, and the items that are known before any reply."""
+
+    stages: list[str]
+    """Names of the recipe's stages."""
+    known: dict[str, int] = field(default_factory=dict)
+    """Stage → items."""
+    prompt: str | None = None
+    """The first prompt; None if no stage asks anything."""
+    item: str = ""
+    """The item that asks it."""
+    expected: dict[str, Expectation] = field(default_factory=dict)
+    """Stage → what it is expected to ask, where the recipe says so."""
+
+
+def preview_synthesis(recipe: Recipe) -> DryRun:
+    """Work on the stages until one asks a question. Raises `UserError` as a run would."""
+    return asyncio.run(find_first_question(recipe))
+
+
+async def find_first_question(recipe: Recipe) -> DryRun:
+    stages, outputs = recipe.list_stages(), StageOutputs()
+    found = DryRun([stage.name for stage in stages], expected=read_expectations(recipe))
+    for stage in stages:
+        inputs = list_stage_inputs(stage, outputs)
+        found.known |= {stage.name: len(inputs)} if inputs else {}
+        for given in inputs:
+            try:
+                made = await stage.make(StageInput(given.key, given.value), DryContext())
+                outputs.made.setdefault(stage.name, {})[given.key] = made
+            except Exception as error:
+                cause = find_cause(error)
+                if isinstance(cause, FirstQuestion):
+                    found.prompt, found.item = cause.prompt, f"{stage.name}/{given.key}"
+                    return found
+                reason = cause.reason if isinstance(cause, Refused) else "internal"
+                detail = cause.detail if isinstance(cause, Refused) else describe_failure(cause)
+                outputs.refused.setdefault(stage.name, {})[given.key] = Refusal(reason, detail)
+    return found
+
+
+def read_expectations(recipe: Recipe) -> dict[str, Expectation]:
+    """Return what the recipe's method `expected` says; empty without one."""
+    expected: Callable[[], Mapping[str, int | Expectation]] | None = getattr(recipe, "expected", None)
+    given = expected() if expected is not None else {}
+    return {name: Expectation(each) if isinstance(each, int) else each for name, each in given.items()}
+
+
+def describe_dry_run(found: DryRun, config: SynthesisConfig) -> list[str]:
+    """Write items, expected questions and the projected price, for people."""
+    known = ", ".join(f"{name} {count:,}" for name, count in found.known.items()) or "none"
+    lines = [f"stages: {', '.join(found.stages)}", f"items known before any reply: {known}"]
+    if found.prompt is None:
+        return [*lines, "no stage that is known so far asks a question"]
+    lines.append(f"first question: {found.item}, about {estimate_text_tokens(found.prompt):,} prompt tokens")
+    if not found.expected:
+        return [*lines, "price: unknown, because the recipe does not say how many questions it expects"]
+    price = find_price(config.llm)
+    total = Usage()
+    for name, each in found.expected.items():
+        spent = Usage(prompt=each.questions * each.prompt, completion=each.questions * each.reply)
+        total += spent
+        cost = "" if price is None else f", ${price.of(spent):,.2f}"
+        lines.append(
+            f"  {name}: {each.questions:,} questions, {spent.prompt:,} prompt and {spent.completion:,} reply tokens{cost}"
+        )
+    whole = "unknown; set llm.price" if price is None else f"about ${price.of(total):,.2f}"
+    count = sum(each.questions for each in found.expected.values())
+    return [
+        *lines,
+        f"price: {whole} for {count:,} questions: an estimate, reasoning tokens and repeated questions not counted",
+    ]

@@ -1,0 +1,96 @@
+"""States with referential integrity, which a model writes and code checks (ScaleEnv §3.1, EnvScaler §3.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from simia.state_schema import StateSchema
+from simia.synthesis.design import EnvironmentDesign
+from simia.synthesis.reasons import Reason, Unreadable
+from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reply_reading import read_json
+from simia.synthesis.stage import StageContext
+from simia.synthesis.state_model import describe_row_schema, fill_defaults
+from simia.tool import compile_schema
+
+CLOCK = "2025-05-14T10:30:00"
+"""When every episode of a synthesized environment starts."""
+SHOWN = 5
+STATE_PROMPT = "synthesis/state.j2"
+EXAMPLE_PURPOSE = (
+    "It is the state that tests of all operations run in: 4 to 8 rows in each table, and for every rule at least one row that satisfies "
+    "it and one that a call has to be refused for."
+)
+
+
+async def ask_state(
+    context: StageContext,
+    design: EnvironmentDesign,
+    *,
+    label: str,
+    purpose: str = EXAMPLE_PURPOSE,
+    clock: str = CLOCK,
+    role: str = "writer",
+) -> dict[str, Any]:
+    """Ask for a state of the design; what is wrong with it is shown to the model.
+
+    Args:
+        context: of the input that the state is for.
+        design: its tables are the state's.
+        label: names the question.
+        purpose: what the state is for, in words: how many rows, which situations occur in it.
+        clock: the time of the state, in ISO 8601.
+        role: which model is asked.
+
+    Returns:
+        A state that the schema and the state model allow, with defaults filled in.
+
+    Raises:
+        Refused: `invalid_state`.
+    """
+
+    def parse(text: str) -> dict[str, Any]:
+        state = read_json(text, dict[str, Any])
+        faults = find_state_faults(design.state, state)
+        if faults:
+            more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+            raise Unreadable("; ".join(faults[:SHOWN]) + more)
+        return fill_defaults(design.state, state)
+
+    values = {
+        "title": design.title,
+        "description": design.description,
+        "rules": design.rules,
+        "tables": describe_tables(design.state),
+        "purpose": purpose,
+        "clock": clock,
+    }
+    with name_refusal(Reason.INVALID_STATE):
+        return await context.ask(STATE_PROMPT, values, parse, label=label, role=role)
+
+
+def find_state_faults(schema: StateSchema, state: dict[str, Any]) -> list[str]:
+    """Why the schema or the state model refuses a state, one line for each fault; empty if they allow it."""
+    found = [f"{name}: there is no such table" for name in state if name not in schema.tables]
+    for name, table in schema.tables.items():
+        rows = state.get(name)
+        if not isinstance(rows, dict):
+            found.append(f"{name}: it must be an object, row id → row")
+            continue
+        check = compile_schema(describe_row_schema(table))
+        for key, row in rows.items():
+            if not key or "." in key or not key.isprintable():
+                found.append(f"{name}: {key!r} cannot be an id: ids have no dots and no control characters")
+            found += [f"{name}.{key}{'.' if where else ''}{where}: {what}" for where, what in check.errors(row)[:1]]
+    if found:
+        return found
+    return schema.find_violations(fill_defaults(schema, state))
+
+
+def describe_tables(schema: StateSchema) -> str:
+    """The tables as JSON for prompts, without what is a default."""
+    tables = {name: table.model_dump(exclude_defaults=True) for name, table in schema.tables.items()}
+    lines = [f" {orjson.dumps(name).decode()}: {orjson.dumps(table).decode()}" for name, table in tables.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"

@@ -1,0 +1,63 @@
+"""Write the packs of a complete synthesis: beside their place, renamed when they are whole."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from pathlib import Path
+
+from simia.errors import UserError
+from simia.synthesis.stage import Recipe, StageOutputs
+from simia.synthesis.stage_errors import describe_failure
+from simia.synthesis.stage_figures import SynthesisFigures, write_figures
+
+
+def write_packs(recipe: Recipe, outputs: StageOutputs, figures: SynthesisFigures, out: Path, run_id: str) -> list[Path]:
+    """Write the packs to `out` and return their folders; packs that are there already and equal are left as they are.
+
+    Raises `UserError` if `out` holds something else, or the recipe or the disk fails. The run keeps everything.
+    """
+    again = f"simia runs resume {run_id}"
+    draft = out.absolute().parent / f".{out.name}.{run_id}"
+    try:
+        shutil.rmtree(draft, ignore_errors=True)  # of a killed process
+        draft.mkdir(parents=True)
+        try:
+            packs = recipe.write(outputs, draft / out.name)
+            write_figures(figures, packs)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise UserError(
+                f"recipe {recipe.name} cannot write its packs: {describe_failure(error)}; no reply is lost: correct it, then {again}"
+            ) from error
+        if packs and not (out.is_dir() and is_same_tree(draft / out.name, out)):
+            if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
+                raise UserError(
+                    f"{out} holds other files than run {run_id} writes: move it away, or choose another folder: {again} --out FOLDER"
+                )
+            (draft / out.name).rename(out)
+        return [out / pack.relative_to(draft / out.name) for pack in packs]
+    except OSError as error:
+        raise UserError(
+            f"{out} cannot be written: {error.strerror}; no reply is lost: put that right, then {again}"
+        ) from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def is_same_tree(one: Path, other: Path) -> bool:
+    """Check whether two folders hold the same files with the same bytes."""
+    files = [sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()) for top in (one, other)]
+    if files[0] != files[1]:
+        return False
+    _, different, unread = filecmp.cmpfiles(one, other, files[0], shallow=False)
+    return not different and not unread
+
+
+def refuse_unusable(out: Path) -> None:
+    """Raise `UserError` unless the packs can be written to `out`."""
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise UserError(f"{out} cannot be made: {parent} is not a folder that can be written to; choose another --out")
