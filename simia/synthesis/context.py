@@ -13,6 +13,7 @@ from simia.errors import UserError
 from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
+from simia.sandbox.capabilities import require_isolation
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage_figures import Spending
@@ -96,6 +97,11 @@ class ItemContext:
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:
+        try:
+            await asyncio.to_thread(require_isolation)
+        except UserError as error:
+            self.user_error = error
+            raise
         with self._count_running():
             async with self._places:
                 with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:

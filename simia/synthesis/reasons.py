@@ -67,6 +67,7 @@ class Reason(StrEnum):
         "refused_question",
         "the endpoint refused the question: too long for the model, or its content filter",
     )
+    UNVERIFIED = "unverified", "execution did not confirm what the model wrote"
     INTERNAL = "internal", "the stage itself failed on this item; please report it"
 
     # verification of gyms
