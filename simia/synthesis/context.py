@@ -84,8 +84,14 @@ class ItemContext:
             raise
         return text
 
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        with self._count_running():
+            return await self._send(request, f"{self._item}.{label}", role)
+
     async def _ask_once(self, messages: list[dict[str, Any]], draw: str, role: str) -> Reply:
-        request = Request(messages=messages, **self._sampling.request_fields())
+        return await self._send(Request(messages=messages, **self._sampling.request_fields()), draw, role)
+
+    async def _send(self, request: Request, draw: str, role: str) -> Reply:
         asker = self._askers.get(role) or self._askers["writer"]
         try:
             reply = await asker.ask(request, item=self._item, draw=draw)

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
+from simia.config import Config
 from simia.formats.dialect import dump_json
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import CodingProblem
-from simia.synthesis.function_runs import Ending, FunctionRunner
+from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import list_blocks, read_json, read_python
+from simia.synthesis.stage import StageContext
 from simia.tool import compile_schema
 
 INPUTS = "inputs"
 SOLVE = "solve"
 LITERAL = "import json\n\n\ndef inputs():\n    return json.loads({text!r})\n"
+
+
+class InputSettings(Config):
+    """How inputs are made and answered (CodeGym §3.3.2)."""
+
+    repairs: int = Field(default=1, ge=0)
+    """How often code that makes no inputs is written again."""
+    longest_answer: int = Field(default=100, ge=1)
+    """Most characters of an answer as JSON."""
+    limits: FunctionLimits = Field(default_factory=FunctionLimits)
+    """What one run of the reference solution, and of code that makes inputs, may take."""
 
 
 @dataclass(slots=True)
@@ -53,6 +68,34 @@ def read_inputs_code(text: str) -> str:
     if not any(isinstance(node, ast.FunctionDef) and node.name == INPUTS for node in ast.parse(code).body):
         raise Unreadable(f"the block defines no function `{INPUTS}(random)` at its top level")
     return code
+
+
+async def ask_for_inputs(
+    context: StageContext,
+    problem: CodingProblem,
+    prompt: str,
+    values: Mapping[str, Any],
+    found: AnsweredInputs,
+    *,
+    label: str,
+    seed: int,
+    first: int,
+    most: int,
+    settings: InputSettings,
+) -> None:
+    """Ask for `most` inputs, again where the code makes none, and answer them. Results go to `found`, from position `first` on."""
+    fault = code = ""
+    for attempt in range(settings.repairs + 1):
+        name = label + (f"-repair{attempt}" if attempt else "")
+        shown = {**values, "fault": fault, "code": code}
+        source = await context.ask(prompt, shown, read_inputs_code, label=name)
+        async with context.execution() as folder, FunctionRunner(folder / "functions", settings.limits) as runner:
+            rows, fault = await generate_inputs(runner, source, f"{seed}/{problem.id}/{name}")
+            if not fault:
+                longest = settings.longest_answer
+                return await answer_inputs(runner, problem, rows[:most], found, first=first, longest=longest)
+        code = f"```python\n{source}```"
+    found.first_fault = found.first_fault or fault
 
 
 async def generate_inputs(runner: FunctionRunner, code: str, seed: str) -> tuple[list[Any], str]:

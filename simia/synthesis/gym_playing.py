@@ -6,34 +6,41 @@ reaches the hidden inputs through tools alone.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from simia.authoring.difficulty import FULL
 from simia.authoring.tool_tests import BROKEN
 from simia.envs.environment import Environment
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.play.agent import Agent
+from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
-from simia.errors import Aborted, UserError
+from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
+from simia.reward import Reward
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.function_runs import TRIES, WAITS, Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.gym_writing import make_task, write_gym
+from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.task import Task
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import ToolCall
 
 SOLVE_BY_CALLS = "solve_by_calls"
 OBSERVE, DONE = "observe", "done"
-EPISODE = EpisodeLimits(turns=2000, errors=1000)
+EPISODE = EpisodeLimits(turns=600)  # the tasks have limits of their own
+AT_ONCE = 8
 
 
 class ToolBroken(Exception):  # noqa: N818 - an ending
@@ -75,22 +82,25 @@ class GymPlayer:
         """Run a solution function on an input. `only`: tools that it may call; empty: all of them."""
         task = make_task(self.gym, instance)
         for _ in range(TRIES):
-            played, by_machine = await self._play_once(source, task, instance.answer, only)
-            if not by_machine:
+            played, lost = await self._play_once(source, task, instance.answer, only)
+            if lost is None:
                 break
+        if lost is not None and lost.code is not Code.TOOL_FAILED:
+            raise lost
         return played
 
     async def _play_once(
         self, source: str, task: Task, expected: Any, only: Collection[str]
-    ) -> tuple[SolverPlay, bool]:
+    ) -> tuple[SolverPlay, Aborted | None]:
+        """A play, and what was lost where it says nothing about the function."""
         played = SolverPlay()
         ended = False
         try:
             world = await self._backend.open(task)
         except Aborted as error:
-            return SolverPlay(why=str(error)), True
+            return SolverPlay(why=str(error)), error
         except UserError as error:  # its state does not accept the inputs
-            return SolverPlay(why=str(error)), False
+            return SolverPlay(why=str(error)), None
 
         async def answer(name: str, arguments: dict[str, Any]) -> Mapping[str, Any]:
             nonlocal ended
@@ -108,31 +118,45 @@ class GymPlayer:
             run = await self.runner.run_with_calls(source, SOLVE_BY_CALLS, answer)
             if run.ended not in (Ending.RETURNED, Ending.NO_JSON):
                 played.why = str(run)
-                return played, run.ended is Ending.CRASHED
+                return played, None
             submitted = (await world.state()).get("answer") if ended else None
             played.right = ended and answers_match(submitted, expected)
             played.why = "" if played.right else "a wrong answer" if ended else "no answer was submitted"
-            return played, False
+            return played, None
         except ToolBroken as error:
             played.why = str(error)
-            return played, False
+            return played, None
         except Aborted as error:
             played.why = str(error)
-            return played, True
+            return played, error
         finally:
             await world.close()
 
-    async def play_pack(self, instances: Sequence[GymInstance], agents: Sequence[Agent], name: str) -> list[Trajectory]:
-        """Write the pack with these inputs, and play an agent in each of its tasks, as any user of the pack would."""
+    async def play_pack(
+        self, instances: Sequence[GymInstance], make_agents: Callable[[Task], Sequence[Agent]], name: str
+    ) -> list[list[Reward]]:
+        """Write the pack with these inputs, and play agents in each of its tasks, as a user of the pack would. Returns the rewards of each
+        task. Raises `Aborted` for an episode without one."""
         folder = self._folder / name
         write_gym(folder, self.gym, instances)
         pack = Pack.load(folder)
-        backend = ExecutableBackend(pack)
-        environment = Environment(pack, backend, backend_name="executable", user=NoUser, limits=EPISODE)
+        environment = Environment(pack, ExecutableBackend(pack), backend_name="executable", user=NoUser, limits=EPISODE)
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def play_one(task: Task, agent: Agent) -> Reward:
+            async with places:
+                trajectory = await play(await environment.reset(task), agent)
+            reward = trajectory.reward
+            if reward is None or reward.value is None:
+                raise Aborted(Code.WORKER_LOST, f"{task.id}: {reward.rationale if reward else 'no reward'}")
+            return reward
+
         async with environment:
-            return [
-                await play(await environment.reset(task), agent) for task, agent in zip(pack.tasks, agents, strict=True)
-            ]
+            await environment.backend.start()
+            agents = [(task, agent) for task in pack.tasks for agent in make_agents(task)]
+            rewards = iter(await ask_together(*(play_one(task, agent) for task, agent in agents)))
+            counts = Counter(task.id for task, _ in agents)
+            return [[next(rewards) for _ in range(counts[task.id])] for task in pack.tasks]
 
 
 async def call_tool(world: ExecutableWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -167,3 +191,11 @@ async def start_gym(backend: ExecutableBackend) -> None:
         await backend.start()
     except UserError as error:
         raise Refused(Reason.GYM_FAILS, str(error)) from None
+
+
+async def replay_oracle(player: GymPlayer, instances: Sequence[GymInstance]) -> None:
+    """Play the recorded calls in the pack that will be written. Raises `Refused` unless each task earns the full reward."""
+    found = await player.play_pack(instances, lambda task: [ReferenceAgent(task)], "replay")
+    for instance, (reward,) in zip(instances, found, strict=True):
+        if (reward.value or 0) < FULL:
+            raise Refused(Reason.REPLAY_FAILS, f"{instance.id}: reward {reward.value}: {reward.rationale}")

@@ -77,7 +77,7 @@ class Reason(StrEnum):
         "observe_suffices",
         "a solver that calls only `observe` and `done` finds the answers of hard inputs",
     )
-    TOO_FEW_TOOLS = "too_few_tools", "the oracle solution uses fewer different tools than a gym must need"
+    FEW_TOOLS_USED = "few_tools_used", "the oracle solution uses fewer different tools than a gym must need"
     CALLS_OUT_OF_BOUNDS = "calls_out_of_bounds", "on every input the oracle solution makes too few or too many calls"
     REPLAY_FAILS = "replay_fails", "the oracle's calls earn no reward when they are replayed in the pack"
     TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"

@@ -58,7 +58,7 @@ def make_gym(*, code: str = "gym_code.py", solution: str = "solution.py") -> Gym
 
 
 class FixtureReplies:
-    """Serves fixture files by label."""
+    """Serves fixture files by label; `*` for labels without one."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.files, self.prompts = dict(files), dict[str, str]()
@@ -66,7 +66,7 @@ class FixtureReplies:
     async def ask(self, request: Request, *, item: str, draw: str, **_: Any) -> Reply:
         label = draw.removeprefix(f"{item}.")
         self.prompts[label] = request.messages[0]["content"]
-        return Reply(text=(FIXTURES / self.files[label]).read_text())
+        return Reply(text=(FIXTURES / self.files.get(label, self.files.get("*", ""))).read_text())
 
 
 def run_stage(stage: Stage, value: Any, files: Mapping[str, str]) -> tuple[Any, dict[str, Any], FixtureReplies]:
@@ -74,7 +74,7 @@ def run_stage(stage: Stage, value: Any, files: Mapping[str, str]) -> tuple[Any, 
     replies = FixtureReplies(files)
 
     async def make() -> tuple[Any, dict[str, Any]]:
-        context: Any = ItemContext("item", {"writer": replies}, SamplingSettings(tries=1), asyncio.Semaphore(2))  # type: ignore[dict-item]
+        context: Any = ItemContext("item", {"writer": replies}, SamplingSettings(tries=1), asyncio.Semaphore(2))
         found = await stage.make(StageInput("closest-number", value), context)
         return found, context.notes
 

@@ -53,7 +53,7 @@ def test_inputs_that_break_the_schema() -> None:
 
 
 def test_random_inputs_without_the_seed_are_written_again() -> None:
-    found, notes, replies = make_instances(
+    found, _, replies = make_instances(
         make_gym(), "inputs_without_seed.md", "inputs_good.md", "inputs_literal.md", repairs=1
     )
     assert len(found["instances"]) == 30

@@ -105,7 +105,7 @@ def test_the_function_that_cheats_finds_a_state_in_its_own_process(tmp_path: Pat
 def test_an_oracle_that_needs_too_few_tools_or_calls() -> None:
     with pytest.raises(Refused) as refused:
         solve("with_three_tools")
-    assert refused.value.reason is Reason.TOO_FEW_TOOLS
+    assert refused.value.reason is Reason.FEW_TOOLS_USED
     assert "done, look_up, observe" in refused.value.detail
     found, _ = solve("with_three_tools", "right")  # of two that pass, the one that uses the tools
     assert "measure_distance" in found["oracle"]

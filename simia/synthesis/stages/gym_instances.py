@@ -7,11 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
-from simia.config import Config
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import FunctionLimits, FunctionRunner
-from simia.synthesis.gym_inputs import AnsweredInputs, answer_inputs, generate_inputs, read_inputs_code
+from simia.synthesis.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
 from simia.synthesis.gym_results import INSTANCES, VerifiedInstances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
@@ -23,21 +21,15 @@ PER_QUESTION = PER_LEVEL * len(LEVELS)
 SHOWN, SHOWN_LENGTH = 3, 200  # inputs of the first question that the next one sees
 
 
-class InstanceSettings(Config):
+class InstanceSettings(InputSettings):
     """Test inputs of a gym (CodeGym §3.3.2)."""
 
     questions: int = Field(default=2, ge=1)
     """Questions of 15 inputs each: 5 easy, 5 medium, 5 hard ones."""
-    repairs: int = Field(default=1, ge=0)
-    """How often code that makes no inputs is written again."""
     least: int = Field(default=10, ge=1)
     """Fewest valid inputs of a gym."""
     share: float = Field(default=0.8, ge=0, le=1)
     """Smallest share of valid inputs among the different ones."""
-    longest_answer: int = Field(default=100, ge=1)
-    """Most characters of an answer as JSON."""
-    limits: FunctionLimits = Field(default_factory=FunctionLimits)
-    """What one run of the reference solution, and of code that makes inputs, may take."""
 
 
 class InstanceStage:
@@ -66,30 +58,18 @@ class InstanceStage:
         return dump(VerifiedInstances(instances=instances))
 
     async def _ask(self, gym: GymEnvironment, question: int, found: AnsweredInputs, context: StageContext) -> None:
-        """Ask for 15 inputs, again where the code makes none, and answer them."""
-        settings, problem = self._settings, gym.problem
+        problem = gym.problem
+        shown = [dump_json(inputs)[:SHOWN_LENGTH] for inputs, _ in list(found.valid.values())[:SHOWN]]
         values = {
             "statement": problem.statement,
             "schema": dump_json(problem.inputs),
             "solution": problem.solution,
-            "first": [dump_json(inputs)[:SHOWN_LENGTH] for inputs, _ in list(found.valid.values())[:SHOWN]],
-            "fault": "",
-            "code": "",
+            "first": "\n".join(shown),
         }
-        values["first"] = "\n".join(values["first"])
-        for attempt in range(settings.repairs + 1):
-            label = f"inputs{question}" + (f"-repair{attempt}" if attempt else "")
-            code = await context.ask(PROMPT, values, read_inputs_code, label=label)
-            async with context.execution() as folder, FunctionRunner(folder / "functions", settings.limits) as runner:
-                seed = f"{self._seed}/{problem.id}/{label}"
-                rows, fault = await generate_inputs(runner, code, seed)
-                if not fault:
-                    first = question * PER_QUESTION
-                    longest = settings.longest_answer
-                    rows = rows[:PER_QUESTION]
-                    return await answer_inputs(runner, problem, rows, found, first=first, longest=longest)
-            values |= {"fault": fault, "code": f"```python\n{code}```"}
-        found.first_fault = found.first_fault or fault
+        await ask_for_inputs(
+            context, problem, PROMPT, values, found, label=f"inputs{question}", seed=self._seed,
+            first=question * PER_QUESTION, most=PER_QUESTION, settings=self._settings,
+        )  # fmt: skip
 
 
 def make_instance(position: int, inputs: dict[str, Any], answer: Any) -> GymInstance:

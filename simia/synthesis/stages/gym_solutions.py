@@ -10,14 +10,12 @@ from typing import Any
 from pydantic import Field
 
 from simia.config import Config
-from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.formats.dialect import dump_json
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.function_runs import Ending, FunctionLimits
-from simia.synthesis.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym
+from simia.synthesis.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym, replay_oracle
 from simia.synthesis.gym_results import INSTANCES, SOLUTIONS, SolvedGym, VerifiedInstances
-from simia.synthesis.gym_writing import make_task
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.reply_reading import dump, read_python
@@ -28,7 +26,6 @@ PROMPT, OBSERVE_PROMPT = "synthesis/gym_solution.j2", "synthesis/gym_observe_onl
 ANSWER = "answer"
 UNNAMED = "\n\ndef answer_unnamed(observation):\n    return answer(observation)\n"  # whatever it calls its parameter
 SHOWN_OBSERVATION = 2000
-FULL = 1.0
 
 
 class SolutionSettings(Config):
@@ -82,7 +79,7 @@ class SolutionStage:
         oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
         kept = self._keep(instances, plays[oracle], leaked)
         async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
-            await replay(player, kept)
+            await replay_oracle(player, kept)
         calls = [len(instance.calls) for instance in kept]
         context.note(
             kept=len(kept), leaked=len(leaked), calls=sum(calls) / len(calls), tools=len(gym.tools),
@@ -130,7 +127,7 @@ class SolutionStage:
         used = set().union(*(play.tools for play in plays))
         if len(used) < settings.least_tools:
             words = f"the oracle uses {len(used)} tools, {', '.join(sorted(used))}; {settings.least_tools} are wanted"
-            raise Refused(Reason.TOO_FEW_TOOLS, words)
+            raise Refused(Reason.FEW_TOOLS_USED, words)
         counts = [len(play.calls) for play in plays]
         kept = [
             instance.model_copy(update={"calls": play.calls})
@@ -204,16 +201,6 @@ async def answers_from_observation(player: GymPlayer, source: str, instance: Gym
     """Whether a function finds the answer in the result of `observe`."""
     run = await player.runner.run(source + UNNAMED, "answer_unnamed", {"observation": await player.observe(instance)})
     return run.ended is Ending.RETURNED and answers_match(run.value, instance.answer)
-
-
-async def replay(player: GymPlayer, instances: Sequence[GymInstance]) -> None:
-    """Play the recorded calls in the pack that will be written. Raises `Refused` unless each earns the full reward."""
-    agents = [ReferenceAgent(make_task(player.gym, instance)) for instance in instances]
-    for instance, trajectory in zip(instances, await player.play_pack(instances, agents, "replay"), strict=True):
-        reward = trajectory.reward
-        if reward is None or reward.value != FULL:
-            words = reward.rationale or f"reward {reward.value}" if reward else "no reward"
-            raise Refused(Reason.REPLAY_FAILS, f"{instance.id}: {words}")
 
 
 def list_failures(plays: dict[str, list[SolverPlay]]) -> list[str]:
