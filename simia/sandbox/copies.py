@@ -36,8 +36,11 @@ def make_private(name: str) -> Path:
     """Make a folder of mode 0700 in this process's private folder, which is removed when the process ends."""
     me = os.getpid()
     if me not in _private:
-        _private[me] = make_temporary(PRIVATE)
-        atexit.register(_remove_own, me)
+        made = make_temporary(PRIVATE)
+        if _private.setdefault(me, made) is made:
+            atexit.register(_remove_own, me)
+        else:  # another thread was first
+            made.rmdir()
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_private[me]))
 
 

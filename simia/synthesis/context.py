@@ -13,6 +13,7 @@ from simia.errors import UserError
 from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
+from simia.sandbox.capabilities import require_isolation
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage_figures import Spending
@@ -83,8 +84,14 @@ class ItemContext:
             raise
         return text
 
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        with self._count_running():
+            return await self._send(request, f"{self._item}.{label}", role)
+
     async def _ask_once(self, messages: list[dict[str, Any]], draw: str, role: str) -> Reply:
-        request = Request(messages=messages, **self._sampling.request_fields())
+        return await self._send(Request(messages=messages, **self._sampling.request_fields()), draw, role)
+
+    async def _send(self, request: Request, draw: str, role: str) -> Reply:
         asker = self._askers.get(role) or self._askers["writer"]
         try:
             reply = await asker.ask(request, item=self._item, draw=draw)
@@ -96,6 +103,11 @@ class ItemContext:
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:
+        try:
+            await asyncio.to_thread(require_isolation)
+        except UserError as error:
+            self.user_error = error
+            raise
         with self._count_running():
             async with self._places:
                 with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:

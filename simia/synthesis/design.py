@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from simia.state_schema import StateSchema
-from simia.task import StrictModel
+from simia.task import Measurement, StrictModel
 from simia.tool import ToolSpec
 from simia.tool_test import ToolTest
 
@@ -151,3 +151,5 @@ class GymInstance(StrictModel):
     """What the problem's solution returns for them."""
     calls: list[dict[str, Any]] = Field(default_factory=list)
     """Calls of the oracle solution that solves it: `{"name", "arguments"}`, the last one of `done`."""
+    measured: dict[str, Measurement] = Field(default_factory=dict)
+    """Agent → how often it solved this input."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simia.llm.backends import find_price
+from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.synthesis.context import FOLDER
@@ -39,6 +40,9 @@ class DryContext:
         self, prompt: str, values: Mapping[str, Any], parse: Callable[[str], T], *, label: str, role: str = "writer"
     ) -> T:
         raise FirstQuestion(load_template(prompt)[0].render(values))
+
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        raise FirstQuestion(str(request.messages[-1]["content"]))
 
     @asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:

@@ -22,7 +22,7 @@ from simia.authoring.code_lint import find_faults
 from simia.authoring.findings import Fault
 from simia.authoring.pack_draft import copy_driver
 from simia.config import Config
-from simia.errors import Aborted, Code
+from simia.errors import Code
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.sandbox.worker import Worker, WorkerLost
 from simia.sandbox.zygote import ForkServer

@@ -131,6 +131,7 @@ def make_task(gym: GymEnvironment, instance: GymInstance, split: str = "train") 
         reference=[Action(name=call["name"], arguments=call["arguments"]) for call in instance.calls],
         reward=RewardSpec(parts=[check]),
         limits=CallLimits(calls=MOST_AUGMENTED_CALLS if instance.level == AUGMENTED else MOST_CALLS),
+        measured=instance.measured,
         tags=[instance.level],
     )
 

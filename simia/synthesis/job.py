@@ -142,20 +142,20 @@ class SynthesisWork:
         try:
             result.notes = unpack_json(pack_json(context.notes))
         except (TypeError, ValueError, RecursionError) as error:
-            result.output, result.refusal = None, Refusal(Reason.INTERNAL, f"a note is no JSON: {error}"[:LONGEST])
+            result.output, result.refusal = None, Refusal(str(Reason.INTERNAL), f"a note is no JSON: {error}"[:LONGEST])
         return result
 
     def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:
         """Return why the item is refused, or raise what says nothing about the item."""
         if isinstance(error, Refused):
-            return Refusal(error.reason, mask_places(error.detail)[:LONGEST])
+            return Refusal(str(error.reason), mask_places(error.detail)[:LONGEST])
         if isinstance(error, LLMFault) and error.code in ENDPOINT_REFUSES and self._run.ledger.answered_count():
-            return Refusal(Reason.REFUSED_QUESTION, f"{error.code}: {error.detail}"[:LONGEST])
+            return Refusal(str(Reason.REFUSED_QUESTION), f"{error.code}: {error.detail}"[:LONGEST])
         if isinstance(error, LLMFault | BudgetReached) or error is context.user_error or self._run.failure is not None:
             raise error
         if is_infrastructure(error):
             raise LLMFault(Code.WORKER_LOST, describe_failure(error), retry=False) from error
-        return Refusal(Reason.INTERNAL, describe_failure(error)[:LONGEST])
+        return Refusal(str(Reason.INTERNAL), describe_failure(error)[:LONGEST])
 
     def conclude(self, item: Item, result: StageResult) -> StageResult:
         if result.refusal is None:

@@ -67,7 +67,20 @@ class Reason(StrEnum):
         "refused_question",
         "the endpoint refused the question: too long for the model, or its content filter",
     )
+    UNVERIFIED = "unverified", "execution did not confirm what the model wrote"
     INTERNAL = "internal", "the stage itself failed on this item; please report it"
+
+    # verification of gyms
+    TOO_FEW_INPUTS = "too_few_inputs", "too few test inputs are valid, or too small a share of them"
+    NOT_SOLVED = "not_solved", "no solution function passes all test inputs through the tools alone"
+    OBSERVE_SUFFICES = (
+        "observe_suffices",
+        "a solver that calls only `observe` and `done` finds the answers of hard inputs",
+    )
+    FEW_TOOLS_USED = "few_tools_used", "the oracle solution uses fewer different tools than a gym must need"
+    CALLS_OUT_OF_BOUNDS = "calls_out_of_bounds", "on every input the oracle solution makes too few or too many calls"
+    REPLAY_FAILS = "replay_fails", "the oracle's calls earn no reward when they are replayed in the pack"
+    TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake

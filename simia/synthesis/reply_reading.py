@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from simia.formats.reply.reply_json import load_json_values, strip_reasoning
+from simia.formats.reply.reply_json import RepairError, load_json_values, strip_reasoning
 from simia.synthesis.reasons import Unreadable
 
 T = TypeVar("T")
@@ -38,7 +38,10 @@ def read_python(text: str) -> str:
 def read_json(text: str, kind: type[T] | Any) -> T:
     """Return the last JSON value of a reply, validated as `kind`, a model or any type that pydantic knows. Raises `Unreadable`."""
     blocks = [content for language, content in list_blocks(text) if language in ("", "json")]
-    values, _ = load_json_values(blocks[-1] if blocks else strip_reasoning(text))
+    try:
+        values, _ = load_json_values(blocks[-1] if blocks else strip_reasoning(text))
+    except RepairError as error:
+        raise Unreadable(f"it holds no JSON: {error}") from None
     if not values:
         raise Unreadable("it holds no JSON")
     try:

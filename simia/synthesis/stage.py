@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from simia.llm.types import Reply, Request
+
 T = TypeVar("T")
 
 
@@ -77,6 +79,9 @@ class StageContext(Protocol):
         Raises:
             Refused: `unreadable_reply`, after as many tries as the config allows.
         """
+
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        """Send one request of an agent that plays an episode, with settings of its own. Each label is one sample."""
 
     def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
         """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""

@@ -1,94 +1,81 @@
-"""Replies that were written by hand for tests of coding problems and gyms, and a context that serves them by label."""
+"""A gym written by hand, and a back end that serves the replies of fixtures/gym_verification by label."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from simia.prompts import load_template
-from simia.synthesis.design import CodingProblem, GymEnvironment, GymInstance, SolvedExample
-from simia.synthesis.gym_code import WRITE, derive_gym_tools, list_methods, read_gym
+from simia.llm.types import Reply, Request
+from simia.synthesis.context import ItemContext
+from simia.synthesis.design import CodingProblem, GymEnvironment, SolvedExample
+from simia.synthesis.settings import SamplingSettings
+from simia.synthesis.stage import Stage, StageInput
+from simia.tool import ToolSpec
 
-T = TypeVar("T")
-REPLIES = Path(__file__).parent / "fixtures" / "gym"
-CLOSEST = '''\
-def solve(numbers: list[int], target: int) -> int:
-    """Return the element that is closest to the target; the smaller one of two.
-
-    Args:
-        numbers: Sorted integers.
-        target: An integer.
-    """
-    return min(numbers, key=lambda number: (abs(number - target), number))
-'''
-INPUTS: list[dict[str, Any]] = [
-    {"numbers": [3, 9], "target": 5},
-    {"numbers": [1, 4, 8, 15, 16], "target": 11},
-    {"numbers": [-30, -12, -5, 0, 2, 7, 19, 33, 58, 90], "target": 41},
-]
+FIXTURES = Path(__file__).parent / "fixtures" / "gym_verification"
+NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 400}
+SCHEMA = {
+    "type": "object",
+    "properties": {"numbers": NUMBERS, "target": {"type": "integer"}},
+    "required": ["numbers", "target"],
+    "additionalProperties": False,
+}
 
 
-class ReplyContext:
-    """Implements `StageContext`: serves the reply of each label, and keeps prompts and notes."""
-
-    def __init__(self, replies: Mapping[str, str]) -> None:
-        self.replies = replies
-        self.prompts: dict[str, str] = {}
-        self.notes: dict[str, Any] = {}
-
-    async def ask(
-        self, prompt: str, values: Mapping[str, Any], parse: Callable[[str], T], *, label: str, role: str = "writer"
-    ) -> T:
-        self.prompts[label] = load_template(prompt)[0].render(values)
-        return parse(self.replies[label])
-
-    @contextlib.asynccontextmanager
-    async def execution(self) -> AsyncIterator[Path]:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder)
-
-    def note(self, **figures: Any) -> None:
-        self.notes.update(figures)
-
-
-def read_reply(name: str) -> str:
-    return (REPLIES / f"{name}.md").read_text(encoding="utf-8")
-
-
-def make_closest_problem() -> CodingProblem:
-    schema = {
+def make_tool(name: str, description: str, **properties: str) -> ToolSpec:
+    parameters = {
         "type": "object",
-        "properties": {"numbers": {"type": "array", "items": {"type": "integer"}}, "target": {"type": "integer"}},
-        "required": ["numbers", "target"],
+        "properties": {key: {"type": kind} for key, kind in properties.items()},
+        "required": list(properties),
         "additionalProperties": False,
     }
-    solved = [SolvedExample(inputs=each, answer=find_closest(**each)) for each in INPUTS]
-    return CodingProblem(id="closest", statement="Find it.", solution=CLOSEST, inputs=schema, examples=solved)
+    return ToolSpec(name=name, description=description, parameters=parameters)
 
 
-def find_closest(numbers: list[int], target: int) -> int:
-    return min(numbers, key=lambda number: (abs(number - target), number))
-
-
-def make_closest_gym(problem: CodingProblem | None = None) -> GymEnvironment:
-    draft = read_gym(read_reply("closest_number"))
-    writes = [name for name, (_, kind) in list_methods(draft.code).items() if kind == WRITE]
+def make_gym(*, code: str = "gym_code.py", solution: str = "solution.py") -> GymEnvironment:
+    problem = CodingProblem(
+        id="closest-number",
+        statement="Find the element of a sorted list that is closest to a target; the smaller one of two equally close ones.",
+        solution=(FIXTURES / solution).read_text(),
+        inputs=SCHEMA,
+        examples=[SolvedExample(inputs={"numbers": [1, 5], "target": 4}, answer=5)],
+    )
     return GymEnvironment(
-        problem=problem or make_closest_problem(),
-        task=draft.task,
-        code=draft.code,
-        tools=derive_gym_tools(draft.code),
-        tool_writes=writes,
+        problem=problem,
+        task="A list of numbers is hidden. Submit its element closest to the target, the smaller of two equally close ones.",
+        code=(FIXTURES / code).read_text(),
+        tools=[
+            make_tool("observe", "Return the number of elements and the target."),
+            make_tool("look_up", "Return the element at a position.", position="integer"),
+            make_tool("measure_distance", "Return the distance of a number from the target.", number="integer"),
+            make_tool("done", "Submit the answer.", answer="integer"),
+        ],
+        tool_writes=["done"],
+        examples={"look_up": 'call("look_up", position=0) returns 1'},
     )
 
 
-def make_instance(name: str, level: str, numbers: list[int], target: int) -> GymInstance:
-    """An instance with the calls of a solution that looks at every element."""
-    answer = find_closest(numbers, target)
-    calls: list[dict[str, Any]] = [{"name": "observe", "arguments": {}}]
-    calls += [{"name": "look_up", "arguments": {"index": index}} for index in range(len(numbers))]
-    calls.append({"name": "done", "arguments": {"answer": answer}})
-    return GymInstance(id=name, level=level, inputs={"numbers": numbers, "target": target}, answer=answer, calls=calls)
+class FixtureReplies:
+    """Serves fixture files by label; `*` for labels without one."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files, self.prompts = dict(files), dict[str, str]()
+
+    async def ask(self, request: Request, *, item: str, draw: str, **_: Any) -> Reply:
+        label = draw.removeprefix(f"{item}.")
+        self.prompts[label] = request.messages[0]["content"]
+        return Reply(text=(FIXTURES / self.files.get(label, self.files.get("*", ""))).read_text())
+
+
+def run_stage(stage: Stage, value: Any, files: Mapping[str, str]) -> tuple[Any, dict[str, Any], FixtureReplies]:
+    """Make the output of one input; returns it with the stage's notes and the replies that were served. Raises `Refused`."""
+    replies = FixtureReplies(files)
+
+    async def make() -> tuple[Any, dict[str, Any]]:
+        context: Any = ItemContext("item", {"writer": replies}, SamplingSettings(tries=1), asyncio.Semaphore(2))
+        found = await stage.make(StageInput("closest-number", value), context)
+        return found, context.notes
+
+    return *asyncio.run(make()), replies

@@ -12,7 +12,7 @@ from simia.synthesis.reasons import Refused, Unreadable
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageInput, StageOutputs
 from simia.synthesis.stages.gyms import GymStage
-from tests.synthesis.gym_replies import ReplyContext, make_closest_problem, read_reply
+from tests.synthesis.closest_gym import ReplyContext, make_closest_problem, read_reply
 
 LABELS = ("draft", "repair1", "repair2", "repair3")
 

@@ -24,7 +24,7 @@ from simia.synthesis.gym_code import derive_gym_tools
 from simia.synthesis.gym_writing import write_gym
 from simia.tool_test import ToolTest
 from simia.trajectory import Message, ToolCall
-from tests.synthesis.gym_replies import make_closest_gym, make_instance
+from tests.synthesis.closest_gym import make_closest_gym, make_instance
 
 STRANGE = {"word": "true", "other": "a@b null", "flags": {"null": True, "x@y": False}, "missing": None, "wanted": "null"}
 STRANGE_CODE = '''\
