@@ -30,7 +30,7 @@ from simia.reward import Reward
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import TRIES, WAITS, Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.function_runs import TRIES, Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.gym_writing import make_task, write_gym
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
@@ -175,7 +175,7 @@ async def open_gym(gym: GymEnvironment, folder: Path, limits: FunctionLimits) ->
     """Open a gym in its sandbox, and another sandbox for the functions that play in it. Raises `Refused` for code that does not load."""
     write_gym(folder / "gym", gym, [])
     pack = Pack.load(folder / "gym")
-    bounds = WorkerLimits(wall=limits.seconds * WAITS, memory=limits.memory * MB)
+    bounds = WorkerLimits(memory=limits.memory * MB)
     backend = ExecutableBackend(pack, limits=bounds)
     try:
         await start_gym(backend)

@@ -26,7 +26,13 @@ from simia.tool_test import ToolTest
 from simia.trajectory import Message, ToolCall
 from tests.synthesis.closest_gym import make_closest_gym, make_instance
 
-STRANGE = {"word": "true", "other": "a@b null", "flags": {"null": True, "x@y": False}, "missing": None, "wanted": "null"}
+STRANGE = {
+    "word": "true",
+    "other": "a@b null",
+    "flags": {"null": True, "x@y": False},
+    "missing": None,
+    "wanted": "null",
+}
 STRANGE_CODE = '''\
 from pydantic import BaseModel
 
@@ -137,7 +143,9 @@ def test_the_right_answer_is_worth_1_and_anything_else_0(folder: Path) -> None:
                     found[f"{task.id} {type(agent).__name__}"] = reward and reward.value
             episode = await environment.reset("easy-01")
             calls = [ToolCall(id=str(answer), name="done", arguments={"answer": answer}) for answer in (14, 3)]
-            step = await episode.step(Message(role="assistant", calls=calls))  # the second one, which is right, comes too late
+            step = await episode.step(
+                Message(role="assistant", calls=calls)
+            )  # the second one, which is right, comes too late
             found["wrong answer"] = step.reward and step.reward.value
         return found
 
@@ -183,7 +191,11 @@ def test_inputs_and_answers_that_look_like_other_syntax(tmp_path: Path) -> None:
         examples=[SolvedExample(inputs=STRANGE, answer=answer)],
     )  # fmt: skip
     gym = GymEnvironment(
-        problem=problem, task="Find them.", code=STRANGE_CODE, tools=derive_gym_tools(STRANGE_CODE), tool_writes=["done"]
+        problem=problem,
+        task="Find them.",
+        code=STRANGE_CODE,
+        tools=derive_gym_tools(STRANGE_CODE),
+        tool_writes=["done"],
     )
     calls = [
         {"name": "get_flag", "arguments": {"name": "x@y"}},
