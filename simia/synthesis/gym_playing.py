@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.authoring.difficulty import FULL
 from simia.authoring.tool_tests import BROKEN
+from simia.authoring.verification_gate import verify_tasks
 from simia.envs.environment import Environment
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
@@ -34,6 +33,7 @@ from simia.synthesis.function_runs import TRIES, Ending, FunctionLimits, Functio
 from simia.synthesis.gym_writing import make_task, write_gym
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
+from simia.synthesis.stage import StageContext
 from simia.task import Task
 from simia.trajectory import ToolCall
 
@@ -137,10 +137,6 @@ class GymPlayer:
     ) -> list[list[Reward]]:
         """Write the pack with these inputs, and play agents in each of its tasks, as a user of the pack would. Returns the rewards of each
         task. Raises `Aborted` for an episode without one."""
-        folder = self._folder / name
-        write_gym(folder, self.gym, instances)
-        pack = Pack.load(folder)
-        environment = Environment(pack, ExecutableBackend(pack), backend_name="executable", user=NoUser, limits=EPISODE)
         places = asyncio.Semaphore(AT_ONCE)
 
         async def play_one(task: Task, agent: Agent) -> Reward:
@@ -151,12 +147,22 @@ class GymPlayer:
                 raise Aborted(Code.WORKER_LOST, f"{task.id}: {reward.rationale if reward else 'no reward'}")
             return reward
 
-        async with environment:
-            await environment.backend.start()
-            agents = [(task, agent) for task in pack.tasks for agent in make_agents(task)]
+        async with self.open_pack(instances, name) as environment:
+            tasks = environment.pack.tasks
+            agents = [(task, agent) for task in tasks for agent in make_agents(task)]
             rewards = iter(await ask_together(*(play_one(task, agent) for task, agent in agents)))
             counts = Counter(task.id for task, _ in agents)
-            return [[next(rewards) for _ in range(counts[task.id])] for task in pack.tasks]
+            return [[next(rewards) for _ in range(counts[task.id])] for task in tasks]
+
+    @contextlib.asynccontextmanager
+    async def open_pack(self, instances: Sequence[GymInstance], name: str) -> AsyncIterator[Environment]:
+        """Write the pack with these inputs to a folder of that name, and open it."""
+        write_gym(self._folder / name, self.gym, instances)
+        pack = Pack.load(self._folder / name)
+        backend = ExecutableBackend(pack)
+        async with Environment(pack, backend, backend_name="executable", user=NoUser, limits=EPISODE) as environment:
+            await backend.start()
+            yield environment
 
 
 async def call_tool(world: ExecutableWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -193,9 +199,18 @@ async def start_gym(backend: ExecutableBackend) -> None:
         raise Refused(Reason.GYM_FAILS, str(error)) from None
 
 
-async def replay_oracle(player: GymPlayer, instances: Sequence[GymInstance]) -> None:
-    """Play the recorded calls in the pack that will be written. Raises `Refused` unless each task earns the full reward."""
-    found = await player.play_pack(instances, lambda task: [ReferenceAgent(task)], "replay")
-    for instance, (reward,) in zip(instances, found, strict=True):
-        if (reward.value or 0) < FULL:
-            raise Refused(Reason.REPLAY_FAILS, f"{instance.id}: reward {reward.value}: {reward.rationale}")
+async def pass_gate(player: GymPlayer, instances: Sequence[GymInstance], context: StageContext) -> list[GymInstance]:
+    """Verify the tasks of the pack that will be written: the oracle's calls earn the full reward, twice the same, and agents that do not
+    read the task earn none. Returns the instances that pass. Raises `Refused` where none does."""
+    async with player.open_pack(instances, "verified") as environment:
+        report = await verify_tasks(environment, environment.pack.tasks, concurrency=AT_ONCE)
+    whole = [str(finding) for finding in report.findings if finding.refuses]
+    faults = {
+        instance.id: [str(finding) for finding in verdict.findings if finding.refuses]
+        for instance, verdict in zip(instances, report.verdicts, strict=True)
+    }
+    kept = [instance for instance in instances if not whole and not faults[instance.id]]
+    context.note(gate_passed=len(kept), gate_tried=len(instances))
+    if not kept:
+        raise Refused(Reason.GYM_GATE_REFUSES, "; ".join([*whole, *next(iter(faults.values()))])[:400])
+    return kept
