@@ -41,6 +41,7 @@ SOLVE_BY_CALLS = "solve_by_calls"
 OBSERVE, DONE = "observe", "done"
 EPISODE = EpisodeLimits(turns=600)  # the tasks have limits of their own
 AT_ONCE = 8
+LONGEST_PLAY = 300  # seconds on the clock of one play, whose tools may be slow
 
 
 class ToolBroken(Exception):  # noqa: N818 - an ending
@@ -71,10 +72,12 @@ class GymPlayer:
         self.gym, self.runner, self._backend, self._folder = gym, runner, backend, folder
 
     async def observe(self, instance: GymInstance) -> Any:
-        """The result of `observe` at the start of an input."""
+        """The result of `observe` at the start of an input; None where it fails."""
         world = await self._backend.open(make_task(self.gym, instance))
         try:
             return (await call_tool(world, OBSERVE, {})).get("value")
+        except ToolBroken:
+            return None
         finally:
             await world.close()
 
@@ -115,7 +118,8 @@ class GymPlayer:
             return found
 
         try:
-            run = await self.runner.run_with_calls(source, SOLVE_BY_CALLS, answer)
+            async with asyncio.timeout(LONGEST_PLAY):
+                run = await self.runner.run_with_calls(source, SOLVE_BY_CALLS, answer)
             if run.ended not in (Ending.RETURNED, Ending.NO_JSON):
                 played.why = str(run)
                 return played, None
@@ -125,6 +129,9 @@ class GymPlayer:
             return played, None
         except ToolBroken as error:
             played.why = str(error)
+            return played, None
+        except TimeoutError:
+            played.why = f"timed_out: the calls take more than {LONGEST_PLAY} s"
             return played, None
         except Aborted as error:
             played.why = str(error)

@@ -93,7 +93,7 @@ def test_a_generator_with_a_seed_is_repeatable_and_code_without_one_is_not(tmp_p
         ("def f(call):\n    try:\n        call('x')\n    except CallError as error:\n        return str(error)\n", Ending.RETURNED, "no tool x"),
         ("def f(call):\n    while True:\n        try:\n            call('x')\n        except: pass\n", Ending.TOO_MANY_CALLS, None),
         ("def f(call):\n    call('double', number={1})\n", Ending.RAISED, None),
-        ("def f(call):\n    call.__self__.exchange({'call': 7})\n", Ending.CRASHED, None),
+        ("def f(call):\n    call.__self__.simia_exchange({'call': 7})\n", Ending.CRASHED, None),
         ("def f(call):\n    call('double', number='x' * 10**8)\n", Ending.CRASHED, None),
     ],
 )  # fmt: skip
