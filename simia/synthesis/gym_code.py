@@ -100,8 +100,8 @@ def find_gym_faults(draft: GymDraft, problem: CodingProblem, *, least_tools: int
         form.append(f"`{EXAMPLE_CALLS}` has no call of {', '.join(missing)}")
     if unknown := sorted(called - set(methods)):
         form.append(f"`{EXAMPLE_CALLS}` calls {', '.join(unknown)}, which is no tool of `{GYM}`")
-    faults = [GymFault(Reason.GYM_MALFORMED, words) for words in form]
-    faults += [GymFault(Reason.GYM_UNSAFE, words) for words in lint_gym(draft.code)]
+    faults = [GymFault(Reason.GYM_UNSAFE, words) for words in lint_gym(draft.code)]
+    faults += [GymFault(Reason.GYM_MALFORMED, words) for words in form]
     if DONE in methods:
         faults += [GymFault(Reason.ANSWER_REVEALED, words) for words in check_done(methods[DONE][0])]
     return faults + [

@@ -184,7 +184,7 @@ def test_equal_arguments_make_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_inputs_and_answers_that_look_like_other_syntax(tmp_path: Path) -> None:
-    schema = {"type": "object", "properties": dict.fromkeys(STRANGE, {})}
+    schema = {"type": "object", "properties": {key: {} for key in STRANGE}}
     answer = {"null": True, "true": "a@b null", "none": None}
     problem = CodingProblem(
         id="strange", statement="s", solution="def solve(): ...", inputs=schema,
