@@ -28,7 +28,7 @@ class FunctionWorld:
     ended = False
 
     def __init__(self, folder: Path) -> None:
-        self.exchange: Callable[[Any], Any] = lambda value: None
+        self.simia_exchange: Callable[[Any], Any] = lambda value: None
         """The worker sets it: sends a value to the parent process, and returns the arguments of its next request."""
 
     def tools(self) -> dict[str, dict[str, bool]]:
@@ -75,7 +75,7 @@ class FunctionWorld:
             return {"ended": "raised", "detail": describe_raised(error)}
 
     def call_environment(self, name: str, /, **arguments: Any) -> Any:
-        answer = self.exchange({"call": name, "arguments": arguments})
+        answer = self.simia_exchange({"call": name, "arguments": arguments})
         if "error" in answer:
             raise CallError(answer["error"])
         return answer["value"]

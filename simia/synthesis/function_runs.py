@@ -27,7 +27,7 @@ from simia.sandbox.limits import MB, WorkerLimits
 from simia.sandbox.worker import Worker, WorkerLost
 from simia.sandbox.zygote import ForkServer
 
-WAITS = 5.0  # seconds on the clock for each second of processor time: sleeping costs none
+WAITS = 20.0  # seconds on the clock for each second of processor time: a busy machine must not decide, and sleeping costs no processor
 TRIES = 3  # processes that may end for a reason of the machine before it is the function's
 FORBIDDEN = {Fault.NETWORK, Fault.PROCESSES, Fault.FILES, Fault.CLOCK}
 SYSTEM = {"os", "gc", "inspect", "posix", "pty", "socketserver"}

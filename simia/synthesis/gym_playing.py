@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simia.authoring.difficulty import FULL
 from simia.authoring.tool_tests import BROKEN
+from simia.authoring.verification_gate import verify_tasks
 from simia.envs.environment import Environment
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import NoUser
 from simia.envs.worlds.executable import ExecutableBackend
@@ -30,10 +29,11 @@ from simia.reward import Reward
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import TRIES, WAITS, Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.function_runs import TRIES, Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.gym_writing import make_task, write_gym
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
+from simia.synthesis.stage import StageContext
 from simia.task import Task
 from simia.trajectory import ToolCall
 
@@ -41,6 +41,7 @@ SOLVE_BY_CALLS = "solve_by_calls"
 OBSERVE, DONE = "observe", "done"
 EPISODE = EpisodeLimits(turns=600)  # the tasks have limits of their own
 AT_ONCE = 8
+LONGEST_PLAY = 300  # seconds on the clock of one play, whose tools may be slow
 
 
 class ToolBroken(Exception):  # noqa: N818 - an ending
@@ -71,10 +72,12 @@ class GymPlayer:
         self.gym, self.runner, self._backend, self._folder = gym, runner, backend, folder
 
     async def observe(self, instance: GymInstance) -> Any:
-        """The result of `observe` at the start of an input."""
+        """The result of `observe` at the start of an input; None where it fails."""
         world = await self._backend.open(make_task(self.gym, instance))
         try:
             return (await call_tool(world, OBSERVE, {})).get("value")
+        except ToolBroken:
+            return None
         finally:
             await world.close()
 
@@ -115,7 +118,8 @@ class GymPlayer:
             return found
 
         try:
-            run = await self.runner.run_with_calls(source, SOLVE_BY_CALLS, answer)
+            async with asyncio.timeout(LONGEST_PLAY):
+                run = await self.runner.run_with_calls(source, SOLVE_BY_CALLS, answer)
             if run.ended not in (Ending.RETURNED, Ending.NO_JSON):
                 played.why = str(run)
                 return played, None
@@ -125,6 +129,9 @@ class GymPlayer:
             return played, None
         except ToolBroken as error:
             played.why = str(error)
+            return played, None
+        except TimeoutError:
+            played.why = f"timed_out: the calls take more than {LONGEST_PLAY} s"
             return played, None
         except Aborted as error:
             played.why = str(error)
@@ -137,10 +144,6 @@ class GymPlayer:
     ) -> list[list[Reward]]:
         """Write the pack with these inputs, and play agents in each of its tasks, as a user of the pack would. Returns the rewards of each
         task. Raises `Aborted` for an episode without one."""
-        folder = self._folder / name
-        write_gym(folder, self.gym, instances)
-        pack = Pack.load(folder)
-        environment = Environment(pack, ExecutableBackend(pack), backend_name="executable", user=NoUser, limits=EPISODE)
         places = asyncio.Semaphore(AT_ONCE)
 
         async def play_one(task: Task, agent: Agent) -> Reward:
@@ -151,12 +154,22 @@ class GymPlayer:
                 raise Aborted(Code.WORKER_LOST, f"{task.id}: {reward.rationale if reward else 'no reward'}")
             return reward
 
-        async with environment:
-            await environment.backend.start()
-            agents = [(task, agent) for task in pack.tasks for agent in make_agents(task)]
+        async with self.open_pack(instances, name) as environment:
+            tasks = environment.pack.tasks
+            agents = [(task, agent) for task in tasks for agent in make_agents(task)]
             rewards = iter(await ask_together(*(play_one(task, agent) for task, agent in agents)))
             counts = Counter(task.id for task, _ in agents)
-            return [[next(rewards) for _ in range(counts[task.id])] for task in pack.tasks]
+            return [[next(rewards) for _ in range(counts[task.id])] for task in tasks]
+
+    @contextlib.asynccontextmanager
+    async def open_pack(self, instances: Sequence[GymInstance], name: str) -> AsyncIterator[Environment]:
+        """Write the pack with these inputs to a folder of that name, and open it."""
+        write_gym(self._folder / name, self.gym, instances)
+        pack = Pack.load(self._folder / name)
+        backend = ExecutableBackend(pack)
+        async with Environment(pack, backend, backend_name="executable", user=NoUser, limits=EPISODE) as environment:
+            await backend.start()
+            yield environment
 
 
 async def call_tool(world: ExecutableWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +188,7 @@ async def open_gym(gym: GymEnvironment, folder: Path, limits: FunctionLimits) ->
     """Open a gym in its sandbox, and another sandbox for the functions that play in it. Raises `Refused` for code that does not load."""
     write_gym(folder / "gym", gym, [])
     pack = Pack.load(folder / "gym")
-    bounds = WorkerLimits(wall=limits.seconds * WAITS, memory=limits.memory * MB)
+    bounds = WorkerLimits(memory=limits.memory * MB)
     backend = ExecutableBackend(pack, limits=bounds)
     try:
         await start_gym(backend)
@@ -193,9 +206,18 @@ async def start_gym(backend: ExecutableBackend) -> None:
         raise Refused(Reason.GYM_FAILS, str(error)) from None
 
 
-async def replay_oracle(player: GymPlayer, instances: Sequence[GymInstance]) -> None:
-    """Play the recorded calls in the pack that will be written. Raises `Refused` unless each task earns the full reward."""
-    found = await player.play_pack(instances, lambda task: [ReferenceAgent(task)], "replay")
-    for instance, (reward,) in zip(instances, found, strict=True):
-        if (reward.value or 0) < FULL:
-            raise Refused(Reason.REPLAY_FAILS, f"{instance.id}: reward {reward.value}: {reward.rationale}")
+async def pass_gate(player: GymPlayer, instances: Sequence[GymInstance], context: StageContext) -> list[GymInstance]:
+    """Verify the tasks of the pack that will be written: the oracle's calls earn the full reward, twice the same, and agents that do not
+    read the task earn none. Returns the instances that pass. Raises `Refused` where none does."""
+    async with player.open_pack(instances, "verified") as environment:
+        report = await verify_tasks(environment, environment.pack.tasks, concurrency=AT_ONCE)
+    whole = [str(finding) for finding in report.findings if finding.refuses]
+    faults = {
+        instance.id: [str(finding) for finding in verdict.findings if finding.refuses]
+        for instance, verdict in zip(instances, report.verdicts, strict=True)
+    }
+    kept = [instance for instance in instances if not whole and not faults[instance.id]]
+    context.note(gate_passed=len(kept), gate_tried=len(instances))
+    if not kept:
+        raise Refused(Reason.GYM_GATE_REFUSES, "; ".join([*whole, *next(iter(faults.values()))])[:400])
+    return kept

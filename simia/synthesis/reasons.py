@@ -79,7 +79,10 @@ class Reason(StrEnum):
     )
     FEW_TOOLS_USED = "few_tools_used", "the oracle solution uses fewer different tools than a gym must need"
     CALLS_OUT_OF_BOUNDS = "calls_out_of_bounds", "on every input the oracle solution makes too few or too many calls"
-    REPLAY_FAILS = "replay_fails", "the oracle's calls earn no reward when they are replayed in the pack"
+    GYM_GATE_REFUSES = (
+        "gym_gate_refuses",
+        "the oracle's replayed calls earn no reward on any input, or agents that do not read the task earn one",
+    )
     TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
 

@@ -68,6 +68,9 @@ class FixtureReplies:
         self.prompts[label] = request.messages[0]["content"]
         return Reply(text=(FIXTURES / self.files.get(label, self.files.get("*", ""))).read_text())
 
+    def find_asked(self, request: Request, draw: str) -> Request:
+        return request
+
 
 def run_stage(stage: Stage, value: Any, files: Mapping[str, str]) -> tuple[Any, dict[str, Any], FixtureReplies]:
     """Make the output of one input; returns it with the stage's notes and the replies that were served. Raises `Refused`."""

@@ -127,3 +127,10 @@ def test_an_observation_that_reveals_the_inputs() -> None:
     with pytest.raises(Refused) as refused:
         solve("that_looks_up_all", code="gym_code_that_reveals.py")
     assert refused.value.reason is Reason.OBSERVE_SUFFICES  # by the function that was asked for it
+
+
+def test_a_gym_whose_episodes_differ_is_refused_by_the_gate() -> None:
+    with pytest.raises(Refused) as refused:
+        solve("right", code="gym_code_with_a_nonce.py")
+    assert refused.value.reason is Reason.GYM_GATE_REFUSES
+    assert "not_repeatable" in refused.value.detail

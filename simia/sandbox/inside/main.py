@@ -161,8 +161,8 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
         held: list[bytes] = []
         size = 0
         for each in reader.next():
-            if hasattr(loaded.template, "exchange"):
-                loaded.template.exchange = functools.partial(exchange_value, channel, reader, each)
+            if hasattr(loaded.template, "simia_exchange"):
+                loaded.template.simia_exchange = functools.partial(exchange_value, channel, reader, each)
             row = answer_request(each, sessions, loaded, most)
             body = pack_json(row) if each[1] == "call" else pack_answer(row, largest)  # a call has checked its result
             if held and size + len(body) > most:
@@ -176,7 +176,7 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
 def exchange_value(channel: socket.socket, reader: FrameReader, request: list[Any], value: Any) -> Any:
     """Answer the request in progress before its call has returned, and wait for the next request, which takes its place.
 
-    A world with an attribute `exchange` (`simia.drivers.function_world`) gets this, so that code inside can ask the parent process for
+    A world with an attribute `simia_exchange` (`simia.drivers.function_world`) gets this, so that code inside can ask the parent process for
     something. Frames must hold one request. Returns the arguments of the next request.
     """
     channel.sendall(make_frame([[request[0], [0, value]]]))

@@ -11,7 +11,7 @@ from simia.config import Config
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
-from simia.synthesis.gym_playing import open_gym, replay_oracle
+from simia.synthesis.gym_playing import open_gym, pass_gate
 from simia.synthesis.gym_results import HARD, SOLUTIONS, SolvedGym, VerifiedInstances
 from simia.synthesis.gym_writing import AUGMENTED, MOST_AUGMENTED_CALLS
 from simia.synthesis.reasons import Reason, Refused
@@ -109,5 +109,4 @@ class HardStage:
                 raise Refused(
                     Reason.CALLS_OUT_OF_BOUNDS, f"calls of the oracle: {counts}; wanted are {least} to {most}"
                 )
-            await replay_oracle(player, kept)
-        return kept
+            return await pass_gate(player, kept, context)

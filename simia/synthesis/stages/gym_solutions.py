@@ -14,7 +14,7 @@ from simia.formats.dialect import dump_json
 from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.function_runs import Ending, FunctionLimits
-from simia.synthesis.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym, replay_oracle
+from simia.synthesis.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym, pass_gate
 from simia.synthesis.gym_results import INSTANCES, SOLUTIONS, SolvedGym, VerifiedInstances
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused, Unreadable
@@ -79,7 +79,7 @@ class SolutionStage:
         oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
         kept = self._keep(instances, plays[oracle], leaked)
         async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
-            await replay_oracle(player, kept)
+            kept = await pass_gate(player, kept, context)
         calls = [len(instance.calls) for instance in kept]
         context.note(
             kept=len(kept), leaked=len(leaked), calls=sum(calls) / len(calls), tools=len(gym.tools),
