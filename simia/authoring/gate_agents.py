@@ -23,6 +23,7 @@ from simia.task import Action, Task
 from simia.trajectory import Message, ToolCall, Trajectory, digest, write_compact_json
 
 LIMITS = EpisodeLimits(turns=200, errors=1_000)
+SPARE_TURNS = 50  # beyond one for each call of the solution
 MOST_CALLS = 250  # of the agent that makes all calls
 RANDOM_EPISODES = 2
 
@@ -60,9 +61,14 @@ def describe_call(action: Action) -> str:
 
 
 async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
-    """One episode of this task with this user."""
+    """One episode of this task with this user; it has turns enough for the solution."""
+    turns = max(LIMITS.turns, len(task.actions) + SPARE_TURNS)
     arena = Environment(
-        environment.pack, environment.backend, backend_name=environment.backend_name, user=lambda _: user, limits=LIMITS
+        environment.pack,
+        environment.backend,
+        backend_name=environment.backend_name,
+        user=lambda _: user,
+        limits=LIMITS.model_copy(update={"turns": turns}),
     )
     return await play(await arena.reset(task), agent)
 

@@ -71,7 +71,7 @@ class ItemContext:
             for number in range(self._sampling.tries):
                 draw = f"{self._item}.{label}" + (f".again{number}" if number else "")
                 request = Request(messages=messages, **self._sampling.request_fields())
-                reply = await self._ask_once(self._askers.get(role) or self._askers["writer"], request, draw)
+                reply = await self._send(self._askers.get(role) or self._askers["writer"], request, draw)
                 try:
                     return parse(reply.text)
                 except Unreadable as error:
@@ -90,7 +90,11 @@ class ItemContext:
             raise
         return text
 
-    async def _ask_once(self, asker: Asker, request: Request, draw: str) -> Reply:
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        with self._count_running():
+            return await self._send(self._askers.get(role) or self._askers["writer"], request, f"{self._item}.{label}")
+
+    async def _send(self, asker: Asker, request: Request, draw: str) -> Reply:
         try:
             reply = await asker.ask(request, item=self._item, draw=draw)
         except UserError as error:
@@ -104,7 +108,7 @@ class ItemContext:
         if asker is None:
             return None
         with self._count_running():
-            return await embed_texts(partial(self._ask_once, asker), texts, draw=f"{self._item}.{label}")
+            return await embed_texts(partial(self._send, asker), texts, draw=f"{self._item}.{label}")
 
     @contextlib.asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from simia.state_schema import StateSchema
-from simia.task import StrictModel
+from simia.task import Measurement, StrictModel
 from simia.tool import ToolSpec
 from simia.tool_test import ToolTest
 
@@ -92,6 +92,15 @@ class BuiltEnvironment(StrictModel):
     """Tests of the kept tools, which they pass."""
 
 
+class SolvedExample(StrictModel):
+    """Inputs of a coding problem with the answer that its solution returned when it was executed."""
+
+    inputs: dict[str, Any]
+    """The inputs by name."""
+    answer: Any
+    """The answer, a JSON value that is not null."""
+
+
 class CodingProblem(StrictModel):
     """A coding problem with a solution in one unified form (CodeGym §3.2)."""
 
@@ -103,6 +112,8 @@ class CodingProblem(StrictModel):
     """Python source that defines `solve(...)`, which takes the inputs by name and returns the answer, a JSON value."""
     inputs: dict[str, Any]
     """JSON Schema of the inputs, an object."""
+    examples: list[SolvedExample] = Field(default_factory=list)
+    """Inputs on which the solution was executed, small ones first. Stage `problems` gives at least two."""
     licence: str = "unknown"
     """Licence of the problem, as an SPDX expression."""
 
@@ -122,7 +133,9 @@ class GymEnvironment(StrictModel):
     tool_writes: list[str] = Field(default_factory=list)
     """Names of the tools that change the state."""
     examples: dict[str, str] = Field(default_factory=dict)
-    """Usage examples by tool, which only writers of solutions see."""
+    """Usage examples by tool, calls with their results, which only writers of solutions see."""
+    tests: list[ToolTest] = Field(default_factory=list)
+    """The same calls as tests of the tools."""
 
 
 class GymInstance(StrictModel):
@@ -138,3 +151,5 @@ class GymInstance(StrictModel):
     """What the problem's solution returns for them."""
     calls: list[dict[str, Any]] = Field(default_factory=list)
     """Calls of the oracle solution that solves it: `{"name", "arguments"}`, the last one of `done`."""
+    measured: dict[str, Measurement] = Field(default_factory=dict)
+    """Agent → how often it solved this input."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simia.llm.backends import find_price
+from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.synthesis.context import FOLDER
@@ -42,6 +43,9 @@ class DryContext:
 
     async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
         return None
+
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        raise FirstQuestion(str(request.messages[-1]["content"]))
 
     @asynccontextmanager
     async def execution(self) -> AsyncIterator[Path]:

@@ -68,6 +68,24 @@ class Reason(StrEnum):
     ASSESSMENT_UNREADABLE = "assessment_unreadable", "too many rounds of the assessment had no reply that could be read"
     ASSESSMENT_UNTESTED = "assessment_untested", "too few test calls reached the code of a tool"
     CHECKER_BLIND = "checker_blind", "the check agent passed calls whose record was falsified on purpose"
+    # coding problems and gyms
+    BAD_PROBLEM = "bad_problem", "the row of a problem cannot be read, or has no statement or no solution"
+    UNIFIED_FAILS = (
+        "unified_fails",
+        "the unified solution fails on its examples, or returns two answers for the same inputs",
+    )
+    SOLUTION_DIFFERS = "solution_differs", "the unified solution and the original return different answers"
+    GYM_MALFORMED = (
+        "gym_malformed",
+        "the code of a gym has not the form of one: class, tools, types, docstrings, example calls",
+    )
+    GYM_UNSAFE = "gym_unsafe", "the code of a gym uses the network, the clock, randomness, files, processes or globals"
+    GYM_FAILS = "gym_fails", "the code of a gym does not load, or a tool fails when it is executed"
+    OBSERVE_REVEALS = (
+        "observe_reveals",
+        "`observe` returns inputs that must be hidden, or one call returns a whole input",
+    )
+    ANSWER_REVEALED = "answer_revealed", "a result or an error of a tool reveals the answer"
     # building an environment
     INVALID_DESIGN = "invalid_design", "the tables or operations of the design contradict each other or the form"
     INVALID_STATE = "invalid_state", "no state satisfied the schema and its references"
@@ -97,6 +115,21 @@ class Reason(StrEnum):
     )
     UNVERIFIED = "unverified", "execution did not confirm what the model wrote"
     INTERNAL = "internal", "the stage itself failed on this item; please report it"
+
+    # verification of gyms
+    TOO_FEW_INPUTS = "too_few_inputs", "too few test inputs are valid, or too small a share of them"
+    NOT_SOLVED = "not_solved", "no solution function passes all test inputs through the tools alone"
+    OBSERVE_SUFFICES = (
+        "observe_suffices",
+        "a solver that calls only `observe` and `done` finds the answers of hard inputs",
+    )
+    FEW_TOOLS_USED = "few_tools_used", "the oracle solution uses fewer different tools than a gym must need"
+    CALLS_OUT_OF_BOUNDS = "calls_out_of_bounds", "on every input the oracle solution makes too few or too many calls"
+    GYM_GATE_REFUSES = (
+        "gym_gate_refuses",
+        "the oracle's replayed calls earn no reward on any input, or agents that do not read the task earn one",
+    )
+    TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake

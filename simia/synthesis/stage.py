@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from simia.llm.types import Reply, Request
+
 T = TypeVar("T")
 
 
@@ -80,6 +82,9 @@ class StageContext(Protocol):
 
     async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:
         """Return the vectors of these texts, of length 1, by the model of the role `embeddings`; None if the config names none."""
+
+    async def send(self, request: Request, *, label: str, role: str = "writer") -> Reply:
+        """Send one request of an agent that plays an episode, with settings of its own. Each label is one sample."""
 
     def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
         """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""

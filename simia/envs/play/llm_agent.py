@@ -9,7 +9,7 @@ environment answers it with an error: an agent's mistake is the agent's to mend.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import orjson
 from pydantic import Field
@@ -21,7 +21,6 @@ from simia.envs.users import EpisodeView
 from simia.errors import Code
 from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
-from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
@@ -42,10 +41,28 @@ class LLMAgentSettings(Config):
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
 
 
+class NamedModel(Protocol):
+    """The names under which a reply is stored."""
+
+    alias: str
+    model: str
+
+
+class AgentEngine(Protocol):
+    """What an agent asks: an engine."""
+
+    @property
+    def backend(self) -> NamedModel:
+        """The model that replies."""
+
+    async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
+        """Return the reply. Raises `LLMFault`."""
+
+
 class LLMAgent:
     """One episode's agent. `item` names it in the run's ledger; turn by turn its draws follow from that."""
 
-    def __init__(self, engine: Engine, settings: LLMAgentSettings, *, item: str) -> None:
+    def __init__(self, engine: AgentEngine, settings: LLMAgentSettings, *, item: str) -> None:
         self._engine, self._settings, self._item = engine, settings, item
         self._turn = 0
         self.reply_keys: list[str] = []

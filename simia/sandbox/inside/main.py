@@ -161,6 +161,8 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
         held: list[bytes] = []
         size = 0
         for each in reader.next():
+            if hasattr(loaded.template, "simia_exchange"):
+                loaded.template.simia_exchange = functools.partial(exchange_value, channel, reader, each)
             row = answer_request(each, sessions, loaded, most)
             body = pack_json(row) if each[1] == "call" else pack_answer(row, largest)  # a call has checked its result
             if held and size + len(body) > most:
@@ -169,6 +171,18 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
             held.append(body)
             size += len(body) + 1
         channel.sendall(join_answers(held))
+
+
+def exchange_value(channel: socket.socket, reader: FrameReader, request: list[Any], value: Any) -> Any:
+    """Answer the request in progress before its call has returned, and wait for the next request, which takes its place.
+
+    A world with an attribute `simia_exchange` (`simia.drivers.function_world`) gets this, so that code inside can ask the parent process for
+    something. Frames must hold one request. Returns the arguments of the next request.
+    """
+    channel.sendall(make_frame([[request[0], [0, value]]]))
+    (following,) = reader.next()
+    request[0] = following[0]
+    return following[3][2]
 
 
 def pack_answer(row: list[Any], most: int) -> bytes:
@@ -187,7 +201,8 @@ def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedP
     number, what, session, detail = request
     if what == "call":
         by, name, arguments, index = detail
-        return [number, sessions.get(session).call(by, name, arguments, index, most)]
+        answer = sessions.get(session).call(by, name, arguments, index, most)
+        return [request[0], answer]  # the number of the last exchange, where there was one
     value = None
     try:
         match what:

@@ -9,6 +9,7 @@ from typing import Any
 
 from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
+from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
@@ -23,7 +24,10 @@ class RecipeKind:
     make: Callable[[Any], Recipe]
 
 
-RECIPES: dict[str, RecipeKind] = {"envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe)}
+RECIPES: dict[str, RecipeKind] = {
+    "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
+    "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
+}
 """Recipe name → its kind."""
 
 

@@ -1,0 +1,36 @@
+"""Results of the verification of gyms, and which instances the pack of a gym gets."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from simia.synthesis.design import GymInstance
+from simia.synthesis.stage import StageOutputs
+from simia.task import StrictModel
+
+INSTANCES, SOLUTIONS, DIFFICULTY, HARD = "instances", "solutions", "difficulty", "hard"
+
+
+class VerifiedInstances(StrictModel):
+    """Inputs of a gym with reference answers: the output of the stages `instances`, `difficulty` and `hard`."""
+
+    instances: list[GymInstance]
+    """The inputs."""
+
+
+class SolvedGym(StrictModel):
+    """A gym that a solution function solves through its tools alone: the output of the stage `solutions` (CodeGym §3.3.2)."""
+
+    oracle: str
+    """Python source of the function that passes all inputs."""
+    instances: list[GymInstance]
+    """The inputs that it solves in as many calls as are wanted, with these calls."""
+    solvers: list[str] = Field(default_factory=list)
+    """The different functions that were written for it, right or wrong."""
+
+
+def collect_instances(outputs: StageOutputs, key: str) -> list[GymInstance]:
+    """Return the instances of a gym's pack: those that passed the last stage that there is, and the enlarged ones."""
+    final = DIFFICULTY if DIFFICULTY in outputs.made or DIFFICULTY in outputs.refused else SOLUTIONS
+    rows = [outputs.of(stage).get(key, {}).get("instances", []) for stage in (final, HARD)]
+    return [GymInstance.model_validate(row) for found in rows for row in found]

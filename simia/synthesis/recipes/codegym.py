@@ -1,0 +1,122 @@
+"""The recipe CodeGym: coding problems with solutions become environments with hidden inputs, one pack for each problem."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from simia.errors import UserError
+from simia.pack_provenance import PackProvenance, SourceQuote
+from simia.synthesis.design import GymEnvironment
+from simia.synthesis.gym_results import collect_instances
+from simia.synthesis.gym_writing import write_gym
+from simia.synthesis.problem_code import adopt_unified
+from simia.synthesis.problem_files import SourceProblem, read_problems
+from simia.synthesis.settings import SynthesisConfig
+from simia.synthesis.stage import Expectation, Stage, StageOutputs
+from simia.synthesis.stages.gym_difficulty import DifficultySettings, DifficultyStage, name_agent
+from simia.synthesis.stages.gym_hard import HardSettings, HardStage
+from simia.synthesis.stages.gym_instances import InstanceSettings, InstanceStage
+from simia.synthesis.stages.gym_solutions import SolutionSettings, SolutionStage
+from simia.synthesis.stages.gyms import GymStage
+from simia.synthesis.stages.problems import ProblemStage
+
+INDEX = """\
+# All gyms of this folder in one environment. Start in the folder above this one: simia rollout --config {name}/packs.yaml
+extends: rollout/default
+packs: [{packs}]
+episode: {{turns: {turns}}}
+"""
+MOST_TURNS = 600
+"""Above the calls that a task allows: the task's own limit holds."""
+
+
+class CodeGymConfig(SynthesisConfig):
+    """Settings of the recipe CodeGym. Its `source` is a file, a folder or a data set of coding problems with solutions."""
+
+    recipe: Literal["codegym"] = Field("codegym", description="Name of the recipe.")
+    problems: int | None = Field(default=None, ge=1)
+    """How many rows of the source are read; unset: all."""
+    repairs: int = Field(default=3, ge=0)
+    """Rounds in which the model may correct a solution or a gym that failed when it was executed."""
+    least_tools: int = Field(default=2, ge=0)
+    """Tools that a gym has at least, besides `observe` and `done`."""
+    instances: InstanceSettings = Field(default_factory=InstanceSettings)
+    """Test inputs, and what one run of a problem's solution may take."""
+    solutions: SolutionSettings = Field(default_factory=SolutionSettings)
+    """Solution functions through tools alone, and how many calls and tools they must need."""
+    difficulty: DifficultySettings = Field(default_factory=DifficultySettings)
+    """The agent that must not find an input too easy."""
+    hard: HardSettings = Field(default_factory=HardSettings)
+    """Enlarged inputs."""
+    test_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the gyms whose tasks are of the split `test` (CodeGym §5.2 keeps 500 of 13,116)."""
+
+
+class CodeGymRecipe:
+    """The stages of CodeGym, and its packs."""
+
+    name = "codegym"
+
+    def __init__(self, config: CodeGymConfig) -> None:
+        """Read the problems. Raises `UserError` where the source has none."""
+        if not config.source:
+            raise UserError("codegym: name a file of problems: simia synth codegym problems.jsonl --out FOLDER")
+        self._config = config
+        self._problems = read_problems(config.source, limit=config.problems)
+
+    def list_stages(self) -> Sequence[Stage]:
+        config = self._config
+        agent = name_agent(config.difficulty, config)
+        least = config.solutions.least_calls
+        return [
+            ProblemStage(self._problems, config.instances.limits, repairs=config.repairs),
+            GymStage(repairs=config.repairs, least_tools=config.least_tools),
+            InstanceStage(config.instances, seed=config.seed),
+            SolutionStage(config.solutions),
+            DifficultyStage(config.difficulty, agent, limits=config.solutions.limits),
+            HardStage(config.hard, config.instances, config.difficulty, agent, least_calls=least, seed=config.seed),
+        ]
+
+    def expected(self) -> Mapping[str, int | Expectation]:
+        """What each stage is expected to ask, for a dry run."""
+        config, count = self._config, sum(not problem.reason for problem in self._problems)
+        asked = sum(adopt_unified(problem) is None for problem in self._problems if not problem.reason)
+        return {
+            "problems": Expectation(asked, 1500, 700),
+            "gyms": Expectation(2 * count, 2600, 1800),
+            "instances": Expectation(config.instances.questions * count, 1500, 900),
+            "solutions": Expectation((config.solutions.k + config.solutions.observe_only) * count, 1200, 600),
+            "hard": Expectation(count if config.hard.inputs else 0, 1500, 900),
+        }
+
+    def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
+        """Write a pack for each gym with instances, and `packs.yaml`, which names them all."""
+        out.mkdir(parents=True)
+        sources = {problem.id: problem for problem in self._problems}
+        packs: list[Path] = []
+        for key, value in outputs.of("gyms").items():
+            if instances := collect_instances(outputs, key):
+                gym = GymEnvironment.model_validate(value)
+                split = choose_split(key, self._config.seed, self._config.test_share)
+                write_gym(out / key, gym, instances, split=split, provenance=name_provenance(sources[key]))
+                packs.append(out / key)
+        if packs:
+            names = ", ".join(f"{out.name}/{pack.name}" for pack in packs)
+            index = INDEX.format(name=out.name, packs=names, turns=MOST_TURNS)
+            (out / "packs.yaml").write_text(index, encoding="utf-8")
+        return packs
+
+
+def choose_split(key: str, seed: int, share: float) -> str:
+    """The split of a gym, by its name: the same for the same seed, whatever other gyms there are."""
+    number = int.from_bytes(hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=8).digest(), "big")
+    return "test" if number < share * 2**64 else "train"
+
+
+def name_provenance(problem: SourceProblem) -> PackProvenance:
+    return PackProvenance(recipe="codegym", sources=[SourceQuote(name=problem.source, licence=problem.licence)])

@@ -1,0 +1,167 @@
+"""The whole recipe with replies written by hand: from a file of problems to a pack that passes the gate and can be played."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simia.authoring.validate import validate_pack
+from simia.authoring.verification_gate import verify_tasks
+from simia.config import parse_config
+from simia.envs.config import EnvironmentConfig
+from simia.envs.episode_limits import EpisodeLimits
+from simia.envs.opening import open_environment
+from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
+from simia.envs.play.player import play
+from simia.errors import UserError
+from simia.llm.types import Reply, Request
+from simia.pack import Pack
+from simia.synthesis import session
+from simia.synthesis.recipes import find_recipe
+from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe, choose_split
+from tests.synthesis.closest_gym import CLOSEST, INPUTS, read_reply
+
+VOWELS = {
+    "question_id": "Vowels_1",
+    "question": "Count the vowels of a text.",
+    "solution": "def count_vowels(text):\n    return sum(c in 'aeiou' for c in text.lower())\n",
+    "test": "from solution import count_vowels\n\ndef test_it():\n    assert count_vowels('Aha') == 2\n",
+}
+ROWS = [
+    {
+        "id": "closest",
+        "statement": "Find the closest.",
+        "solution": CLOSEST,
+        "examples": INPUTS,
+        "licence": "Apache-2.0",
+    },
+    {"id": "no-solution", "statement": "A problem without a solution."},
+    VOWELS,
+]
+REPLIES = {
+    "problems/vowels-1.draft": "vowels_unified",
+    "gyms/closest.draft": "wrong_index_error",
+    "gyms/closest.repair1": "closest_number",
+    "gyms/vowels-1": "hostile_network",
+    "instances/closest": "closest_inputs",
+    "solutions/closest.solution0": "closest_wrong_solver",
+    "solutions/closest.solution1": "closest_solver",
+    "solutions/closest.observe_only0": "closest_observer",
+    "hard/closest.scaled": "closest_scaled_inputs",
+}
+
+
+class FixtureBackend:
+    """Serves the fixture whose name begins the draw; counts what it was asked."""
+
+    alias, model, structured = "written-by-hand", "written-by-hand", False
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        self.asked.append(draw)
+        await asyncio.sleep(0.001 * (len(draw) % 5))
+        return Reply(text=read_reply(next(REPLIES[name] for name in REPLIES if draw.startswith(name))))
+
+
+def synthesize(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, **settings: Any) -> session.Synthesized:
+    backend = FixtureBackend()
+    monkeypatch.setattr(session, "open_backend", lambda *_, **__: backend)
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    made = {
+        "instances": {"questions": 1},
+        "solutions": {"k": 2},
+        "difficulty": {"agent": "random", "attempts": 1},
+        "hard": {"inputs": 1, "attempts": 1},
+        **settings,
+    }
+    config = CodeGymConfig.model_validate({"source": str(folder / "problems.jsonl"), "recipe": "codegym", **made})
+    out = folder / name / "gyms"
+    return asyncio.run(session.start_synthesis(config, out, runs=folder / "runs", name=name, say=lambda _: None))
+
+
+def test_from_problems_to_a_pack_that_can_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = synthesize(tmp_path, monkeypatch, "one")
+    refused = {key: found.reason for stage in done.outputs.refused.values() for key, found in stage.items()}
+    assert refused == {"no-solution": "bad_problem", "vowels-1": "gym_unsafe"}
+    assert done.stop.kind == "complete"
+    (pack,) = done.packs
+    assert done.outputs.notes["problems"]["vowels-1"]["compared"] == 4
+    findings, _ = asyncio.run(validate_pack(Pack.load(pack)))
+    assert [str(finding) for finding in findings if finding.refuses] == []
+
+    async def judge() -> tuple[Any, dict[str, set[float | None]]]:
+        async with await open_environment(pack, backend="executable") as environment:
+            environment.limits = EpisodeLimits(turns=600)
+            rewards: dict[str, set[float | None]] = {"ReferenceAgent": set(), "NothingAgent": set()}
+            for task in environment.pack.tasks:
+                for agent in (ReferenceAgent(task), NothingAgent(task)):
+                    played = await play(await environment.reset(task), agent)
+                    rewards[type(agent).__name__].add(played.reward and played.reward.value)
+            return await verify_tasks(environment, environment.pack.tasks), rewards
+
+    report, rewards = asyncio.run(judge())
+    assert [str(each) for verdict in report.verdicts for each in verdict.findings if each.refuses] == []
+    assert rewards == {"ReferenceAgent": {1.0}, "NothingAgent": {0.0}}
+    tasks = Pack.load(pack).tasks
+    assert len(tasks) >= 12
+    assert {tag for task in tasks for tag in task.tags} == {"easy", "medium", "hard", "augmented"}
+    assert all(10 <= len(task.reference) <= task.limits.calls for task in tasks if task.limits.calls)
+    assert all(task.measured["random"].n == 1 for task in tasks)
+    provenance = Pack.load(pack).file
+    assert provenance is not None
+    assert provenance.provenance is not None
+    assert provenance.provenance.sources[0].licence == "Apache-2.0"
+    check_index(tmp_path / "one", monkeypatch)
+
+
+def check_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`packs.yaml` is a config of an environment with all gyms."""
+    index = yaml.safe_load((folder / "gyms" / "packs.yaml").read_text())
+    assert index.pop("extends") == "rollout/default"
+    config = parse_config(EnvironmentConfig, index, where="packs.yaml")
+    assert [share.pack for share in config.packs or []] == ["gyms/closest"]
+    monkeypatch.chdir(folder)
+    assert Pack.load(config.packs[0].pack if config.packs else "").name == "closest"
+    assert config.episode.turns == 600
+
+
+def test_the_same_replies_write_the_same_bytes_at_any_concurrency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"hard": {"inputs": 0}, "difficulty": {}, "instances": {"questions": 1, "least": 5}}
+    monkeypatch.setitem(REPLIES, "instances/closest", "closest_few_inputs")
+    for name, places in (("one", 1), ("two", 4)):
+        synthesize(tmp_path, monkeypatch, name, executions=places, **settings)
+    packs = [
+        {
+            str(file.relative_to(tmp_path / name)): file.read_bytes()
+            for file in (tmp_path / name).rglob("*")
+            if file.is_file()
+        }
+        for name in ("one", "two")
+    ]
+    assert packs[0] == packs[1]
+    assert "gyms/closest/tools.py" in packs[0]
+
+
+def test_a_source_is_needed() -> None:
+    with pytest.raises(UserError, match="codegym: name a file of problems"):
+        CodeGymRecipe(CodeGymConfig(recipe="codegym"))
+    assert find_recipe("codegym").config is CodeGymConfig
+
+
+def test_a_gym_keeps_its_split_whatever_other_gyms_there_are() -> None:
+    splits = [choose_split(f"gym-{n}", 0, 0.25) for n in range(400)]
+    assert 70 <= splits.count("test") <= 130
+    assert {choose_split(f"gym-{n}", 0, 0.0) for n in range(50)} == {"train"}
