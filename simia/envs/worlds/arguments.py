@@ -21,6 +21,8 @@ MOST_ARGUMENTS = 1 << 20
 def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
     """Return the error of a call that must not reach the pack's code: unknown tool, arguments that are not JSON or break the schema."""
     spec = specs.get(call.name)
+    if not call.name and call.raw is not None:
+        return make_failure(call, Code.UNPARSABLE_ARGUMENTS, "the call is not a JSON object with a name and arguments")
     if spec is None:
         near = difflib.get_close_matches(call.name, specs, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(specs))}"
