@@ -17,6 +17,7 @@ from simia.trainers.trl.start import launch
 from simia.trainers.val_environment import StageSettings
 from simia.trajectory import ToolCall, Trajectory
 from tests.envs.gym_packs import write_gym_pack
+from tests.trainers.test_dry_run import dry_run
 from tests.trainers.test_tokens import Letters, ids_of
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -71,3 +72,23 @@ def test_trls_own_loop_does_not_read_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="set through=rollout_func"):
         launch(tmp_path / "x.yaml", {}, dry_run=True)
     assert "calls" not in StageSettings.model_fields, "RAGEN, which has its own context, does not take it"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "section", "most"), [("trl", "stage", "at most 64"), ("verl", "simia.stage", "at most 256")]
+)
+def test_the_shipped_configs_take_a_folder_of_gyms(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    trainer: str,
+    section: str,
+    most: str,
+) -> None:
+    for number in range(3):
+        write_gym_pack(tmp_path / "gym" / f"gym_{number}", f"gym_{number}")
+    monkeypatch.chdir(tmp_path)
+    lines = dry_run(capsys, trainer, f"{trainer}/codegym", f"{section}.packs=[gym/*]")
+    assert any("on 6 tasks of gym_0+gym_1+gym_2, about 8 turns each" in line and most in line for line in lines), lines
+    assert any("on 3 tasks of gym_0+gym_1+gym_2" in line for line in lines), "held-out tasks validate"
+    assert any(line == "price: nothing is asked of a model" for line in lines)
