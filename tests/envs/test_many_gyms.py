@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from simia import event_loop
+from simia.cli import build_app
 from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
 from simia.envs.several_packs import MultiPackEnvironment
+from simia.envs.text_episode import share_environment
 from simia.envs.worlds import worker_parents
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
@@ -79,3 +83,28 @@ def test_a_pattern_names_all_packs_of_a_folder(tmp_path: Path, monkeypatch: pyte
     assert again.packs == config.packs, "the config of a run names the packs themselves"
     with pytest.raises(UserError, match=r"no folder with a pack\.yaml matches 'gym/\*'"):
         parse_config(EnvironmentConfig, {"packs": ["gym/*"]}, where="x")
+
+
+def test_a_server_for_trainers_takes_a_folder_of_gyms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`simia serve 'gyms/*' --openenv`: what the server plays, without the server."""
+    for name in ("a", "b"):
+        write_gym_pack(tmp_path / "gyms" / name, name)
+    monkeypatch.chdir(tmp_path)
+    opened: list[EnvironmentConfig] = []
+    monkeypatch.setattr("simia.cli.serve.find_spec", lambda name: True)
+    monkeypatch.setattr("simia.cli.serve.serve_openenv", lambda config, *_, **__: opened.append(config))
+    done = CliRunner().invoke(build_app(), ["serve", "gyms/*", "--openenv", "--set", "user=none"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    refused = CliRunner().invoke(build_app(), ["serve", "gyms/*", "--mcp"])
+    assert isinstance(refused.exception, UserError)
+    assert "MCP serves the tools of one pack" in str(refused.exception)
+    lease = share_environment(opened[0])
+    try:
+        sessions = [lease.session() for _ in range(2)]
+        for session, name in zip(sessions, ("a", "b"), strict=True):
+            event_loop.run(session.reset(f"{name}/easy-01"))
+        for answer, value in ((9, 1.0), (5, 0.0)):
+            call = Message(role="assistant", calls=[ToolCall(id="", name="done", arguments={"answer": answer})])
+            assert event_loop.run(sessions.pop(0).act(call)).value == value, "sessions share no state"
+    finally:
+        lease.close()

@@ -192,6 +192,22 @@ EDITS = {
         ],
         "tools": '[{"name":"f"}]',
     },
+    "codegym": {
+        "messages": [
+            {
+                "role": "system",
+                "content": 'Function:\ndef f():\n    """\n    Look.\n    Args:\n        None\n    """',
+                "weight": 0,
+            },
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": '<|FunctionCallBegin|>{"name": "f", "arguments": {"a":1}}<|FunctionCallEnd|>',
+                "loss": True,
+            },
+            {"role": "tool", "content": "ok"},
+        ],
+    },
     "hermes": {
         "messages": [
             {"role": "system", "content": 'Use <tools>[{"name": "f"}]</tools> well', "weight": 0},
