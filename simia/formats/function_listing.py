@@ -111,8 +111,8 @@ def read_function(block: str) -> ToolSpec | None:
     name, properties, required = signature
     at = lines.index("    Args:")
     description = "\n".join(line.removeprefix("    ") for line in lines[2:at])
-    closed = {"required": required, "additionalProperties": False}
-    parameters: dict[str, Any] = {"type": "object", "properties": properties, **closed}
+    needed = {"required": required} if required else {}
+    parameters: dict[str, Any] = {"type": "object", "properties": properties, **needed, "additionalProperties": False}
     returns: str | None = None
     for number, line in enumerate(lines[at + 1 : -1], start=at + 1):
         if line.startswith(SCHEMA):
