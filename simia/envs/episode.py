@@ -18,7 +18,7 @@ from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
-from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
+from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call, refuse_further_calls
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
@@ -176,7 +176,9 @@ class Episode:
             if action.calls:
                 taken = action.calls[: limits.calls_per_message]
                 await self._run(taken, limits.calls_per_turn)
-                self._refuse_further(action.calls[len(taken) :], limits.calls_per_message)
+                further = action.calls[len(taken) :]
+                refused = refuse_further_calls(further, limits.calls_per_message)
+                self.messages += map(make_observation, refused, further)
                 if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
                 if self.end is None and limits.calls is not None and self._calls >= limits.calls:
@@ -286,12 +288,6 @@ class Episode:
             if result.ends and self.end is None:
                 limit = result.error is Code.RESOURCE_LIMIT
                 self.end = End(kind="terminated", code=Code.RESOURCE_LIMIT if limit else Code.FINISHED)
-
-    def _refuse_further(self, calls: list[ToolCall], most: int | None) -> None:
-        """Answer the calls beyond `calls_per_message`. They are neither run nor counted, also not as errors in a row."""
-        for call in calls:
-            words = f"not executed: at most {most} call{'s' if most != 1 else ''} in a message; make this call in a message of its own"
-            self.messages.append(make_observation(make_failure(call, Code.MAX_CALLS, words), call))
 
     async def _run_restricted(self, calls: list[ToolCall], most: int | None) -> list[ToolResult]:
         assert self.world is not None
