@@ -7,9 +7,11 @@ JSON Schema of the arguments, or `Definition:` with the whole tool as JSON.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from simia.formats import row_tools
@@ -38,6 +40,14 @@ def write_functions(specs: Sequence[ToolSpec]) -> str:
 
 
 def write_function(spec: ToolSpec) -> str:
+    return write_function_fields(dump_json([spec.name, spec.description, spec.parameters, spec.returns, spec.extra]))
+
+
+@lru_cache(maxsize=4096)
+def write_function_fields(fields: str) -> str:
+    """Write a tool given as the JSON list of its name, description, parameters, returns and extra: an agent lists its tools each turn."""
+    name, description, parameters, returns, extra = json.loads(fields)
+    spec = ToolSpec(name=name, description=description, parameters=parameters, returns=returns, extra=extra)
     plain = write_plain_function(spec)
     if expresses(plain, spec):
         return plain
