@@ -245,6 +245,8 @@ class CallLimits(StrictModel):
     """Calls of the agent; more truncate the episode."""
     calls_per_turn: int | None = Field(None, ge=1)
     """Calls of the agent between two messages of the user; further ones are refused."""
+    calls_per_message: int | None = Field(None, ge=1)
+    """Calls in one message of the agent; further ones are refused and not counted. CodeGym has 1 (B.4)."""
 
 
 class Measurement(StrictModel):

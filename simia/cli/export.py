@@ -144,7 +144,7 @@ def export(
         from simia.exporting.hub_folder import push_folder
 
         say(f"uploaded to {push_folder(target, push, report.files, public=public)}")
-    if to == "llamafactory":
+    if to in ("llamafactory", "codegym"):
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 
 

@@ -12,7 +12,7 @@ from simia.cli.options import NEW_PACK, UNSAFE
 from simia.errors import UserError
 from simia.terminal import say
 
-HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, mcp, openapi."
+HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, codegym, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
@@ -87,6 +87,22 @@ def gymnasium(
         env_id, out, python=python, pip=pip or [], modules=modules or [], kwargs=parse_json_object(kwargs, "--kwargs"),
         actions=[name.strip() for name in actions.split(",")] if actions else None, tasks=tasks, low=low, high=high, say=say,
     )  # fmt: skip
+
+
+@app.command()
+def codegym(
+    source: Annotated[
+        Path, typer.Argument(help="A Python file with a class of CodeGym's release: XEnv(gymnasium.Env).")
+    ],
+    inputs: Annotated[Path, typer.Argument(help="A text file with an input a line: XEnv@{…}.")],
+    out: NEW_PACK = None,
+    task: Annotated[str | None, typer.Option(help="The task in words. Default: the class's docstring.")] = None,
+    licence: Annotated[str, typer.Option(help="The environment's licence.")] = "unknown",
+) -> None:
+    """Import an environment of CodeGym as a gym pack: an action is a tool, an input a task, `Done` ends the episode."""
+    from simia.importers.codegym import import_codegym
+
+    import_codegym(source, inputs, out, task=task, licence=licence, say=say)
 
 
 @app.command()

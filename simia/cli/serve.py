@@ -67,7 +67,11 @@ def serve(
     """Serve a pack's tasks to an agent by MCP or to a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
     if mcp == openenv:
         raise UserError(f"give exactly one protocol: simia serve {pack} --mcp, or --openenv")
-    find_resource("seeds", pack)  # a wrong name is reported before a missing package
+    several = "*" in pack
+    if several and mcp:
+        raise UserError(f"{pack}: MCP serves the tools of one pack; name one, or serve several with --openenv")
+    if not several:
+        find_resource("seeds", pack)  # a wrong name is reported before a missing package
     if find_spec("openenv" if openenv else "mcp") is None:
         needed = "openenv" if openenv else "'simia[mcp]'"
         raise UserError(f"serving by {'OpenEnv' if openenv else 'MCP'} needs a package: pip install {needed}")
@@ -80,7 +84,7 @@ def serve(
 
         config = load_config(
             EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *(settings or [])],
-            pack=pack, tasks=[task] if task else None,
+            **({"packs": [pack]} if several else {"pack": pack}), tasks=[task] if task else None,
             **{f"backend_settings__{name}": value for name, value in grants.items()},
         )  # fmt: skip
         serve_openenv(config, host, port, sessions=sessions, out=out, store=store, idle=idle)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from simia.config import OPERATIONAL, Config
 from simia.envs.episode_limits import EpisodeLimits
+from simia.envs.pack_patterns import expand_pack_patterns
 from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.rewards.step_rewards import StepRewardSettings
 from simia.envs.users import UserSettings
@@ -41,7 +42,8 @@ class EnvironmentConfig(Config):
 
     pack: str = Field("customer_service", description="Pack by name or path.")
     packs: list[PackShare] | None = Field(
-        None, description="Several packs, each by name or with a weight, in place of `pack`."
+        None,
+        description="Several packs, each by name, by a pattern such as `gyms/*`, or with a weight, in place of `pack`.",
     )
     backend: str | dict[str, str] = Field(
         "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
@@ -88,10 +90,9 @@ class EnvironmentConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def read_pack_names(cls, data: Any) -> Any:
-        """Read a name in `packs` as a pack without a weight."""
+        """Read a name in `packs` as a pack without a weight, and a pattern such as `gyms/*` as all packs that match."""
         if isinstance(data, dict) and isinstance(data.get("packs"), list):
-            named = [{"pack": each} if isinstance(each, str) else each for each in data["packs"]]
-            data = {**data, "packs": named}
+            data = {**data, "packs": expand_pack_patterns(data["packs"])}
         return data
 
     def with_split(self, split: str | None) -> Self:

@@ -18,7 +18,7 @@ from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
 from simia.envs.users import EpisodeView, NoUser, User, UserStop
-from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call
+from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call, refuse_further_calls
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
@@ -174,7 +174,11 @@ class Episode:
         limits = self.limits
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
-                await self._run(action.calls, limits.calls_per_turn)
+                taken = action.calls[: limits.calls_per_message]
+                await self._run(taken, limits.calls_per_turn)
+                further = action.calls[len(taken) :]
+                refused = refuse_further_calls(further, limits.calls_per_message)
+                self.messages += map(make_observation, refused, further)
                 if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
                 if self.end is None and limits.calls is not None and self._calls >= limits.calls:

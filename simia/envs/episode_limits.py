@@ -19,13 +19,16 @@ class EpisodeLimits(Config):
     calls_per_turn: int | None = Field(
         None, ge=1, description="Calls of the agent between two messages of the user; further ones are refused."
     )
+    calls_per_message: int | None = Field(
+        None, ge=1, description="Calls in one message of the agent; further ones are refused. CodeGym: 1 (B.4)."
+    )
 
 
 def combine_limits(limits: EpisodeLimits, *others: CallLimits) -> EpisodeLimits:
     """The lowest of the environment's limits and of those of a pack and a task."""
     if all(other == NO_LIMITS for other in others):
         return limits
-    names = ("turns", "calls", "calls_per_turn")
+    names = ("turns", "calls", "calls_per_turn", "calls_per_message")
     lowest = {
         name: min((value for source in (limits, *others) if (value := getattr(source, name)) is not None), default=None)
         for name in names

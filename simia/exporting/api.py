@@ -42,7 +42,7 @@ def export(
         source: Runs (id, unique beginning of it, folder, or `last`), files or data sets of trajectories or packs; several are joined,
             and equal conversations are kept once. Or trajectories.
         out: The folder to write. Files of an earlier export are replaced.
-        to: `llamafactory`, `trl`, `openai`, `hermes`, `parquet`, `hf`, `agentinstruct` or `officebench`.
+        to: `llamafactory`, `trl`, `openai`, `hermes`, `codegym`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained. None: in trajectories of suites whose prompts demand it (os, webshop, mind2web,
             officebench), which those models write before each call.

@@ -129,7 +129,7 @@ def describe_usage(report: ExportReport) -> list[str]:
     if report.to == "parquet":
         how = "`load_dataset('parquet', data_files='data.parquet')`."
         return ["## Reading", f"{how} `tools`, each call's `arguments` and `more` are JSON text."]
-    if report.to != "llamafactory":
+    if report.to not in ("llamafactory", "codegym"):
         return []
     how = f"`train.yaml` trains the rows with LLaMA-Factory 0.9.5 (template `{report.template}`, at most {report.cutoff} tokens a row)."
     todo = "Set `model_name_or_path`, then run in this folder:"

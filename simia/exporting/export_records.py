@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from simia.errors import Issue
 
-Format = Literal["llamafactory", "trl", "openai", "hermes", "parquet", "hf", "agentinstruct", "officebench"]
+Format = Literal["llamafactory", "trl", "openai", "hermes", "codegym", "parquet", "hf", "agentinstruct", "officebench"]
 Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 

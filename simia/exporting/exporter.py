@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from simia.errors import Issue, UserError
+from simia.errors import Code, Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
+from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
@@ -57,6 +58,8 @@ def export(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )
     configuration = dict(trainer.configuration()) if to == "llamafactory" else {}
+    if to == "codegym":
+        configuration = dict(configure(trainer))
     languages: Counter[str] = Counter()
     with draft_files(out) as draft:
         with contextlib.ExitStack() as stack:
@@ -161,7 +164,11 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
 
 
 def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
+    if to == "codegym":
+        return iterate_codegym_rows(t, trainer)
     if to == "llamafactory":
+        if t.end is not None and t.end.code is Code.FINISHED:
+            t = t.model_copy(update={"messages": drop_last_results(t.messages)})
         return trainer.rows(t)
     if to in ("parquet", "hf"):  # whole, in columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])

@@ -86,6 +86,10 @@ class LLaMAFactoryWriter:
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
+    def count_tokens(self, text: str) -> int:
+        """Count or estimate the tokens of a text."""
+        return self._count(text)
+
     def keeps_reasoning(self, t: Trajectory) -> bool:
         """Whether this trajectory's reasoning is trained: as set, else where the prompt of its suite demands it."""
         return detect_suite(t).reasoned if self.reasoning is None else self.reasoning

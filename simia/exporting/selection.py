@@ -24,6 +24,7 @@ from simia.refusals import RefusalCounts
 from simia.trajectory import Trajectory, digest
 
 JUDGED_BAD = "that a judge found a fault in were left out"
+TRAIN = "train"  # the split whose solutions may be trained on; tasks without a split count to it
 DUPLICATE = "are duplicates of others and were left out"
 
 
@@ -199,7 +200,7 @@ def iterate_trajectories(
                     place = f"{path.name if path.exists() else name}:{row.line}"
                     unread.add(place, Issue(code=row.code, detail=row.detail))
         elif (path / "pack.yaml").is_file():
-            yield from Pack.load(path).seeds
+            yield from list_pack_trajectories(Pack.load(path))
         else:
             with closing(Run.read_only(runs, name)) as run:
                 if run.is_training:
@@ -207,6 +208,19 @@ def iterate_trajectories(
                     continue
                 for body in run.ledger.accepted():
                     yield Trajectory.from_row(body["trajectory"])
+
+
+def list_pack_trajectories(pack: Pack) -> list[Trajectory]:
+    """A pack's seeds; of a pack without seeds the recorded solutions of its tasks for training (CodeGym §5.4, Oracle-SFT)."""
+    if pack.seeds:
+        return pack.seeds
+    found = []
+    for task in pack.tasks:
+        t = pack.references.get(task.id)
+        if t is not None and (task.split or TRAIN) == TRAIN:
+            evaluation = pack.evaluation or "evaluation" in task.tags
+            found.append(t.model_copy(update={"extra": {**t.extra, "evaluation": True}}) if evaluation else t)
+    return found
 
 
 def get_domain(t: Trajectory) -> str:

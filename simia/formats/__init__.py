@@ -14,6 +14,7 @@ from typing import Any
 from simia.errors import UserError, require_type
 from simia.formats.agentinstruct import AgentInstructDialect
 from simia.formats.apigen import ApigenDialect
+from simia.formats.codegym import CodeGymDialect
 from simia.formats.data_sets import add_licence, is_data_set, open_data_set
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits
 from simia.formats.hermes import HermesDialect
@@ -45,7 +46,14 @@ __all__ = [
 ]
 
 # In order of preference where a row fits several: text without a single call is as good as any.
-GENERAL = (NativeDialect(), ApigenDialect(), OpenAIDialect(), HermesDialect(), LlamaFactoryV1Dialect())
+GENERAL = (
+    NativeDialect(),
+    ApigenDialect(),
+    OpenAIDialect(),
+    HermesDialect(),
+    LlamaFactoryV1Dialect(),
+    CodeGymDialect(),
+)
 DIALECTS: dict[str, Dialect] = {d.name: d for d in GENERAL}
 SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
 # Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
@@ -111,7 +119,7 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     Args:
         path: A `.jsonl`, `.json` or `.parquet` file, a folder of a data set (Parquet shards, or of `datasets.save_to_disk`), or a data set
             of the Hugging Face hub: `hf:OWNER/NAME`, with another split than train `hf:OWNER/NAME:SPLIT`.
-        format: `simia`, `apigen`, `openai`, `hermes`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+        format: `simia`, `apigen`, `openai`, `hermes`, `codegym`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
 
     Returns:
         The trajectories in the order of the file.

@@ -19,7 +19,7 @@ from simia.formats.dialect import RowError, dump_json, find_fault, read_memory, 
 from simia.formats.llamafactory_v1 import holds_values
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, ToolCall, Trajectory
 
 SHAREGPT = RowShape(
     rows="conversations",
@@ -68,7 +68,7 @@ class HermesDialect:
     def sniff(self, row: Mapping[str, Any]) -> bool:
         dialect = self.of(row)
         found = find_roles(row, dialect.shape)
-        if found is None or not found <= dialect.shape.roles.keys():
+        if found is None or not found <= dialect.shape.roles.keys() or tagged_calls.holds_marks(row):
             return False
         turns = row[dialect.shape.rows]
         return not any("tool_calls" in turn or holds_values(turn.get(dialect.shape.text)) for turn in turns)
@@ -99,7 +99,7 @@ class HermesContainer(TurnDialect):
         column = row_tools.read_tools(head.fields.get("tools"))
         if system is None:
             return None, column
-        system, listed = split_system(system)
+        system, listed = self.split_head(system)
         return system, column if listed is None else listed
 
     def habit(self, head: RowHead) -> HeadHabit:
@@ -107,7 +107,7 @@ class HermesContainer(TurnDialect):
         return habit.model_copy(update={"column": None if habit.nested is None else True})
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
-        return super().write_head(join_system(system, specs), specs if habit.column else [], habit)
+        return super().write_head(self.join_head(system, specs), specs if habit.column else [], habit)
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         return self.answers(before) and self.answers(turn)
@@ -125,7 +125,7 @@ class HermesContainer(TurnDialect):
         if role != "assistant" or not isinstance(value, str):
             return [Message(role=role, content=value, extra=extra)]
         reasoning, rest = tagged_calls.split_think(value)
-        text, found = tagged_calls.read_tagged(rest, python=True) if rest is not None else (None, [])
+        text, found = self.read_text(rest) if rest is not None else (None, [])
         return [Message(role=role, content=text, reasoning=reasoning, calls=found, extra=extra)]
 
     def span(self, messages: list[Message], at: int) -> int:
@@ -143,8 +143,22 @@ class HermesContainer(TurnDialect):
         flat = m.text if isinstance(m.content, list) and (m.calls or m.reasoning is not None) else m.content
         if isinstance(flat, list):
             return [self.turn(self.names[m.role], flat, m.extra)]
-        text = tagged_calls.join_think(m.reasoning, tagged_calls.write_tagged(flat, m.calls))
+        text = tagged_calls.join_think(m.reasoning, self.write_text(flat, m.calls))
         return [self.turn(self.names[m.role], text, m.extra)]
+
+    # -- what a dialect with the same turns and other words changes --------------------------------------------------
+
+    def split_head(self, text: str) -> tuple[str | None, list[ToolSpec] | None]:
+        return split_system(text)
+
+    def join_head(self, system: str | None, specs: list[ToolSpec]) -> str | None:
+        return join_system(system, specs)
+
+    def read_text(self, text: str) -> tuple[str | None, list[ToolCall]]:
+        return tagged_calls.read_tagged(text, python=True)
+
+    def write_text(self, content: str | None, calls: list[ToolCall]) -> str | None:
+        return tagged_calls.write_tagged(content, calls)
 
 
 def split_system(text: str) -> tuple[str | None, list[ToolSpec] | None]:

@@ -8,7 +8,7 @@ The separators are those of Qwen's chat template, taken apart to the character, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,8 @@ FUNCTION = re.compile(r"\A<function=([^>\n]+)>(.*?)(?:</function>)?\Z", re.DOTAL
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 NAME = re.compile(r"""["']name["']\s*:\s*["']([^"'\\]+)["']""")
 JOINT = re.compile(r"\n?</tool_response>\s*<tool_response>\n?")
-TAGS = re.compile(r"<tool_call>|<tool_response>|<tools>")
+TAGS = re.compile(r"<tool_call>|<tool_response>|<tools>|<\|FunctionCallBegin\|>")
+MARKS = re.compile(r"<\|FunctionCallBegin\|>")  # of `codegym`
 CALL_FIELDS = ("name", "arguments")
 Schemas = Mapping[str, Mapping[str, Any]]
 
@@ -63,8 +64,9 @@ def read_call(item: Any, *, python: bool = False) -> ToolCall | None:
     return ToolCall(id="", name=name, arguments=arguments, raw=raw, extra=extra)
 
 
-def read_calls(text: str, *, python: bool = False) -> list[ToolCall]:
-    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be. `python`: see `read_arguments`."""
+def read_calls(text: str, *, python: bool = False, prepare: Callable[[Any], Any] = lambda item: item) -> list[ToolCall]:
+    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be. `python`: see `read_arguments`;
+    `prepare`: changes each object before it is read."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -78,7 +80,7 @@ def read_calls(text: str, *, python: bool = False) -> list[ToolCall]:
             return calls or [make_unreadable_call(text)]
     items = value if isinstance(value, list) and value else [value]
     return [
-        read_call(item, python=python) or make_unreadable_call(text if items == [value] else dump_json(item))
+        read_call(prepare(item), python=python) or make_unreadable_call(text if items == [value] else dump_json(item))
         for item in items
     ]
 
@@ -141,8 +143,14 @@ def read_tagged(text: str, tools: Schemas | None = None, *, python: bool = False
     return ("\n".join([content, *after] if content else after) if after else content), calls
 
 
-def read_message(text: str, ids: str = "call", tools: Schemas | None = None) -> Message:
-    """A policy's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, …
+def read_message(
+    text: str,
+    ids: str = "call",
+    tools: Schemas | None = None,
+    read: Callable[[str], tuple[str | None, list[ToolCall]]] | None = None,
+) -> Message:
+    """A policy's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, … `read`: takes the text apart
+    in another dialect's way.
 
     What stands before a `</think>` is reasoning, also where the chat template has opened it, and so is all of a turn that never
     closes it: a call that is only thought of is not made.
@@ -153,7 +161,8 @@ def read_message(text: str, ids: str = "call", tools: Schemas | None = None) -> 
     elif closed and not opened:
         text = f"<think>\n{text}"
     reasoning, rest = split_think(text)
-    content, calls = read_tagged(rest, tools) if rest is not None else (None, [])
+    take_apart = read or (lambda given: read_tagged(given, tools))
+    content, calls = take_apart(rest) if rest is not None else (None, [])
     numbered = [call.model_copy(update={"id": f"{ids}_{i}"}) for i, call in enumerate(calls)]
     return Message(role="assistant", content=content, reasoning=reasoning, calls=numbered)
 
@@ -203,8 +212,13 @@ def join_results(contents: list[str]) -> str:
     return "\n".join(f"<tool_response>\n{content}\n</tool_response>" for content in contents)
 
 
-def holds_tags(row: Mapping[str, Any]) -> bool:
+def holds_marks(row: Mapping[str, Any]) -> bool:
+    """Do the turns of this row hold CodeGym's marks?"""
+    return holds_tags(row, MARKS)
+
+
+def holds_tags(row: Mapping[str, Any], tags: re.Pattern[str] = TAGS) -> bool:
     """Do the turns of this row hold calls, results or tools between tags?"""
     turns = row.get("conversations", row.get("messages"))
     texts = [v for t in turns if isinstance(t, dict) for v in t.values()] if isinstance(turns, list) else []
-    return any(isinstance(v, str) and TAGS.search(v) for v in texts)
+    return any(isinstance(v, str) and tags.search(v) for v in texts)

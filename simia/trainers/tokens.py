@@ -10,15 +10,16 @@ tokenised in a thread.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from simia.envs.environment import Episode
 from simia.errors import Code, UserError
-from simia.formats import tagged_calls
+from simia.formats import codegym, tagged_calls
 from simia.reward import Reward
 from simia.tool import ToolSpec
 from simia.trainers.openings import OpeningCache
@@ -27,6 +28,7 @@ from simia.trajectory import Message
 MARK = "simia_stand_in"  # placeholder of the policy's turn while a template renders what follows it
 ASKED = 'set one that asks for <tool_call>{"name": …, "arguments": {…}}</tool_call>, as those of Qwen2.5 and Qwen3 do'
 QUICK = 4096  # characters that are tokenised in the event loop, in less than a millisecond; more in a thread
+CallForm = Literal["template", "codegym"]
 Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
@@ -89,12 +91,18 @@ def place_steps(steps: Sequence[float], ends: Sequence[int]) -> dict[int, float]
 
 
 class ChatText:
-    """Converts between messages and ids by the tokenizer's chat template; the policy's calls are read as Hermes text."""
+    """Converts between messages and ids by the tokenizer's chat template; the policy's calls are read as Hermes text, or CodeGym's."""
 
     def __init__(
-        self, tokenizer: Any, end_ids: Sequence[int] | None = None, template_kwargs: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Any,
+        end_ids: Sequence[int] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        calls: CallForm = "template",
     ) -> None:
-        """`end_ids`: what generation stops at (None: the tokenizer's end token); `template_kwargs` go to the chat template."""
+        """`end_ids`: what generation stops at (None: the tokenizer's end token); `template_kwargs` go to the chat template. `calls`:
+        tools and calls as the template writes them, which must be Hermes' form, or as `simia.formats.codegym` does."""
+        self._codegym = calls == "codegym"
         self._tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
         self.end_ids: list[int] = [int(tokenizer.eos_token_id)] if end_ids is None else list(end_ids)
@@ -128,6 +136,8 @@ class ChatText:
         return known if known is not None else self._openings.make(self._render_opening, system, messages, tools)
 
     def _render_opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        if self._codegym:
+            system, tools = codegym.join_functions(system, tools), ()
         rows = [{"role": "system", "content": system}] if system else []
         rows += [self._row(m) for m in messages]
         specs = [{"type": "function", "function": tool.flat()} for tool in tools]
@@ -168,6 +178,8 @@ class ChatText:
         A template renders whole conversations and may change earlier turns; so a short one is rendered, with a placeholder for the
         policy's turn, and the part behind its end is returned.
         """
+        if self._codegym:
+            messages = join_result_turns(messages)
         results = [m for m in messages if m.role == "tool"]
         stand_in: dict[str, Any] = {"role": "assistant", "content": "" if results else MARK}
         if results:
@@ -193,6 +205,8 @@ class ChatText:
         if self._thinks is None:  # some templates open the reasoning themselves, and the policy only closes it
             self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
         text = f"<think>\n{text}" if self._thinks else text
+        if self._codegym:
+            return codegym.read_message(text, f"call_{turn}")
         return tagged_calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
 
     def _check(self, opening: str, tools: Iterable[str]) -> None:
@@ -227,6 +241,16 @@ class ChatText:
     def _ids(self, text: str) -> list[int]:
         with self._one_at_a_time:  # a fast tokenizer refuses a second thread
             return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def join_result_turns(messages: Sequence[Message]) -> list[Message]:
+    """Messages with the results in a row as one user turn between tags, as CodeGym's dialect has them here."""
+    found: list[Message] = []
+    for are_results, some in itertools.groupby(messages, key=lambda m: m.role == "tool"):
+        group = list(some)
+        texts = [m.text for m in group]
+        found += [Message(role="user", content=tagged_calls.join_results(texts))] if are_results else group
+    return found
 
 
 def cut_after_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:

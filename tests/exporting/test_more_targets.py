@@ -197,7 +197,7 @@ def test_the_command_takes_files_and_says_what_it_left_out(tmp_path: Path) -> No
 
 
 TARGETS = {
-    "llamafactory": 4, "trl": 4, "openai": 4, "hermes": 4, "parquet": 4, "hf": 4, "agentinstruct": 0, "officebench": 0,
+    "llamafactory": 4, "trl": 4, "openai": 4, "hermes": 4, "codegym": 4, "parquet": 4, "hf": 4, "agentinstruct": 0, "officebench": 0,
 }  # fmt: skip
 
 

@@ -211,4 +211,49 @@ def v1_row(draw: Draw) -> dict[str, Any]:
     return row
 
 
-ROWS = {"apigen": apigen_row(), "openai": openai_row(), "hermes": hermes_row(), "llamafactory-v1": v1_row()}
+MARKED_CALL = st.builds(
+    lambda name, key, arguments, unknown: {"name": name, key: arguments, **unknown},
+    NAMES,
+    st.sampled_from(["parameters", "arguments"]),
+    st.one_of(OBJECTS, spelled(OBJECTS), JSON),
+    UNKNOWN,
+)
+MARKED = st.one_of(
+    spelled(st.lists(MARKED_CALL, min_size=1, max_size=3)),
+    spelled(MARKED_CALL),
+    CALL_TEXTS,
+    st.sampled_from(
+        ['[{"name": "find_book"', "", '[{"name": "find_book", "parameters": {"a": "<|FunctionCallEnd|>"}}]']
+    ),
+).map(lambda text: f"<|FunctionCallBegin|>{text}<|FunctionCallEnd|>")
+LISTINGS = st.sampled_from(
+    [
+        "",
+        'Function:\ndef Observe():\n    """\n    See it.\n    Args:\n        None\n    Returns:\n        str: all\n    """',
+        'Function:\ndef Push(index: int, on: List[str] = None):\n    """\n    Push.\n    Args:\n        index (int): Where.\n    """\n',
+        "Function:\ndef",
+        'Function:\ndef f(x\n    """\n    Definition: 7\n    """',
+    ]
+)
+
+
+@st.composite
+def codegym_row(draw: Draw) -> dict[str, Any]:
+    turns = [{"role": "system", "content": draw(st.one_of(LISTINGS, TEXT))}] if draw(st.booleans()) else []
+    for role in draw(st.lists(st.sampled_from(["user", "assistant", "tool"]), max_size=6)):
+        value: Any = draw(TEXT)
+        if role == "assistant":
+            value = draw(THOUGHTS) + value + "".join(draw(st.lists(MARKED, max_size=2)))
+        elif draw(st.booleans()):
+            value = f"<tool_response>\n{draw(JOINED)}\n</tool_response>"
+        turns.append({"role": role, "content": value, **draw(UNKNOWN)})
+    return {"messages": turns, **draw(UNKNOWN)}
+
+
+ROWS = {
+    "apigen": apigen_row(),
+    "openai": openai_row(),
+    "hermes": hermes_row(),
+    "llamafactory-v1": v1_row(),
+    "codegym": codegym_row(),
+}

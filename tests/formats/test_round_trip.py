@@ -17,7 +17,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 from tests.formats.strategies import JSON, OBJECTS, ROWS, TEXT
 from tests.properties import examples
 
-FOREIGN = ["apigen", "openai", "hermes", "llamafactory-v1"]
+FOREIGN = ["apigen", "openai", "hermes", "llamafactory-v1", "codegym"]
 THEN = Path(__file__).parents[1] / "recordings/seeds/office"  # some of its turns hold reasoning
 SEEDS = [seed for name in ("office", THEN, "customer_service") for seed in Pack.load(name).seeds]
 slow = examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -191,6 +191,22 @@ EDITS = {
             {"role": "tool", "content": "ok"},
         ],
         "tools": '[{"name":"f"}]',
+    },
+    "codegym": {
+        "messages": [
+            {
+                "role": "system",
+                "content": 'Function:\ndef f():\n    """\n    Look.\n    Args:\n        None\n    """',
+                "weight": 0,
+            },
+            {"role": "user", "content": "hi"},
+            {
+                "role": "assistant",
+                "content": '<|FunctionCallBegin|>{"name": "f", "arguments": {"a":1}}<|FunctionCallEnd|>',
+                "loss": True,
+            },
+            {"role": "tool", "content": "ok"},
+        ],
     },
     "hermes": {
         "messages": [

@@ -1,14 +1,16 @@
-"""An agent that is a model behind OpenAI's chat completions: with the endpoint's own tool calls, or as Hermes text.
+"""An agent that is a model behind OpenAI's chat completions: with the endpoint's own tool calls, or as text.
 
 Native: tools go in the request's `tools`, calls come back in `tool_calls`. Hermes: tools stand in the system text, calls
 between `<tool_call>` tags in the reply, results between `<tool_response>` tags in a user turn: for models whose server
-knows no tools, and for policies trained on that text. In both, a call that cannot be read stays a call and the
+knows no tools, and for policies trained on that text. CodeGym: the same with the words and marks of `simia.formats.codegym`. In all, a call that cannot be read stays a call and the
 environment answers it with an error: an agent's mistake is the agent's to mend.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -19,6 +21,7 @@ from simia.envs.environment import Sample
 from simia.envs.play.agent import AgentFailed
 from simia.envs.users import EpisodeView
 from simia.errors import Code
+from simia.formats import codegym
 from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
@@ -31,7 +34,9 @@ FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 class LLMAgentSettings(Config):
     """How the model is asked."""
 
-    calls: Literal["native", "hermes"] = Field("native", description="The endpoint's tool calls, or text between tags.")
+    calls: Literal["native", "hermes", "codegym"] = Field(
+        "native", description="The endpoint's tool calls, or text between Hermes' tags or CodeGym's marks."
+    )
     bare: bool = Field(
         False, description="hermes: a reply that is nothing but a call's JSON, without tags, is read as that call."
     )
@@ -74,7 +79,7 @@ class LLMAgent:
         if native and view.all_tools:
             extra["tools"] = [{"type": "function", "function": tool.flat()} for tool in view.all_tools]
         request = Request(
-            messages=make_chat(view) if native else make_hermes_chat(view),
+            messages=make_chat(view) if native else make_text_chat(view, TEXT_DIALECTS[settings.calls]),
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_tokens=settings.max_tokens,
@@ -94,7 +99,8 @@ class LLMAgent:
             raise AgentFailed(fault.code, fault.detail) from None
         if native:
             return read_native_message(reply, self._turn), None
-        message = read_hermes_message(reply, self._turn)
+        read = TEXT_DIALECTS[settings.calls].read(reply.text, f"call_{self._turn}")
+        message = read if read.reasoning else read.model_copy(update={"reasoning": reply.reasoning})
         if settings.bare and not message.calls:
             names = {tool.name for tool in view.all_tools}
             calls = [call for call in bare_calls(reply.text) if call.name in names]
@@ -140,9 +146,30 @@ def arguments_text(call: ToolCall) -> str:
     return call.raw or "{}" if call.arguments is None else orjson.dumps(call.arguments).decode()
 
 
+@dataclass(frozen=True)
+class TextDialect:
+    """How a text dialect lists tools, writes a turn of the agent, and reads one."""
+
+    join_system: Callable[[str | None, list[ToolSpec]], str | None]
+    write: Callable[[str | None, list[ToolCall]], str | None]
+    read: Callable[[str, str], Message]
+
+
+TEXT_DIALECTS = {
+    "hermes": TextDialect(join_system, tagged.write_tagged, tagged.read_message),
+    "codegym": TextDialect(codegym.join_functions, codegym.write_marked, codegym.read_message),
+}
+
+
 def make_hermes_chat(view: EpisodeView) -> list[dict[str, Any]]:
+    """The conversation as plain chat turns in Hermes text."""
+    return make_text_chat(view, TEXT_DIALECTS["hermes"])
+
+
+def make_text_chat(view: EpisodeView, dialect: TextDialect) -> list[dict[str, Any]]:
     """The conversation as plain chat turns, calls and results as text; results of one turn together in a user turn."""
-    found: list[dict[str, Any]] = [{"role": "system", "content": system_text(view.system, view.tools)}]
+    system = dialect.join_system(view.system, list(view.tools)) or ""
+    found: list[dict[str, Any]] = [{"role": "system", "content": system}]
     results: list[str] = []
     for m in view.messages:
         if m.role == "tool":
@@ -151,16 +178,11 @@ def make_hermes_chat(view: EpisodeView) -> list[dict[str, Any]]:
         if results:
             found.append({"role": "user", "content": tagged.join_results(results)})
             results = []
-        text = tagged.write_tagged(m.text or None, m.calls) if m.role == "assistant" else m.text
+        text = dialect.write(m.text or None, m.calls) if m.role == "assistant" else m.text
         found.append({"role": m.role, "content": text or ""})
     if results:
         found.append({"role": "user", "content": tagged.join_results(results)})
     return found
-
-
-def system_text(system: str | None, tools: Any) -> str:
-    specs: list[ToolSpec] = list(tools)
-    return join_system(system, specs) or ""
 
 
 def read_native_message(reply: Reply, turn: int) -> Message:
@@ -176,8 +198,3 @@ def read_native_message(reply: Reply, turn: int) -> Message:
         fresh = not isinstance(own, str) or not own or any(own == other.id for other in calls)
         calls.append(call.model_copy(update={"id": f"call_{turn}_{i}" if fresh else own, "extra": {}}))
     return Message(role="assistant", content=reply.text or None, reasoning=reply.reasoning, calls=calls)
-
-
-def read_hermes_message(reply: Reply, turn: int) -> Message:
-    message = tagged.read_message(reply.text, f"call_{turn}")
-    return message if message.reasoning else message.model_copy(update={"reasoning": reply.reasoning})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,6 +21,8 @@ MOST_ARGUMENTS = 1 << 20
 def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
     """Return the error of a call that must not reach the pack's code: unknown tool, arguments that are not JSON or break the schema."""
     spec = specs.get(call.name)
+    if not call.name and call.raw is not None:
+        return make_failure(call, Code.UNPARSABLE_ARGUMENTS, "the call is not a JSON object with a name and arguments")
     if spec is None:
         near = difflib.get_close_matches(call.name, specs, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(specs))}"
@@ -39,6 +41,12 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | N
             call, Code.BAD_ARGUMENTS, f"wrong arguments for {call.name}: {words[:600]}; it takes: {takes[:300]}"
         )
     return None
+
+
+def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
+    """Return the answers to the calls of a message beyond the `most` that it may hold. They are neither run nor counted."""
+    words = f"not executed: at most {most} call{'' if most == 1 else 's'} in a message; make this call in a message of its own"
+    return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
 
 
 def find_argument_fault(arguments: dict[str, Any]) -> str | None:

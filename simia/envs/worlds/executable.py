@@ -82,7 +82,8 @@ class ExecutableBackend:
         self._expected_turns: Held = OrderedDict()
         self._untouched: Held = OrderedDict()
         self._guard = asyncio.Lock()
-        self.sessions = 0
+        self._releasing = asyncio.Lock()
+        self.sessions = self.requests = 0
         self.specs: dict[By, dict[str, ToolSpec]] = {
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
@@ -137,8 +138,9 @@ class ExecutableBackend:
         journal = unpack_journal(snapshot) if snapshot else EpisodeJournal({"initial": task.initial, "seed": seed})
         self.sessions += 1
         world: ExecutableWorld | None = None
+        self.requests += 1
         try:
-            await parents.enter(self)
+            await self.enter()
             world = ExecutableWorld(self, task, await self._slot(), journal, own=self.isolated)
             await world.begin()
         except BaseException:
@@ -147,7 +149,15 @@ class ExecutableBackend:
             else:
                 self.sessions -= 1
             raise
+        finally:
+            self.requests -= 1
         return world
+
+    async def enter(self) -> None:
+        """Wait until the sandbox may run, before each request; it is not ended while `requests` counts one."""
+        async with self._releasing:
+            pass
+        await parents.enter(self)
 
     @property
     def can_be_rebuilt(self) -> bool:
@@ -156,11 +166,12 @@ class ExecutableBackend:
 
     async def release(self) -> None:
         """End the sandbox and its workers. The next use starts it again; episodes are rebuilt from their journals."""
-        for slot in self._slots:
-            await slot.close()
-        for zygote in (self._checker, self._zygote):
-            if zygote is not None:
-                await zygote.close()
+        async with self._releasing:
+            for slot in self._slots:
+                await slot.close()
+            for zygote in (self._checker, self._zygote):
+                if zygote is not None:
+                    await zygote.close()
 
     async def _slot(self) -> WorkerSlot:
         if self.isolated:
@@ -248,15 +259,17 @@ class ExecutableBackend:
             "calls": [call for part in parts for call in part.calls],
         }
         self.sessions += 1
+        self.requests += 1
         slot: WorkerSlot | None = None
         try:
-            await parents.enter(self)
+            await self.enter()
             slot = await self._single(checks=True)
             worker = await slot.worker()
             status, value = await worker.ask("checks", 0, spec, alone=True)
         except WorkerLost as error:
             return dict.fromkeys(list_check_items(spec), f"error: {error.detail}")
         finally:
+            self.requests -= 1
             self.sessions -= 1
             if slot is not None:
                 await slot.close()

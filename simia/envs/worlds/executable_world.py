@@ -53,7 +53,11 @@ class ExecutableServices(Protocol):
     pack: Pack
     repeatable: bool
     sessions: int
+    requests: int
     specs: dict[By, dict[str, ToolSpec]]
+
+    async def enter(self) -> None:
+        """Wait until the sandbox may run, before each request."""
 
     @property
     def writes(self) -> dict[str, dict[str, bool]]:
@@ -249,7 +253,16 @@ class ExecutableWorld:
     # -- the session in its worker --------------------------------------------------------------------------------
 
     async def _request(self, what: str, detail: Any) -> list[Any]:
-        """One request, asked again when another one ended the worker. Raises `Lost` when it is this one that does."""
+        """One request, during which the sandbox is not ended for other packs; see `_ask`."""
+        self._backend.requests += 1
+        try:
+            await self._backend.enter()
+            return await self._ask(what, detail)
+        finally:
+            self._backend.requests -= 1
+
+    async def _ask(self, what: str, detail: Any) -> list[Any]:
+        """Ask, and ask again when another request ended the worker. Raises `WorkerLost` when it is this one that does."""
         alone, crashes = False, 0.0
         for _ in itertools.count():
             try:

@@ -71,7 +71,7 @@ class WorkerSession:
         except MemoryError:
             raise OutOfMemory from None
         except BaseException as error:  # a tool may raise anything, SystemExit among it
-            if writes:
+            if writes or isinstance(driver, StateDriver):  # a tool that is marked as reading may have changed the state
                 self._roll_back()
             if isinstance(error, ToolRefusal) or is_declared_refusal(error):
                 return [REFUSED, read_error_text(error)]

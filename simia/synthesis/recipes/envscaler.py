@@ -19,7 +19,7 @@ from simia.pack_provenance import PackProvenance, SourceQuote
 from simia.prompts import read_prompt
 from simia.synthesis.building_settings import BuildingSettings
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.measured_difficulty import DifficultySettings
+from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Stage, StageInput, StageOutputs
@@ -87,7 +87,7 @@ class EnvScalerConfig(SynthesisConfig):
     """Initial states."""
     scenarios: ScenarioSettings = Field(default_factory=ScenarioSettings)
     """Scenarios of each initial state."""
-    difficulty: DifficultySettings = Field(default_factory=DifficultySettings)
+    difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
     """Measured difficulty of the tasks; off unless an agent is named."""
 
     @model_validator(mode="after")
@@ -200,5 +200,4 @@ class EnvScalerRecipe:
     def _list_prompts(self) -> list[str]:
         """The prompt files that the config uses."""
         names = [*PROMPTS, *(DISCOVERY_PROMPTS if self._texts is not None else ())]
-        names += ["agent_turn"] if self._config.difficulty.agent else []
         return [f"synthesis/{name}.j2" for name in sorted(names)]

@@ -14,7 +14,7 @@ from simia.authoring.findings import Finding
 from simia.authoring.verification_gate import verify_tasks
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.measured_difficulty import DifficultySettings, measure_task
+from simia.synthesis.measured_difficulty import TaskDifficultySettings, measure_task
 from simia.synthesis.pack_writing import open_built, write_environment
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
@@ -68,7 +68,7 @@ class Gated:
 
     name = "gated"
 
-    def __init__(self, modes: Sequence[Mode], difficulty: DifficultySettings) -> None:
+    def __init__(self, modes: Sequence[Mode], difficulty: TaskDifficultySettings) -> None:
         self._modes, self._difficulty = list(modes), difficulty
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:

@@ -13,7 +13,7 @@ from simia.config import Config
 from simia.envs.play.agent import Agent
 from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
-from simia.llm.types import LLMFault, Reply, Request
+from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.function_runs import FunctionLimits
 from simia.synthesis.gym_playing import open_gym
@@ -89,7 +89,7 @@ class DifficultyMeasure:
             context.note(agent=NOT_MEASURED)
             return list(instances)
         async with context.execution() as folder, open_gym(gym, folder, limits) as player:
-            models = ModelOfStage(context, self.agent_name)
+            models = ModelOfStage(context, self.agent_name, AGENT_ROLE)
             try:
                 found = await player.play_pack(instances, self._list_agents(models), "measured")
             finally:
@@ -118,25 +118,3 @@ class DifficultyMeasure:
             return [AGENTS[str(settings.agent)](task, n) for n in range(self.attempts)]
 
         return make
-
-
-class ModelOfStage:
-    """What an agent asks: the model of a role, through the context of a stage. Keeps the first fault, which says nothing about the agent."""
-
-    def __init__(self, context: StageContext, name: str) -> None:
-        self._context = context
-        self.alias = self.model = name
-        self.fault: LLMFault | None = None
-
-    @property
-    def backend(self) -> ModelOfStage:
-        """The names under which replies are known."""
-        return self
-
-    async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
-        """Return the reply. Raises `LLMFault`."""
-        try:
-            return await self._context.send(request, label=draw, role=AGENT_ROLE)
-        except LLMFault as fault:
-            self.fault = self.fault or fault
-            raise

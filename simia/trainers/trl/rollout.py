@@ -34,7 +34,7 @@ from simia.trainers.kept_episodes import EpisodeKeeper
 from simia.trainers.launch import select_split
 from simia.trainers.ranks import log_aborted, run_on_all_ranks
 from simia.trainers.time_limits import WORLD_SECONDS, abort_late, open_in_time, run_in_time
-from simia.trainers.tokens import ChatText, TokenRow
+from simia.trainers.tokens import CallForm, ChatText, TokenRow
 from simia.trainers.trl.model_sampler import Sampled, sample_with_model
 from simia.trainers.trl.vllm_sampler import EpisodeName, VLLMSampler
 from simia.trainers.turn_schedule import TurnSchedule
@@ -73,6 +73,7 @@ def rollout_func(
     world_seconds: float = WORLD_SECONDS,
     wait_seconds: float | None = None,
     keeper: EpisodeKeeper | None = None,
+    calls: CallForm = "template",
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
@@ -83,7 +84,7 @@ def rollout_func(
     model, or its server of vLLM where the trainer says `use_vllm`. The rows
     that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
     reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
-    neither its advantage nor a KL term nor the count of trained tokens sees it. `keeper` writes the episodes to a run. Raises
+    neither its advantage nor a KL term nor the count of trained tokens sees it. `keeper` writes the episodes to a run; `calls`: see `ChatText`. Raises
     `UserError` for an unknown task, and for a step in which no episode could be scored, or the budget ran out; of several ranks all
     raise it.
     """
@@ -97,7 +98,7 @@ def rollout_func(
             sample = VLLMSampler.from_arguments(trainer.args) if trainer.use_vllm else sample_with_model
         if trainer.use_vllm:
             trainer.accelerator.wait_for_everyone()  # the first rank sends the weights, and no other samples before it has
-        rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens)
+        rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens, calls)
         rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 
         def play() -> list[TokenRow]:
@@ -141,6 +142,7 @@ class Rollout:
         sample: Sampler | VLLMSampler,
         seed: int,
         max_turn_tokens: int | None,
+        calls: CallForm = "template",
     ) -> None:
         self._environment, self._trainer, self._sample, self._seed = environment, trainer, sample, seed
         self._most = int(trainer.args.max_completion_length)
@@ -149,7 +151,8 @@ class Rollout:
         self.wait_seconds: float | None = None
         processing = trainer.processing_class
         self._tokenizer = getattr(processing, "tokenizer", processing)
-        self.text = ChatText(self._tokenizer, trainer.eos_token_ids, getattr(trainer, "chat_template_kwargs", None))
+        template = getattr(trainer, "chat_template_kwargs", None)
+        self.text = ChatText(self._tokenizer, trainer.eos_token_ids, template, calls)
 
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
         """Play an episode for each prompt, at most `at_once` under way, each on its own schedule. Returns the rows in the prompts' order."""

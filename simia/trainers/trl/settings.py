@@ -13,6 +13,7 @@ from pydantic import Field
 from simia.envs.config import EnvironmentConfig
 from simia.errors import UserError
 from simia.trainers.kept_episodes import KeptSettings
+from simia.trainers.tokens import CallForm
 from simia.trainers.val_environment import StageSettings
 
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
@@ -27,6 +28,9 @@ class TrlConfig(StageSettings):
     stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")
     through: Literal["rollout_func", "environment_factory"] = Field(
         "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
+    )
+    calls: CallForm = Field(
+        "template", description="How tools and calls are written: by the chat template, or in CodeGym's dialect."
     )
     at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
     max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")

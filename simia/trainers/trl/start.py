@@ -48,6 +48,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     keys = later if dry_run else None
     if methods:
         check_tool_methods(pack, tasks)
+        if settings.calls != "template":
+            raise UserError(
+                f"calls: TRL's own loop reads its template's calls, not {settings.calls}: set through=rollout_func"
+            )
     else:
         check_vllm_settings(settings.grpo)
     check_folder(settings.model, "model")

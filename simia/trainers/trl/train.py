@@ -143,6 +143,7 @@ def choose_rollout(
             world_seconds=world_seconds,
             wait_seconds=world_seconds if find_collective_timeout(config) is not None else None,
             keeper=keeper,
+            calls=config.calls,
         )
         for where, worlds in ((environment, seed), (evaluation, val_seed))
     )

@@ -35,7 +35,7 @@ from simia.config import parse_config, read_config_file
 from simia.errors import UserError
 from simia.statistics import SUCCESS
 from simia.terminal import clean
-from simia.trainers.tokens import ChatText, find_end_ids
+from simia.trainers.tokens import CallForm, ChatText, find_end_ids
 from simia.trainers.verl.episode_keeping import keep_played
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
 from simia.trainers.verl.settings import VerlSettings
@@ -93,7 +93,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         try:
             await asyncio.sleep(0)  # the group's other episodes, which are started by now, join before this one can end
             environment, play = await get_environment(settings), settings.play
-            text = make_text(self.tokenizer, tuple(play.end_tokens), self.template)
+            text = make_text(self.tokenizer, tuple(play.end_tokens), self.template, settings.calls)
             policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
             async with take_place(settings):
                 player = PolicyPlayer(environment, self.tokenizer, text, play, *self.limits)
@@ -271,13 +271,13 @@ def find_context_length(config: Any) -> int | None:
 
 
 @cache
-def make_text(tokenizer: Any, ends: tuple[str, ...], template: str) -> ChatText:
+def make_text(tokenizer: Any, ends: tuple[str, ...], template: str, calls: CallForm = "template") -> ChatText:
     """Make it once in a process: it caches facts about the template. `template`: arguments of the chat template, as JSON."""
     ids = [tokenizer.convert_tokens_to_ids(token) for token in ends]
     for token, number in zip(ends, ids, strict=True):
         if number is None or number == tokenizer.unk_token_id:
             raise UserError(f"simia.play.end_tokens: the model's tokenizer has no token {token!r}")
-    return ChatText(tokenizer, ids or find_end_ids(tokenizer), json.loads(template))
+    return ChatText(tokenizer, ids or find_end_ids(tokenizer), json.loads(template), calls)
 
 
 def to_mapping(value: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from simia.config import OPERATIONAL, Config
 from simia.trainers.kept_episodes import KeptSettings
+from simia.trainers.tokens import CallForm
 from simia.trainers.val_environment import StageSettings
 
 
@@ -43,6 +44,9 @@ class VerlSettings(StageSettings):
     """The section `simia` of a configuration of verl."""
 
     play: PlaySettings = Field(default_factory=PlaySettings, description="How an episode is played.")
+    calls: CallForm = Field(
+        "template", description="How tools and calls are written: by the chat template, or in CodeGym's dialect."
+    )
     data: DataSettings = Field(default_factory=DataSettings, description="Tasks as data sets.")
     allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
     store: str | None = operational(None, "Folder of paid replies; unset: beside the checkpoints.")

@@ -1,0 +1,94 @@
+"""Rows in CodeGym's dialect for supervised training, one call a step (CodeGym B.4, E.2).
+
+Messages of role and text alone, which LLaMA-Factory and TRL read as they are: roles alternate, and the last turn is the agent's. A turn
+with several calls becomes as many steps, each followed by its result; calls that were refused because only one is allowed are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from simia import formats
+from simia.errors import Code, Issue
+from simia.exporting.export_records import ExportRow
+from simia.exporting.llamafactory_rows import RESERVE, TURN_TOKENS, LLaMAFactoryWriter
+from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json, write_whole
+from simia.trajectory import Message, Trajectory
+
+DATASET_INFO = {
+    "simia": {
+        "file_name": "data.jsonl",
+        "formatting": "sharegpt",
+        "columns": {"messages": "messages"},
+        "tags": {
+            "role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
+            "system_tag": "system",
+        },
+    }
+}  # fmt: skip
+
+
+def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
+    """Yield the row of a trajectory, or why it has none."""
+    reasoning = trainer.keeps_reasoning(t)
+    try:
+        t = t.model_copy(update={"messages": split_steps(drop_last_results(t.messages))})
+        write_whole(convert_conversation(t, reasoning=reasoning))  # what is refused for LLaMA-Factory's own rows
+        messages = t.messages if reasoning else [m.model_copy(update={"reasoning": None}) for m in t.messages]
+        shown = t.model_copy(update={"messages": messages, "system": t.system or None, "extra": {}})
+        row = formats.get("codegym").write(shown)
+        refuse_placeholders(row["messages"])
+        line = write_json({"messages": row["messages"]}, "")
+    except UntrainableError as unfit:
+        yield unfit.issue
+        return
+    tokens = sum(trainer.count_tokens(turn["content"]) + TURN_TOKENS for turn in row["messages"])
+    if tokens + RESERVE > trainer.cutoff:
+        detail = f"{tokens} tokens, at most {max(0, trainer.cutoff - RESERVE)} fit into a cutoff of {trainer.cutoff}"
+        yield Issue(code=Code.OVER_BUDGET, where=f"messages[{len(t.messages) - 1}]", detail=detail)
+        return
+    yield ExportRow(line, sum(m.role == "assistant" for m in t.messages), tokens)
+
+
+def drop_last_results(messages: Sequence[Message]) -> list[Message]:
+    """The messages up to the agent's last one, where the call of a tool such as `done` has ended the episode."""
+    end = len(messages)
+    while end and messages[end - 1].role == "tool":
+        end -= 1
+    return list(messages[:end])
+
+
+def split_steps(messages: Sequence[Message]) -> list[Message]:
+    """Make a message of each call, followed by its result. Text and reasoning stay with the first call."""
+    found: list[Message] = []
+    results = {m.call_id: m for m in messages if m.role == "tool" and m.call_id}
+    split: set[str] = set()
+    for message in messages:
+        if message.role == "tool" and message.call_id in split:
+            continue
+        if len(message.calls) < 2:
+            found.append(message)
+            continue
+        kept = [call for call in message.calls if (r := results.get(call.id)) is None or r.error != Code.MAX_CALLS]
+        for number, call in enumerate(kept):
+            first = {} if number == 0 else {"content": None, "reasoning": None}
+            found.append(message.model_copy(update={"calls": [call], **first}))
+            if call.id in results:
+                found.append(results[call.id])
+        split |= {call.id for call in message.calls}
+    return found
+
+
+def refuse_placeholders(turns: Sequence[dict[str, str]]) -> None:
+    """Raise `UntrainableError` for a result that LLaMA-Factory would change: results are user turns here."""
+    for number, turn in enumerate(turns):
+        if turn["role"] == "user" and "{{idx}}" in turn["content"]:
+            detail = "the trainer replaces {{idx}} in a user turn by a number"
+            raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{number}]", detail)
+
+
+def configure(trainer: LLaMAFactoryWriter) -> Iterator[tuple[str, str]]:
+    """Yield (file name, text) of LLaMA-Factory's configuration for these rows."""
+    for name, text in trainer.configuration():
+        yield name, json.dumps(DATASET_INFO, indent=2) + "\n" if name == "dataset_info.json" else text
