@@ -28,6 +28,7 @@ from simia.cli.options import (
 )
 from simia.cli.pack_report import pack_report
 from simia.cli.terminal_output import make_progress_bar
+from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command()(difficulty)
 app.command("report")(pack_report)
+app.command()(variants)
 SHOWN = 30
 
 
