@@ -47,7 +47,7 @@ def remove_value(text: str, value: str, noun: str) -> str | None:
         (rf"({OWN}(?:[a-z'’]+ )?{of})\s+{v}", r"\1"),
         (rf"\b{of}\s+{v}", f"{choose_article(noun)} {noun}"),
         (rf"\s+{PREPOSITIONS}\s+{v}(?=\s*[\s.,!?;:])", "") if not is_place(text, v) else (r"$^", ""),
-        (rf"({OWN}(?:[a-z]+ ){{0,2}}[a-z]+)\s+{v}", r"\1"),
+        (rf"({OWN}(?:[a-z]+ ){{0,2}}(?!{PREPOSITIONS}\b)[a-z]+)\s+{v}", r"\1"),
         (rf"(?<![:,])(\s+|^){v}(?=\s*[\s.,!?;]|$)", rf"\1a certain {noun}") if is_identifier(value) else (r"$^", ""),
     ):
         found, times = re.subn(pattern, put, text, count=1)

@@ -185,9 +185,9 @@ def test_a_hidden_tool() -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pack, str]:
-    """Variants of 24 tasks of the shop."""
+    """Variants of ten tasks of the shop."""
     out = tmp_path_factory.mktemp("variants") / "new"
-    words = [word for task in SHOP.tasks[::4] for word in ("--task", task.id)]
+    words = [word for task in SHOP.tasks[::8] for word in ("--task", task.id)]
     done = run_simia("pack", "variants", "customer_service", "--out", out, *words)
     assert done.returncode == 0, done.stderr
     return Pack.load(out), done.stdout
@@ -196,9 +196,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pack, str]:
 def test_variants_of_the_shop_pass_the_gate(written: tuple[Pack, str]) -> None:
     pack, said = written
     kinds = [sum(tag in task.tags for task in pack.tasks) for tag in (MISSING_PARAMETER, MISSING_FUNCTION)]
-    assert kinds[0] >= 12
-    assert kinds[1] >= 18
-    assert f"missing_parameter: {kinds[0]} of 20 tasks" in said
+    assert kinds[0] >= 5
+    assert kinds[1] >= 9
+    assert f"missing_parameter: {kinds[0]} of 10 tasks" in said
     assert "solved_without_asking" in said
     assert not pack.seeds
     assert not pack.references
