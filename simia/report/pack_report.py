@@ -169,7 +169,7 @@ def list_folder_cells(found: Sequence[PackStatistics]) -> pack_rows.Cells:
     """A row for each pack, and the totals."""
     rows = [count_pack(of) for of in found]
     totals = [sum(row[n] for row in rows) for n in range(7)]
-    runs = {of.record.run or of.pack.name: of for of in found if of.record}
+    runs = {of.record.identity: of for of in found if of.record}
     whole = [sum_record(of) for of in runs.values()]
     calls = [n for of in found for n in of.calls]
     cells = [
@@ -225,7 +225,7 @@ def format_price(tokens: int, cost: float | None, estimated: bool) -> tuple[str,
 def list_folder_rows(found: Sequence[PackStatistics]) -> Rows:
     """Prices over all packs. Packs of one run share its record, which counts once."""
     tools, tasks = SynthesisPrice(), SynthesisPrice()
-    runs = {of.record.run or of.pack.name: of for of in found if of.record and of.record.stages}
+    runs = {of.record.identity: of for of in found if of.record and of.record.stages}
     for of in runs.values():
         for whole, part in zip((tools, tasks), of.find_price(), strict=True):
             whole.questions += part.questions

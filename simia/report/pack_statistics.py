@@ -22,7 +22,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.graph_drawing import GraphEdge, GraphNode
-from simia.report.synthesis_record import DOMAIN_STAGES, StageFigures, SynthesisRecord, read_record
+from simia.report.synthesis_record import DOMAIN_STAGES, RecordedStage, SynthesisRecord, read_record
 from simia.statistics import Estimate, bootstrap_interval
 from simia.task import Task
 from simia.trajectory import Trajectory
@@ -59,7 +59,7 @@ class SynthesisPrice:
     estimated: bool = False
     accepted: int = 0
 
-    def add(self, stage: StageFigures) -> None:
+    def add(self, stage: RecordedStage) -> None:
         self.questions += stage.questions
         self.tokens += stage.tokens
         self.estimated |= stage.estimated
@@ -135,7 +135,8 @@ async def collect_pack(
 
     Raises `UserError` for files that cannot be read, and for a task that does not exist.
     """
-    found = PackStatistics(pack, read_record(pack.root) if pack.root else None)
+    record = read_record(pack.root) if pack.root else None
+    found = PackStatistics(pack, record.narrow(pack.name) if record else None)
     found.task = pack.task(task) if task else choose_task(pack)
     if found.task is not None and (kept := pack.references.get(found.task.id)) is not None:
         found.played, found.recorded = kept, True

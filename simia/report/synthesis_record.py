@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ DOMAIN_STAGES = frozenset(
 
 
 @dataclass(slots=True)
-class StageFigures:
+class RecordedStage:
     """One stage: inputs, outputs, refusals by reason, questions to models, and what they cost."""
 
     name: str
@@ -78,22 +78,43 @@ class SynthesisRecord:
     recipe: str = ""
     model: str = ""
     run: str = ""
-    stages: list[StageFigures] = field(default_factory=list)
+    stages: list[RecordedStage] = field(default_factory=list)
     refusals: list[RecordedRefusal] = field(default_factory=list)
     left_out: int = 0
     notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     fault: str = ""
+    narrowed: set[str] = field(default_factory=set)
+    """Stages of which only the refusals and notes of one pack are held."""
+
+    def narrow(self, pack: str) -> SynthesisRecord:
+        """The record with the refusals and notes of one pack, as far as keys begin with its name: a run may make several. Figures of
+        stages are those of the whole run."""
+        mine = f"{pack}/"
+        keys = [(refusal.stage, refusal.key) for refusal in self.refusals]
+        keys += [(stage, key) for stage, notes in self.notes.items() for key in notes]
+        named = {stage for stage, key in keys if key.startswith(mine) or key == pack}
+        notes = {
+            stage: {key: note for key, note in kept.items() if stage not in named or f"{key}/".startswith(mine)}
+            for stage, kept in self.notes.items()
+        }
+        refusals = [each for each in self.refusals if each.stage not in named or f"{each.key}/".startswith(mine)]
+        return replace(self, refusals=refusals, notes=notes, narrowed=named)
+
+    @property
+    def identity(self) -> str:
+        """Equal for the records that one run left in several packs."""
+        return repr((self.recipe, self.model, self.run, self.stages))
 
     def list_refusals(self, stage: str) -> list[RecordedRefusal]:
         return [refusal for refusal in self.refusals if refusal.stage == stage]
 
-    def find_stage(self, name: str) -> StageFigures | None:
+    def find_stage(self, name: str) -> RecordedStage | None:
         return next((stage for stage in self.stages if stage.name == name), None)
 
     def count_refused(self, stage: str) -> Counter[str]:
         """Reason → refused inputs of a stage."""
         figures = self.find_stage(stage)
-        if figures is not None and figures.refused:
+        if figures is not None and figures.refused and stage not in self.narrowed:
             return figures.refused
         return Counter(refusal.reason for refusal in self.list_refusals(stage))
 
@@ -142,11 +163,11 @@ def iterate_notes(data: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 yield bound_line(stage), bound_line(key), note
 
 
-def read_stage(row: dict[str, Any]) -> StageFigures:
+def read_stage(row: dict[str, Any]) -> RecordedStage:
     raw_tokens, refused = row.get("tokens"), row.get("refused")
     tokens = raw_tokens if isinstance(raw_tokens, dict) else {}
     counts = refused.items() if isinstance(refused, dict) else ()
-    return StageFigures(
+    return RecordedStage(
         name=bound_line(row.get("name")),
         inputs=bound_count(row.get("inputs")),
         made=bound_count(row.get("made")),

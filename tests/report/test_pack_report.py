@@ -214,6 +214,31 @@ def test_a_folder_of_gyms(tmp_path: Path) -> None:
     assert "Fig. 4" in (tmp_path / "page.html").read_text()
 
 
+def test_a_run_that_made_several_packs(tmp_path: Path) -> None:
+    """Each pack has the record of the whole run: a pack's report lists what was refused for it, with the run's prices."""
+    record = {
+        "recipe": "envscaler",
+        "stages": [
+            {"name": "tools", "inputs": 5, "made": 3, "refused": {"a": 2}, "tokens": {"prompt": 9, "completion": 1}}
+        ],
+        "refusals": [{"stage": "tools", "key": f"{name}/burn", "reason": "a"} for name in ("todo", "hotel")],
+        "notes": {
+            "tools": {"todo/add_todo": {"rounds": 1}, "hotel/book": {"rounds": 4}},
+            "assessment": {"todo": {"score": 0.9}, "hotel": {"score": 0.8}},
+        },
+    }
+    for name in ("todo", "other"):
+        small(tmp_path / "packs" / name)
+        (tmp_path / "packs" / name / RECORD).write_bytes(orjson.dumps(record))
+    out = " ".join(run_simia("pack", "report", tmp_path / "packs" / "todo", "--no-run").stdout.split())
+    assert "1 dropped" in out
+    assert "debug rounds 1 in 1 tools" in out
+    assert "assessment todo: 0.900" in out
+    assert "hotel" not in out
+    out = " ".join(run_simia("pack", "report", tmp_path / "packs", "--no-run").stdout.split())
+    assert re.search(r"all \d+ \d+ \d+ 0 \d+ 0 \d\.\d\d 10\b", out), "the run's tokens count once"
+
+
 def test_what_is_no_pack_is_one_line(tmp_path: Path) -> None:
     done = run_simia("pack", "report", tmp_path)
     assert done.returncode == 2
