@@ -95,6 +95,9 @@ class Code(StrEnum):
     JUDGED_BAD = "judged_bad", "the judging model found a fault"
     NO_VERDICT = "no_verdict", "the judging model gave no verdict that can be read"
     LOW_REWARD = "low_reward", "its reward is lower than asked for"
+    IMPOSSIBLE = "impossible", "the teacher says that the task cannot be done, or no sample of the task earned a reward"
+    TOO_LONG = "too_long", "the episode has more turns or tokens than asked for, or a limit cut it"
+    BAD_FORMAT = "bad_format", "the episode has a malformed call, an empty turn or a marker of a prompt or template"
     SUPERSEDED = "superseded", "the training was resumed from an earlier step and played this one again"
     # exporting
     UNEXPRESSIBLE = "unexpressible", "the target format or its trainer cannot carry this without loss"

@@ -121,6 +121,7 @@ def export(
         model=chosen,
         facts=selection.facts,
         write_empty=False,
+        dropped=selection.dropped,
     )
     if unread := selection.unread:
         say(f"not read: {unread}")

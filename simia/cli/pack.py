@@ -26,15 +26,21 @@ from simia.cli.options import (
     collect_grants,
     make_granted_paths,
 )
+from simia.cli.pack_report import pack_report
 from simia.cli.terminal_output import make_progress_bar
+from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
 from simia.terminal import one_line, say, say_json
 
-app = typer.Typer(help="Packs: validate, show, new, gate, record, difficulty, upgrade.", no_args_is_help=True)
+app = typer.Typer(
+    help="Packs: validate, show, new, gate, record, difficulty, report, variants, upgrade.", no_args_is_help=True
+)
 app.command()(difficulty)
+app.command("report")(pack_report)
+app.command()(variants)
 SHOWN = 30
 
 

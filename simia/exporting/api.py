@@ -115,4 +115,5 @@ def export(
         cutoff=cutoff,
         model=ModelEntry.named(model) if model else None,
         facts=selection.facts,
+        dropped=selection.dropped,
     )

@@ -22,6 +22,7 @@ from simia.exporting.export_records import ExportReport, ExportRow, Format, Segm
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.parquet_table import TableFile
+from simia.exporting.teacher_episodes import DroppedEpisode
 from simia.exporting.token_estimate import CountTokens
 from simia.jobs.run import is_run
 from simia.quality.language import find_trajectory_languages
@@ -42,11 +43,13 @@ def export(
     count: CountTokens | None = None,
     model: ModelEntry | None = None,
     write_empty: bool = True,
+    dropped: Iterable[DroppedEpisode] = (),
 ) -> ExportReport:
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's
     thinking; None: where the suite's prompt demands it. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
+    `dropped`: episodes that were left out while the trajectories were read, which are listed with the refusals.
     `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
@@ -85,6 +88,11 @@ def export(
                     languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before
                 report.without_system += report.rows > before and not t.system
+            for each in dropped:
+                report.trajectories += 1
+                report.refuse(each.issue)
+                account = {"id": each.id, "item": each.item, **each.issue.model_dump()}
+                refused.write(json.dumps(account).encode() + b"\n")
             data_names = writer.close()
             report.languages = dict(languages.most_common())
         texts = {**configuration, "README.md": render_card(facts, report)}

@@ -14,6 +14,7 @@ from simia import formats
 from simia.errors import Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.exporting.episode_groups import BestOfGroups
+from simia.exporting.teacher_episodes import DroppedEpisode, TeacherEpisodes, has_teacher_filters
 from simia.jobs import Run, find_run, refuse_partial
 from simia.jobs.run import is_run
 from simia.pack import Pack
@@ -43,6 +44,8 @@ class Selection:
     left_out: Counter[str] = field(default_factory=Counter)
     unread: RefusalCounts = field(default_factory=RefusalCounts)
     unjudged: int = 0
+    dropped: list[DroppedEpisode] = field(default_factory=list)
+    """Episodes that a teacher's filters left out; complete when `rows` have been read."""
 
 
 def select(
@@ -79,7 +82,12 @@ def select(
             selection.notes += [] if condition.complete else [str(condition)]
             all_facts.append(read_facts(run))
     selection.facts = merge_facts(all_facts, names, runs)
-    rows = mix_packs(names, runs, mix, take, unread, best) if mix else iterate_trajectories(names, runs, unread, best)
+    teacher = TeacherEpisodes(selection.dropped)
+    rows = (
+        mix_packs(names, runs, mix, take, unread, best, teacher)
+        if mix
+        else iterate_trajectories(names, runs, unread, best, teacher)
+    )
     if judged:
         selection.left_out[JUDGED_BAD] = 0
         verdicts = {folder.name: load_judgement(folder) for folder in folders}
@@ -186,7 +194,11 @@ def list_licences(names: Iterable[str], runs: Path) -> list[str]:
 
 
 def iterate_trajectories(
-    names: Iterable[str], runs: Path, unread: RefusalCounts | None = None, best: BestOfGroups | None = None
+    names: Iterable[str],
+    runs: Path,
+    unread: RefusalCounts | None = None,
+    best: BestOfGroups | None = None,
+    teacher: TeacherEpisodes | None = None,
 ) -> Iterator[Trajectory]:
     """Read all sources in the order named. `unread` counts the rows that no dialect reads."""
     best = best or BestOfGroups()
@@ -205,6 +217,9 @@ def iterate_trajectories(
             with closing(Run.read_only(runs, name)) as run:
                 if run.is_training:
                     yield from best.select([run.folder])
+                    continue
+                if has_teacher_filters(run):
+                    yield from (teacher or TeacherEpisodes()).select(run)
                     continue
                 for body in run.ledger.accepted():
                     yield Trajectory.from_row(body["trajectory"])
@@ -234,6 +249,7 @@ def mix_packs(
     total: int | None,
     unread: RefusalCounts | None = None,
     best: BestOfGroups | None = None,
+    teacher: TeacherEpisodes | None = None,
 ) -> Iterator[Trajectory]:
     """Mix packs, interleaved. Reads the sources twice: to count and to write."""
     best = best or BestOfGroups()
@@ -247,7 +263,7 @@ def mix_packs(
     index: Counter[str] = Counter()
     order = mixer.order()
     turn = next(order, None)
-    for t in drop_duplicates(iterate_trajectories(names, runs, unread, best), Counter()):
+    for t in drop_duplicates(iterate_trajectories(names, runs, unread, best, teacher), Counter()):
         name = get_domain(t)
         if mixer.choose(name, index[name]):
             chosen[name].append(t)

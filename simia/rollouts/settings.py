@@ -9,6 +9,7 @@ from pydantic import Field
 from simia.config import OPERATIONAL
 from simia.envs.config import EnvironmentConfig
 from simia.envs.play.llm_agent import LLMAgentSettings
+from simia.quality.teacher_filters import TeacherFilters
 
 AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
 
@@ -21,6 +22,11 @@ class RolloutConfig(EnvironmentConfig):
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(
         1.0, description="Episodes with at least this reward are accepted, for export as training data."
+    )
+    teacher: TeacherFilters | None = Field(
+        None,
+        json_schema_extra=OPERATIONAL,
+        description="The agent is a teacher: `simia export` writes the episodes that these filters keep. Unset: those that `accept` keeps.",
     )
     sampling: LLMAgentSettings = Field(
         default_factory=LLMAgentSettings, description="Prompting and sampling of the agent's model."

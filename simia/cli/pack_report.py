@@ -1,0 +1,66 @@
+"""`simia pack report`: the figures of a pack, or of a folder of packs, in the terminal and as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simia import event_loop
+from simia.cli.options import GRANT_READ, NETWORK, UNSAFE, VARIABLES, collect_grants
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.report.console import Terminal
+from simia.terminal import say, say_error
+
+
+def pack_report(
+    pack: Annotated[str, typer.Argument(help="Name of a bundled pack, a pack's folder, or a folder of packs.")],
+    html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained page to this file.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="The task that is shown as a conversation.")] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run/--no-run", help="Run the tools' tests, and a solution that is not recorded, in the sandbox."
+        ),
+    ] = True,
+    unsafe: UNSAFE = False,
+    network: NETWORK = False,
+    variable: VARIABLES = None,
+    grant_read: GRANT_READ = None,
+) -> None:
+    """Report on a pack: tools kept and dropped, tests by outcome, tasks by gate reason, tokens and cost by stage, graphs, difficulty,
+    and one task as a conversation."""
+    from simia.report.pack_report import print_folder, print_pack, write_folder_page, write_pack_page
+    from simia.report.pack_statistics import PackStatistics, collect_pack, find_packs
+
+    grants = collect_grants(unsafe, network, variable, grant_read)
+    folder = Path(pack)
+    if folder.is_dir() and not (folder / "pack.yaml").exists():
+        packs = find_packs(folder)
+        if not packs:
+            raise UserError(f"{folder} has no pack.yaml, and no folder in it has one: name a pack or a folder of packs")
+        if task is not None:
+            raise UserError("--task is for the report of one pack: omit it")
+
+        async def work() -> list[PackStatistics]:
+            found = []
+            for each in packs:
+                try:
+                    found.append(await collect_pack(Pack.load(each), execute=run, grants=grants))
+                except UserError as error:
+                    say_error(f"note: left out: {error}")
+            return found
+
+        found = event_loop.run_command(work())
+        print_folder(found, Terminal())
+        if html is not None:
+            write_folder_page(found, folder.resolve().name, html)
+    else:
+        one = event_loop.run_command(collect_pack(Pack.load(pack), task=task, execute=run, grants=grants))
+        print_pack(one, Terminal())
+        if html is not None:
+            write_pack_page(one, html)
+    if html is not None:
+        say(f"page: {html}")

@@ -1,0 +1,54 @@
+"""`simia pack variants`: tasks with a missing parameter or a missing function, made of a pack's tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simia import event_loop
+from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants
+from simia.cli.terminal_output import make_progress_bar
+from simia.pack import Pack
+from simia.terminal import one_line, say
+
+
+def variants(
+    pack: PACK,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack, which must not exist.")],
+    tasks: TASKS = None,
+    unsafe: UNSAFE = False,
+    network: NETWORK = False,
+    variable: VARIABLES = None,
+    grant_read: GRANT_READ = None,
+) -> None:
+    """Write a pack of variants of a pack's tasks: a value that the user says only when asked, and a tool that appears later. Each passes the
+    gate, and an agent that does not ask, or does not wait, does not score 1."""
+    from simia.authoring.variant_pack import KINDS, VariantReport, describe_faults, write_variants
+
+    loaded = Pack.load(pack)
+    chosen = [loaded.task(name) for name in tasks] if tasks else None
+    grants = collect_grants(unsafe, network, variable, grant_read)
+
+    with make_progress_bar() as show:
+        bar = show.add_task("tasks", total=len(chosen or loaded.tasks))
+
+        async def work() -> VariantReport:
+            return await write_variants(loaded, out, tasks=chosen, grants=grants, on_task=lambda: show.advance(bar))
+
+        report = event_loop.run_command(work())
+    for tag in KINDS:
+        say(f"{tag}: {report.count(tag)} of {report.tasks} tasks ({report.count(tag, gated=False)} before the gate)")
+    for title, rewards in (
+        ("guessed the withheld value", [value for each in report.varied for value in each.guessed]),
+        ("did not wait for the tool", [value for each in report.varied for value in each.hasty]),
+    ):
+        if rewards:
+            full = sum(value >= 1 for value in rewards)
+            say(f"agents that {title}: {full} of {len(rewards)} episodes scored 1; such variants are refused")
+    say(f"tried without success: {describe_faults(report) or 'none'}")
+    if tasks:
+        for name, refused in report.list_refusals():
+            say(f"{one_line(name)}: {refused.fault}: {one_line(refused.detail)}")
+    say(f"{len(report.passed)} tasks written to {out}")
