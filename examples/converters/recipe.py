@@ -99,7 +99,8 @@ class ConverterRecipe:
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
         for key, made in outputs.of("converters").items():
-            write_pack(out / key, made.pop("what"), Draft(**made))
+            draft = Draft.model_validate(made)
+            write_pack(out / key, made["what"], draft)
         return [out / key for key in outputs.of("converters")]
 
 

@@ -23,7 +23,10 @@ TASK, EXAMPLE_CALLS = "TASK", "EXAMPLE_CALLS"
 LEAST_TOOLS = 2
 """Tools of its own that a gym has at least."""
 READ, WRITE = "read", "write"
-IMPORTS = {"__future__", "pydantic", "simia", "typing", "math", "collections", "itertools", "functools", "heapq", "bisect", "re", "string", "fractions"}  # fmt: skip
+KIT = ("simia.kit", "collections.abc")
+IMPORTS = {
+    "__future__", "pydantic", "typing", "math", "collections", "itertools", "functools", "heapq", "bisect", "re", "string", "fractions",
+}  # fmt: skip
 MUTATORS = {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "update", "setdefault", "add", "discard", "sort", "reverse"}  # fmt: skip
 
 
@@ -149,8 +152,10 @@ def lint_gym(code: str) -> list[str]:
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        strange = [module for module in modules if module.split(".")[0] not in IMPORTS]
-        found += [(node.lineno, f"import of {module}: use {', '.join(sorted(IMPORTS))}") for module in strange]  # type: ignore[attr-defined]
+        strange = [module for module in modules if module not in KIT and module.split(".")[0] not in IMPORTS]
+        found += [
+            (node.lineno, f"import of {module}: use simia.kit, {', '.join(sorted(IMPORTS))}") for module in strange
+        ]
         if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr != "__init__":
             found.append((node.lineno, f".{node.attr}: private names of Python are not needed"))
         if isinstance(node, ast.Attribute) and node.attr == "random":

@@ -104,7 +104,11 @@ def iterate_rows(source: str) -> Iterator[tuple[str, Any, str | None]]:
     path = find_named_resource("seeds", source) or (given if given.exists() else None)
     if path is None:
         raise UserError(f"{source}: there is no such file; give a file of problems, or a data set as hf:OWNER/NAME")
-    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    files = (
+        sorted(each for each in path.rglob("*") if each.is_file() and each.stem.lower() != "readme")
+        if path.is_dir()
+        else [path]
+    )
     for file in files:
         suffix = file.suffix.lower()
         if suffix in (".md", ".markdown", ".py"):

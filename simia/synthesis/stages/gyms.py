@@ -22,7 +22,7 @@ from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
 PROMPT = "synthesis/gym.j2"
-SHOWN_EXAMPLES = 4
+SHOWN_EXAMPLES, SHOWN_LENGTH = 4, 300  # the first one is always shown
 MOST_FAULTS = 6
 
 
@@ -42,6 +42,7 @@ class GymStage:
         examples = [
             f"{dump_json(each.inputs)} -> {dump_json(each.answer)}" for each in problem.examples[:SHOWN_EXAMPLES]
         ]
+        examples = [text for number, text in enumerate(examples) if number == 0 or len(text) <= SHOWN_LENGTH]
         values = {
             "statement": problem.statement,
             "solution": problem.solution,
