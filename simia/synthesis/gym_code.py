@@ -150,12 +150,11 @@ def lint_gym(code: str) -> list[str]:
     tree = ast.parse(code)
     found = [(line, f"{what}: {ADVICE[fault]}") for line, fault, what in find_faults(tree)]
     for node in ast.walk(tree):
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        strange = [module for module in modules if module not in KIT and module.split(".")[0] not in IMPORTS]
-        found += [
-            (node.lineno, f"import of {module}: use simia.kit, {', '.join(sorted(IMPORTS))}") for module in strange
-        ]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            strange = [module for module in named if module not in KIT and module.split(".")[0] not in IMPORTS]
+            known = f"use simia.kit, {', '.join(sorted(IMPORTS))}"
+            found += [(node.lineno, f"import of {module}: {known}") for module in strange]
         if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr != "__init__":
             found.append((node.lineno, f".{node.attr}: private names of Python are not needed"))
         if isinstance(node, ast.Attribute) and node.attr == "random":

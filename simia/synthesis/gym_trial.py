@@ -151,7 +151,7 @@ class GymRehearsal:
 
     def _check_start(self, example: SolvedExample, state: Any) -> None:
         held = {name: state.get(name) for name in example.inputs} if isinstance(state, dict) else {}
-        if digest(held) != digest(example.inputs):
+        if not answers_match(held, example.inputs):
             self.add(
                 Reason.GYM_MALFORMED, f"`State` does not keep the inputs as they are: {str(example.inputs)[:SHOWN]}"
             )

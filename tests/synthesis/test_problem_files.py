@@ -15,6 +15,7 @@ from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.problem_code import adopt_unified
 from simia.synthesis.problem_files import read_problems
+from tests.hub_server import start_hub
 
 KODCODE = {
     "style": "instruct",
@@ -89,6 +90,23 @@ def test_lists_parquet_markdown_and_python(tmp_path: Path) -> None:
     assert found[1].statement == "# Doubling\n\nDouble a number."
     assert found[1].solution == "def f(x):\n    return 2 * x"
     assert found[2].statement == "Halve a number."
+
+
+def test_a_data_set_of_the_hub_and_a_folder_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    (tmp_path / "data").mkdir()
+    shard = tmp_path / "data" / "train-00000-of-00001.parquet"
+    parquet.write_table(pa.Table.from_pylist([KODCODE, {**KODCODE, "solution": None}]), shard)
+    assert [each.reason for each in read_problems(str(tmp_path / "data"))] == ["", "bad_problem"]
+    with start_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("SIMIA_CACHE", str(tmp_path / "simia-cache"))
+        monkeypatch.setattr(import_module("huggingface_hub.constants"), "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+        card = b"---\nlicense: cc-by-nc-4.0\n---\n"
+        hub.add("kod/code", {"README.md": card, "data/train-00000-of-00001.parquet": shard.read_bytes()})
+        first, second = read_problems("hf:kod/code")
+    assert (first.licence, first.source, first.reason) == ("cc-by-nc-4.0", "code:1", "")
+    assert second.detail.startswith("code:2: it has no solution")
 
 
 def test_a_limit_and_a_missing_file(tmp_path: Path) -> None:
