@@ -71,7 +71,7 @@ class SolutionStage:
             if not passing:
                 raise Refused(Reason.NOT_SOLVED, describe_failures(plays, instances))
             hard = [instance for instance in instances if instance.level == "hard"]
-            leaked = self._refuse_leaks(await find_leaks(player, list(plays), hard), hard, "solver")
+            leaked = self._refuse_leaks(await find_observe_leaks(player, list(plays), hard), hard, "solver")
             oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
             kept = await pass_gate(player, self._keep(instances, plays[oracle]), context)
             observation = await player.observe((hard or instances)[-1])
@@ -190,7 +190,7 @@ def choose_oracle(plays: dict[str, list[SolverPlay]], least_tools: int) -> str:
     return min(plays, key=rank)
 
 
-async def find_leaks(player: GymPlayer, sources: Sequence[str], hard: Sequence[GymInstance]) -> list[set[str]]:
+async def find_observe_leaks(player: GymPlayer, sources: Sequence[str], hard: Sequence[GymInstance]) -> list[set[str]]:
     """Hard inputs that each solver answers although it can call `observe` and `done` only."""
     return [
         {each.id for each in hard if (await player.play(source, each, only=(OBSERVE, DONE))).right}
