@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from simia.synthesis.measured_difficulty import DifficultySettings
+from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.states import States
@@ -20,7 +20,7 @@ MODES = ("conversation", "non_conversation")
 
 def list_stages(number: int = 2, **settings: Any) -> list[Any]:
     scenarios = ScenarioSettings(number=number, **settings)
-    gate = [Verdicts(scenarios.modes), Gated(scenarios.modes, DifficultySettings())]
+    gate = [Verdicts(scenarios.modes), Gated(scenarios.modes, TaskDifficultySettings())]
     return [States(1, 5), Scenarios(scenarios, 0), *gate]
 
 
@@ -125,7 +125,7 @@ def test_difficulty_is_measured_by_the_named_agent(tmp_path: Path, monkeypatch: 
         f"{key}.try2-turn1": "I cannot do that.",
     }
     stages = list_stages(1)
-    stages[-1] = Gated(["conversation", "non_conversation"], DifficultySettings(agent="small", tries=2))
+    stages[-1] = Gated(["conversation", "non_conversation"], TaskDifficultySettings(agent="small", tries=2))
     outputs = run_stages(monkeypatch, tmp_path, ServingBackend(replies), stages)
     assert outputs.of("gated")["library/0/0/non_conversation"]["measured"] == {"small": {"n": 2, "solved": 1}}
     assert "measured" not in outputs.of("gated")["library/0/0/conversation"]
