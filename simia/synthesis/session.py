@@ -88,7 +88,7 @@ async def synthesize(
 
     Example:
         ```python
-        made = await simia.synthesize("envscaler", "hotel front desk", out="hotel", llm={"kind": "openai", "model": "gpt-5-mini"})
+        made = await simia.synthesize("envscaler", "hotel front desk", out="hotel", llm="gpt-5-mini")
         print(made.stop.kind, made.packs)
         ```
     """
