@@ -20,6 +20,7 @@ from simia.llm.prices import look_up_price
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root
+from simia.synthesis.recipes import find_recipe
 from simia.trainers.launch import check_settings, check_stage
 from simia.trainers.llamafactory import read_named_runs
 from simia.trainers.ragen.settings import check_ragen_config
@@ -50,10 +51,20 @@ def shipped(folder: str) -> list[str]:
 
 
 def test_every_file_has_a_test_here() -> None:
-    tested = {f"{name}.yaml" for folder in ("amplify", "ragen", "rollout", "trl", "verl") for name in shipped(folder)}
+    tested = {
+        f"{name}.yaml" for folder in ("amplify", "ragen", "rollout", "synth", "trl", "verl") for name in shipped(folder)
+    }
     tested |= {f"{name}.yaml" for name in BASES} | {"prices.yaml"}
     tested |= {f"llamafactory/{name}" for name in ("models.yaml", "runs.yaml", "sft.yaml", "ds_zero3.json")}
     assert tested == {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", shipped("synth"))
+def test_configs_of_synthesis_are_those_of_their_recipes(name: str) -> None:
+    kind = find_recipe(name.partition("/")[2])
+    found = load_config(kind.config, name)
+    assert found.recipe == name.partition("/")[2]
+    assert kind.make(found).list_stages()
 
 
 @pytest.fixture

@@ -44,12 +44,10 @@ class Draft(BaseModel):
 def write_pack(folder: Path, what: str, draft: Draft) -> None:
     number = {"type": "object", "properties": {"value": {"type": "number"}}, "required": ["value"]}
     call = {"name": "convert", "arguments": {"value": draft.value}}
-    task = {
-        "id": "convert",
-        "opening": f"{what}: {draft.value}?",
-        "instruction": f"You want to know {what}.",
-        "actions": [call],
-    }
+    opening = f"{what}: {draft.value}?"
+    script = [{"user": opening}, {"calls": [call]}, {"agent": f"It is {draft.result}."}]
+    answer = {"parts": [{"kind": "answer", "expect": [str(draft.result)]}]}
+    task = {"id": "convert", "instruction": f"You want {what}.", "opening": opening, "script": script, "reward": answer}
     folder.mkdir(parents=True)
     files = {
         "tools.py": CODE.format(expression=draft.expression),
@@ -101,7 +99,8 @@ class ConverterRecipe:
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
         for key, made in outputs.of("converters").items():
-            write_pack(out / key, made.pop("what"), Draft(**made))
+            draft = Draft.model_validate(made)
+            write_pack(out / key, made["what"], draft)
         return [out / key for key in outputs.of("converters")]
 
 

@@ -100,6 +100,11 @@ class Ledger:
         row = self._row("replies", "reply", "key", key)
         return None if row is None else self._loaded("replies", f"the reply {key}", row[3], Reply.model_validate_json)
 
+    def recall_request(self, key: str) -> Request | None:
+        """The stored request of a reply. Raises `Damaged` where it is not what was stored."""
+        row = self._row("replies", "reply", "key", key)
+        return None if row is None else Request.model_validate(self.request(row[2]))
+
     async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
         n = self._attempts[item] = self._attempts.get(item, -1) + 1
         now = time.time()

@@ -154,16 +154,19 @@ class Engine:
 
     def make_key(self, request: Request, draw: str) -> str:
         """Return the key of the reply that `ask` gives: of the recorded request, where the back end matches by draw."""
-        request = self._recorded.find_recorded(request, draw) if self._recorded else request
+        request = self.find_asked(request, draw)
         return make_reply_key(self.backend.alias, self.backend.model, request, draw)
+
+    def find_asked(self, request: Request, draw: str) -> Request:
+        """Return the request that `ask` sends: the recorded one, where the back end matches by draw."""
+        return self._recorded.find_recorded(request, draw) if self._recorded else request
 
     async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:
         """The reply of this sample. Raises `LLMFault` after the last try, and `BudgetReached` without sending.
 
         `key`: the sample's reply key, where the caller has made it already.
         """
-        if self._recorded:
-            request = self._recorded.find_recorded(request, draw)
+        request = self.find_asked(request, draw)
         key = key or make_reply_key(self.backend.alias, self.backend.model, request, draw)
         while True:
             known = self.journal.recall(key)

@@ -31,7 +31,7 @@ def print_synthesis(run: Run, out: Console) -> None:
     print_stages(cost_by_stage(run), out)
     refused = [item for item in run.ledger.items() if item.status == "rejected"]
     for item in refused[:MOST_REFUSALS]:
-        out.print(make_plain_text(f"  {item.id}: {item.reason}: {item.detail}"))
+        out.print(make_plain_text(f"  {item.id}: {item.reason}: {item.detail}"), soft_wrap=True)
     if len(refused) > MOST_REFUSALS:
         out.print(
             make_plain_text(f"  and {len(refused) - MOST_REFUSALS} more: simia runs show {run.id} --item STAGE/KEY")
@@ -52,7 +52,9 @@ def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
     out.print(table)
     for each in stages:
         for reason, count in each.refused.items():
-            out.print(make_plain_text(f"{each.name}: {count:,} refused: {reason} ({explain_refusal(reason)})"))
+            out.print(
+                make_plain_text(f"{each.name}: {count:,} refused: {reason} ({explain_refusal(reason)})"), soft_wrap=True
+            )
 
 
 def explain_refusal(reason: str) -> str:

@@ -31,6 +31,9 @@ class Asker(Protocol):
 
     async def ask(self, request: Request, *, item: str, draw: str) -> Reply: ...
 
+    def find_asked(self, request: Request, draw: str) -> Request:
+        """Return the request that the reply answers, which may be a recorded one."""
+
 
 class ItemContext:
     """The context of one item: implements `StageContext`."""
@@ -93,7 +96,7 @@ class ItemContext:
         except UserError as error:
             self.user_error = error
             raise
-        self.spent.add_reply(measure_usage(request, reply))
+        self.spent.add_reply(measure_usage(asker.find_asked(request, draw), reply))
         return reply
 
     async def embed(self, texts: Sequence[str], *, label: str) -> list[list[float]] | None:

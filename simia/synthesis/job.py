@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -219,12 +220,14 @@ def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:
         inputs = list(stage.list_inputs(outputs))
         for given in inputs:
             pack_json(given.value)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"stage {stage.name} cannot list its inputs: {describe_failure(error)}; {GOES_ON}") from error
-    keys = [given.key for given in inputs]
-    if repeated := next((key for key in keys if keys.count(key) > 1), None):
-        raise UserError(f"stage {stage.name} has two inputs named {repeated!r}; {GOES_ON}")
+    repeated = [key for key, count in Counter(given.key for given in inputs).items() if count > 1]
+    if repeated:
+        raise UserError(f"stage {stage.name} has two inputs named {repeated[0]!r}; {GOES_ON}")
     return inputs
 
 
-GOES_ON = "no reply is lost: correct the recipe and resume the run"
+GOES_ON = "no reply is lost: correct the recipe and try again"

@@ -37,13 +37,20 @@ class StoredReplies:
 
     async def ask(self, request: Request, *, item: str, draw: str) -> Reply:
         """Return the stored reply. Raises `LLMFault`."""
-        key = make_reply_key(self._name["alias"], self._name["model"], request, draw)
-        reply = self._ledger.recall(key)
-        if reply is None and draw in self._by_draw:
-            reply = self._ledger.recall(self._by_draw[draw])
+        reply = self._ledger.recall(self._find_key(request, draw))
         if reply is None:
             raise LLMFault(Code.REPLAY_MISS, draw, retry=False)
         return reply
+
+    def find_asked(self, request: Request, draw: str) -> Request:
+        """Return the stored request of the reply."""
+        return self._ledger.recall_request(self._find_key(request, draw)) or request
+
+    def _find_key(self, request: Request, draw: str) -> str:
+        key = make_reply_key(self._name["alias"], self._name["model"], request, draw)
+        if draw in self._by_draw and self._ledger.recall(key) is None:
+            return self._by_draw[draw]
+        return key
 
 
 @dataclass(slots=True)

@@ -110,3 +110,30 @@ def test_the_page_of_amplification_shows_dry_runs_that_need_no_key(tmp_path: Pat
     assert "trajectories by gpt-5: 667 requests" in said[1]
     assert "2 seeds of 38 read" in said[3]
     assert list(tmp_path.glob("batch")) == []
+
+
+def test_the_page_of_synthesis_shows_commands_that_run(tmp_path: Path) -> None:
+    """The commands of its own section; the sections of recipes have tests of their own."""
+    page = (ROOT / "docs" / "synthesis.md").read_text(encoding="utf-8")
+    section = page.partition("## Commands")[2].partition("\n## ")[0]
+    shutil.copytree(ROOT / "examples" / "converters", tmp_path / "examples" / "converters")
+    endpoint = FakeEndpoint("--respond", "tests.synthesis.converter_replies:respond")
+    lines = re.findall(r"^simia .*$", section, re.M)
+    assert len(lines) == 6
+    try:
+        for line in lines:
+            words = shlex.split(line)[1:]
+            if words[0] == "synth":
+                words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=gpt-5-mini"]
+            done = run_simia(*words, cwd=tmp_path)
+            assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    finally:
+        endpoint.stop()
+    packs = [tmp_path / out / "km_to_miles" / "tools.py" for out in ("converters", "converters2")]
+    assert packs[0].read_bytes() == packs[1].read_bytes()
+
+
+def test_the_page_of_synthesis_shows_the_example_as_it_is() -> None:
+    page = (ROOT / "docs" / "synthesis.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(class Converters:.*?)^```$", page, re.M | re.S)
+    assert code in (ROOT / "examples" / "converters" / "recipe.py").read_text(encoding="utf-8")
