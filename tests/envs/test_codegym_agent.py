@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from simia.envs.opening import open_environment
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
@@ -30,9 +31,9 @@ def answer(request: Request) -> str:
     return REPLIES[sum(row["role"] == "assistant" for row in request.messages)]
 
 
-async def play_gym(folder: Path, model: Scripted) -> Trajectory:
+async def play_gym(folder: Path, model: Scripted, **sampling: Any) -> Trajectory:
     async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
-        agent = LLMAgent(engine, LLMAgentSettings.model_validate({"calls": "codegym"}), item="x")
+        agent = LLMAgent(engine, LLMAgentSettings.model_validate({"calls": "codegym", **sampling}), item="x")
         settings = {"turns": 256, "calls_per_message": 1}
         async with await open_environment(str(folder), user="none", episode=settings) as environment:
             return await play(await environment.reset("easy-01"), agent)
@@ -56,3 +57,12 @@ async def test_an_agent_wins_with_one_call_a_step(tmp_path: Path) -> None:
     export([clean], tmp_path / "out", to="codegym", facts=CardFacts())
     row = json.loads((tmp_path / "out" / "data.jsonl").read_text())["messages"]
     assert row[:4] == last[:4], "a policy is rolled out on what it was trained on"
+
+
+async def test_a_small_models_list_without_marks_is_read_where_that_is_set(tmp_path: Path) -> None:
+    write_gym_pack(tmp_path / "gym")
+    reply = '```json\n[{"name": "done", "parameters": {"answer": 9}}]\n```'
+    for bare, value in ((True, 1.0), (False, 0.0)):
+        trajectory = await play_gym(tmp_path / "gym", Scripted(lambda _: reply), bare=bare)
+        assert trajectory.reward is not None
+        assert trajectory.reward.value == value

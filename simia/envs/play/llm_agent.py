@@ -38,7 +38,8 @@ class LLMAgentSettings(Config):
         "native", description="The endpoint's tool calls, or text between Hermes' tags or CodeGym's marks."
     )
     bare: bool = Field(
-        False, description="hermes: a reply that is nothing but a call's JSON, without tags, is read as that call."
+        False,
+        description="As text: a reply that is nothing but a call's JSON, without tags or marks, is read as that call.",
     )
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; None leaves it to the endpoint.")
