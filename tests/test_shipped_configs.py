@@ -61,9 +61,10 @@ def test_every_file_has_a_test_here() -> None:
 
 @pytest.mark.parametrize("name", shipped("synth"))
 def test_configs_of_synthesis_are_those_of_their_recipes(name: str) -> None:
-    kind = find_recipe(name.partition("/")[2])
+    recipe = read_config_file(name)["recipe"]
+    kind = find_recipe(recipe)
     found = load_config(kind.config, name)
-    assert found.recipe == name.partition("/")[2]
+    assert found.recipe == recipe
     assert kind.make(found).list_stages()
 
 
