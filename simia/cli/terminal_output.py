@@ -83,10 +83,12 @@ def watch_synthesis(session: Callable[..., Coroutine[Any, Any, Synthesized]], ru
     """Run a session with the live panel. Print the stages and, as the last line, where the packs are or the next command."""
     from simia.report.live_panel import LivePanel
     from simia.report.synthesis_report import print_stages
+    from simia.synthesis.stage_figures import cost_by_stage
 
     with LivePanel() as live:
         done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
-    print_stages(done.figures.stages, Terminal())
+    with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
+        print_stages(cost_by_stage(run), Terminal())
     if done.stop.kind != "complete":
         print_next_command(done.run_id, done.stop, runs)
     elif done.packs:

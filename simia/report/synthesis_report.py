@@ -40,9 +40,7 @@ def print_synthesis(run: Run, out: Console) -> None:
 
 def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
     """Print a table of stages, and the meaning of each reason."""
-    table = make_table(
-        "stage", ">planned", ">made", ">refused", ">open", ">questions", ">tokens in", ">tokens out", ">cost"
-    )
+    table = make_table("stage", ">planned", ">made", ">refused", ">open", ">asked", ">tokens in", ">out", ">cost")
     for each in stages:
         mark = "~" if each.estimated else ""
         counts = [each.inputs, each.made, sum(each.refused.values()), each.open, each.questions]

@@ -79,6 +79,8 @@ def test_the_other_commands_read_the_run_or_refuse_it_in_one_line(endpoint: Fake
     assert shown.returncode == 0, shown.stderr
     assert "converters: 2 refused: unverified (execution did not confirm what the model wrote)" in shown.stdout
     assert run_simia("report", "one", cwd=tmp_path).stdout == shown.stdout
+    (row,) = (line.split() for line in shown.stdout.splitlines() if line.startswith("converters  "))
+    assert row[:6] == ["converters", "5", "3", "2", "0", "6"]
     item = run_simia("runs", "show", "one", "--item", "converters/feet_to_metres", cwd=tmp_path)
     assert "refused: unverified: " in item.stdout
     assert "0.3048" in item.stdout
