@@ -66,9 +66,9 @@ class FunctionWorld:
             if not callable(found):
                 return {"ended": "raised", "detail": f"the code defines no function {function!r}"}
             if inputs is None:
-                return describe_value(found(self.call_environment), output)
+                return describe_returned(found(self.call_environment), output)
             takes_generator = seed is not None and bool(inspect.signature(found).parameters)
-            return describe_value(found(random.Random(seed)) if takes_generator else found(**inputs), output)
+            return describe_returned(found(random.Random(seed)) if takes_generator else found(**inputs), output)
         except MemoryError:
             raise
         except BaseException as error:
@@ -86,7 +86,7 @@ def measure_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def describe_value(value: Any, output: int) -> dict[str, Any]:
+def describe_returned(value: Any, output: int) -> dict[str, Any]:
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

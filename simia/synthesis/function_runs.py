@@ -133,7 +133,7 @@ class FunctionRunner:
         began = time.monotonic()
         try:
             await worker.ask("open", SESSION, {"initial": {}, "seed": 0})
-            found = await ask(worker, "run", given)
+            found = await ask_worker(worker, "run", given)
             made = 0
             while answer is not None and isinstance(found, dict) and "call" in found:
                 if made == limits.calls:
@@ -143,7 +143,7 @@ class FunctionRunner:
                 if not isinstance(name, str) or not isinstance(arguments, dict):
                     found = {"ended": "crashed", "detail": "the process sent what is no call"}
                     break
-                found = await ask(worker, "reply", dict(await answer(name, arguments)))
+                found = await ask_worker(worker, "reply", dict(await answer(name, arguments)))
             return read_run(found), False
         except WorkerLost as error:
             used_up = error.outside and time.monotonic() - began >= limits.seconds  # the kernel ends it by SIGKILL
@@ -156,7 +156,7 @@ class FunctionRunner:
             await worker.close()
 
 
-async def ask(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
+async def ask_worker(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
     """The value of one request, or how the run ended where the code that runs it failed."""
     status, value = await worker.ask("call", SESSION, ["agent", name, arguments, 0], alone=True)
     return value if status == 0 else {"ended": "crashed", "detail": str(value)[:300]}

@@ -12,16 +12,16 @@ from simia.synthesis.gym_results import collect_instances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump, read_python
 from simia.synthesis.stage import StageOutputs
-from simia.synthesis.stages.gym_difficulty import DifficultySettings, DifficultyStage
+from simia.synthesis.stages.gym_difficulty import DifficultyStage, GymDifficultySettings
 from simia.synthesis.stages.gym_hard import HardSettings, HardStage
 from tests.synthesis.gym_replies import FIXTURES, make_gym, run_stage
 from tests.synthesis.test_gym_solutions import INSTANCES
 
 LIMITS = FunctionLimits(seconds=2)
-LLM = DifficultySettings.model_validate({"agent": "llm", "attempts": 2, "sampling": {"calls": "hermes"}})
+LLM = GymDifficultySettings.model_validate({"agent": "llm", "attempts": 2, "sampling": {"calls": "hermes"}})
 
 
-def measure(settings: DifficultySettings, instances: list[dict[str, Any]] = INSTANCES) -> tuple[Any, dict[str, Any]]:
+def measure(settings: GymDifficultySettings, instances: list[dict[str, Any]] = INSTANCES) -> tuple[Any, dict[str, Any]]:
     given = {"gym": dump(make_gym()), "instances": instances}
     name = "small-model" if settings.agent == "llm" else settings.agent or ""
     stage = DifficultyStage(settings, name, limits=LIMITS)
@@ -30,7 +30,7 @@ def measure(settings: DifficultySettings, instances: list[dict[str, Any]] = INST
 
 
 def test_without_an_agent_nothing_is_measured() -> None:
-    found, notes = measure(DifficultySettings())
+    found, notes = measure(GymDifficultySettings())
     assert found == INSTANCES
     assert notes == {"agent": "not measured"}
 
@@ -47,12 +47,12 @@ def test_a_model_is_measured_under_its_name() -> None:
 
 
 def test_a_baseline_is_measured() -> None:
-    found, notes = measure(DifficultySettings(agent="nothing"), INSTANCES[:1])
+    found, notes = measure(GymDifficultySettings(agent="nothing"), INSTANCES[:1])
     assert found[0]["measured"] == {"nothing": {"n": 4, "solved": 0}}
     assert notes["agent"] == "nothing"
 
 
-def enlarge(difficulty: DifficultySettings, **settings: Any) -> tuple[Any, dict[str, Any]]:
+def enlarge(difficulty: GymDifficultySettings, **settings: Any) -> tuple[Any, dict[str, Any]]:
     oracle = read_python((FIXTURES / "solver_right.md").read_text())
     instances = [{**INSTANCES[0], "calls": [{"name": "observe", "arguments": {}}]}]
     given = {"gym": dump(make_gym()), "solved": {"oracle": oracle, "instances": instances}}
@@ -70,7 +70,7 @@ def test_enlarged_inputs_that_the_oracle_solves_are_kept() -> None:
     assert found[1]["measured"] == {"small-model": {"n": 2, "solved": 0}}
     assert (notes["valid"], notes["solved"], notes["kept"]) == (3, 3, 2)  # the third takes 602 calls
     with pytest.raises(Refused) as refused:
-        enlarge(DifficultySettings(), most_calls=50)
+        enlarge(GymDifficultySettings(), most_calls=50)
     assert refused.value.reason is Reason.CALLS_OUT_OF_BOUNDS
     assert refused.value.detail == "calls of the oracle: 82, 122, 602; wanted are 10 to 50"
 

@@ -126,7 +126,7 @@ def test_an_observation_that_reveals_the_inputs() -> None:
     assert refused.value.detail == "one solver answers 2 of 2 hard inputs without any other tool"
     with pytest.raises(Refused) as refused:
         solve("that_looks_up_all", code="gym_code_that_reveals.py")
-    assert refused.value.reason is Reason.OBSERVE_SUFFICES  # by the function that was asked for it
+    assert refused.value.detail == "one observer answers 2 of 2 hard inputs without any other tool"
 
 
 def test_a_gym_whose_episodes_differ_is_refused_by_the_gate() -> None:

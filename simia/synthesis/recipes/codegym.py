@@ -18,7 +18,7 @@ from simia.synthesis.problem_code import adopt_unified
 from simia.synthesis.problem_files import SourceProblem, read_problems
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
-from simia.synthesis.stages.gym_difficulty import DifficultySettings, DifficultyStage, name_agent
+from simia.synthesis.stages.gym_difficulty import DifficultyStage, GymDifficultySettings, name_agent
 from simia.synthesis.stages.gym_hard import HardSettings, HardStage
 from simia.synthesis.stages.gym_instances import InstanceSettings, InstanceStage
 from simia.synthesis.stages.gym_solutions import SolutionSettings, SolutionStage
@@ -49,7 +49,7 @@ class CodeGymConfig(SynthesisConfig):
     """Test inputs, and what one run of a problem's solution may take."""
     solutions: SolutionSettings = Field(default_factory=SolutionSettings)
     """Solution functions through tools alone, and how many calls and tools they must need."""
-    difficulty: DifficultySettings = Field(default_factory=DifficultySettings)
+    difficulty: GymDifficultySettings = Field(default_factory=GymDifficultySettings)
     """The agent that must not find an input too easy."""
     hard: HardSettings = Field(default_factory=HardSettings)
     """Enlarged inputs."""

@@ -28,7 +28,7 @@ AGENT_ROLE = "agent"
 NOT_MEASURED = "not measured"
 
 
-class DifficultySettings(Config):
+class GymDifficultySettings(Config):
     """Which agent must not find a gym too easy (CodeGym §3.4)."""
 
     agent: Literal["llm", "nothing", "canned", "echo", "policy", "random"] | None = None
@@ -41,7 +41,7 @@ class DifficultySettings(Config):
     """Prompting and sampling of the agent's model."""
 
 
-def name_agent(settings: DifficultySettings, config: SynthesisConfig) -> str:
+def name_agent(settings: GymDifficultySettings, config: SynthesisConfig) -> str:
     """The name that is stored with the figures: the model's, or the baseline's."""
     if settings.agent == "llm":
         model = config.roles.get(AGENT_ROLE, config.llm)
@@ -54,7 +54,7 @@ class DifficultyStage:
 
     name = DIFFICULTY
 
-    def __init__(self, settings: DifficultySettings, agent_name: str, *, limits: FunctionLimits) -> None:
+    def __init__(self, settings: GymDifficultySettings, agent_name: str, *, limits: FunctionLimits) -> None:
         """`agent_name`: see `name_agent`."""
         self._settings, self._agent_name, self._limits = settings, agent_name, limits
 
@@ -76,7 +76,7 @@ class DifficultyStage:
 class DifficultyMeasure:
     """An agent, how often it tries, and how often it may succeed."""
 
-    settings: DifficultySettings
+    settings: GymDifficultySettings
     agent_name: str
     most: float
     attempts: int

@@ -17,7 +17,7 @@ from simia.synthesis.gym_writing import AUGMENTED, MOST_AUGMENTED_CALLS
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.synthesis.stages.gym_difficulty import DifficultyMeasure, DifficultySettings
+from simia.synthesis.stages.gym_difficulty import DifficultyMeasure, GymDifficultySettings
 
 PROMPT = "synthesis/gym_scaled_inputs.j2"
 SHOWN = 1500  # characters of the largest input
@@ -45,7 +45,7 @@ class HardStage:
         self,
         settings: HardSettings,
         making: InputSettings,
-        difficulty: DifficultySettings,
+        difficulty: GymDifficultySettings,
         agent_name: str,
         *,
         least_calls: int,

@@ -42,8 +42,8 @@ class SolutionSettings(Config):
     observe_only: int = Field(default=1, ge=0)
     """Functions that must answer from the result of `observe` alone; none may."""
     leak: float = Field(default=0.5, ge=0, le=1)
-    """Share of the hard inputs that one solver may answer with `observe` and `done` alone; at a larger one the gym is refused. Hard inputs
-    that any solver answers so are dropped."""
+    """Share of the hard inputs that one function may answer with `observe` and `done` alone; with a larger one, which a constant answer does
+    not reach, the gym is refused. Hard inputs that any function answers so are dropped."""
     limits: FunctionLimits = Field(default_factory=FunctionLimits)
     """What one run of a solution function may take, and its most calls."""
 
@@ -70,21 +70,18 @@ class SolutionStage:
             context.note(k=self._settings.k, passed=len(passing), failures=list_failures(plays))
             if not passing:
                 raise Refused(Reason.NOT_SOLVED, describe_failures(plays, instances))
-            leaks = await find_leaks(player, list(plays), instances)
             hard = [instance for instance in instances if instance.level == "hard"]
+            leaked = self._refuse_leaks(await find_observe_leaks(player, list(plays), hard), hard, "solver")
+            oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
+            kept = await pass_gate(player, self._keep(instances, plays[oracle]), context)
             observation = await player.observe((hard or instances)[-1])
-        leaks += await self._ask_observers(gym, hard, observation, context)
-        self._refuse_leaks(leaks, hard, context)
-        leaked = set().union(*leaks)
-        oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
-        kept = self._keep(instances, plays[oracle], leaked)
-        async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
-            kept = await pass_gate(player, kept, context)
-        calls = [len(instance.calls) for instance in kept]
-        context.note(
-            kept=len(kept), leaked=len(leaked), calls=sum(calls) / len(calls), tools=len(gym.tools),
-            oracle_tools=len(set().union(*(play.tools for play in plays[oracle]))),
-        )  # fmt: skip
+        leaked |= self._refuse_leaks(await self._ask_observers(gym, hard, observation, context), hard, "observer")
+        kept = [instance for instance in kept if instance.id not in leaked]
+        context.note(hard=len(hard), answered_by_observe=len(leaked), kept=len(kept), tools=len(gym.tools))
+        if not kept:
+            raise Refused(Reason.OBSERVE_SUFFICES, "all inputs that are left are answered without any other tool")
+        calls = sum(len(instance.calls) for instance in kept) / len(kept)
+        context.note(calls=calls, oracle_tools=len(set().union(*(play.tools for play in plays[oracle]))))
         return dump(SolvedGym(oracle=oracle, instances=kept, solvers=[source for source in plays if source]))
 
     async def _ask_solvers(self, gym: GymEnvironment, context: StageContext) -> list[str]:
@@ -102,26 +99,32 @@ class SolutionStage:
         self, gym: GymEnvironment, hard: Sequence[GymInstance], observation: Any, context: StageContext
     ) -> list[set[str]]:
         """Hard inputs that functions answer which see the result of `observe` alone."""
-        found: list[set[str]] = []
         values = {"task": gym.task, "observation": dump_json(observation)[:SHOWN_OBSERVATION]}
-        for number in range(self._settings.observe_only if hard else 0):
+
+        async def ask(number: int) -> str:
             with contextlib.suppress(Refused):
-                source = await context.ask(OBSERVE_PROMPT, values, read_answerer, label=f"observe_only{number}")
-                async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
-                    found.append({each.id for each in hard if await answers_from_observation(player, source, each)})
-        return found
+                return await context.ask(OBSERVE_PROMPT, values, read_answerer, label=f"observe_only{number}")
+            return ""
 
-    def _refuse_leaks(self, leaks: Sequence[set[str]], hard: Sequence[GymInstance], context: StageContext) -> None:
+        asked = await ask_together(*map(ask, range(self._settings.observe_only if hard else 0)))
+        if not (sources := [source for source in dict.fromkeys(asked) if source]):
+            return []
+        async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
+            return [
+                {each.id for each in hard if await answers_from_observation(player, source, each)} for source in sources
+            ]
+
+    def _refuse_leaks(self, leaks: Sequence[set[str]], hard: Sequence[GymInstance], who: str) -> set[str]:
+        """Return the hard inputs that any function answers by `observe` alone. Raises `Refused` where one answers too many, and more than
+        a constant answer would."""
         most = max(map(len, leaks), default=0)
-        context.note(hard=len(hard), answered_by_observe=most)
-        if hard and most > self._settings.leak * len(hard):
-            raise Refused(
-                Reason.OBSERVE_SUFFICES, f"one solver answers {most} of {len(hard)} hard inputs without any other tool"
-            )
+        constant = max((sum(answers_match(each.answer, other.answer) for other in hard) for each in hard), default=0)
+        if most > max(self._settings.leak * len(hard), constant):
+            words = f"one {who} answers {most} of {len(hard)} hard inputs without any other tool"
+            raise Refused(Reason.OBSERVE_SUFFICES, words)
+        return set().union(*leaks)
 
-    def _keep(
-        self, instances: Sequence[GymInstance], plays: Sequence[SolverPlay], leaked: set[str]
-    ) -> list[GymInstance]:
+    def _keep(self, instances: Sequence[GymInstance], plays: Sequence[SolverPlay]) -> list[GymInstance]:
         """The instances that need a number of calls within the bounds, with these calls."""
         settings = self._settings
         used = set().union(*(play.tools for play in plays))
@@ -132,7 +135,7 @@ class SolutionStage:
         kept = [
             instance.model_copy(update={"calls": play.calls})
             for instance, play in zip(instances, plays, strict=True)
-            if settings.least_calls <= len(play.calls) <= settings.most_calls and instance.id not in leaked
+            if settings.least_calls <= len(play.calls) <= settings.most_calls
         ]
         if not kept:
             words = f"the oracle makes {min(counts)} to {max(counts)} calls; wanted are {settings.least_calls} to {settings.most_calls}"
@@ -187,9 +190,8 @@ def choose_oracle(plays: dict[str, list[SolverPlay]], least_tools: int) -> str:
     return min(plays, key=rank)
 
 
-async def find_leaks(player: GymPlayer, sources: Sequence[str], instances: Sequence[GymInstance]) -> list[set[str]]:
+async def find_observe_leaks(player: GymPlayer, sources: Sequence[str], hard: Sequence[GymInstance]) -> list[set[str]]:
     """Hard inputs that each solver answers although it can call `observe` and `done` only."""
-    hard = [instance for instance in instances if instance.level == "hard"]
     return [
         {each.id for each in hard if (await player.play(source, each, only=(OBSERVE, DONE))).right}
         for source in sources
