@@ -7,10 +7,12 @@ reading leaves the state alone, and whether one that refuses does.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from simia.authoring.findings import Fault, Finding
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.world import ToolResult
 from simia.errors import Code
 from simia.pack import Pack
 from simia.state import Change, diff_states
@@ -33,23 +35,48 @@ async def run_tests(pack: Pack, backend: ExecutableBackend) -> list[Finding]:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedTest:
+    """What came of a test's calls."""
+
+    result: ToolResult
+    """Of the call under test, or of the first call before it that broke."""
+    changes: list[Change]
+    """What the call under test changed."""
+    after: Any
+    """The state after it; None where a call before it broke."""
+
+
 async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[str, Any]) -> list[Finding]:
+    writes = declared.get(test.call.by, {}).get(test.call.name, {}).get("writes", True)
+    return judge_test(test, await play_test(test, backend), writes=writes)
+
+
+async def play_test(test: ToolTest, backend: ExecutableBackend) -> PlayedTest:
+    """Make the calls of a test in a world of its own."""
     world = await backend.open(Task(id=f"test/{test.name}", initial=test.initial), seed=0)
     try:
         for action in test.before:
-            done = (await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], action.by))[0]
+            done = (
+                await world.call([ToolCall(id=action.name, name=action.name, arguments=action.arguments)], action.by)
+            )[0]
             if done.error in BROKEN:
-                return [Finding(Fault.TOOL_FAILED, test.name, f"{action.name}: {done.detail or done.content}")]
+                return PlayedTest(done, [], None)
         before = await world.state()
-        call, expect = test.call, test.expect
-        result = (await world.call([ToolCall(id="", name=call.name, arguments=call.arguments)], call.by))[0]
-        changes = diff_states(before, await world.state())
+        call = test.call
+        result = (await world.call([ToolCall(id=call.name, name=call.name, arguments=call.arguments)], call.by))[0]
+        after = await world.state()
     finally:
         await world.close()
+    return PlayedTest(result, diff_states(before, after), after)
+
+
+def judge_test(test: ToolTest, played: PlayedTest, *, writes: bool) -> list[Finding]:
+    """What is wrong with what came of a test's calls. `writes`: whether the tool may change the state."""
+    call, expect, result, changes = test.call, test.expect, played.result, played.changes
     if result.error in BROKEN:
-        return [Finding(Fault.TOOL_FAILED, test.name, f"{call.name}: {result.detail or result.content}")]
+        return [Finding(Fault.TOOL_FAILED, test.name, f"{result.call_id}: {result.detail or result.content}")]
     found = []
-    writes = declared.get(call.by, {}).get(call.name, {}).get("writes", True)
     if changes and (result.error or not writes):
         how = "refuses and writes" if result.error else "is marked as reading, and writes"
         found.append(Finding(Fault.READ_WRITES, test.name, f"{call.name} {how}: {format_paths(changes)}"))

@@ -95,7 +95,8 @@ def find_cycles(schema: StateSchema) -> list[str]:
 def allows_empty(column: ColumnSpec) -> bool:
     """Whether a reference may be null or an empty collection."""
     schema = compile_schema(column.values)
-    return any(schema.valid(value) for value in (None, [], {}))
+    empty: tuple[Any, ...] = (None, [], {})
+    return any(schema.valid(value) for value in empty)
 
 
 def find_tool_faults(tools: list[ToolDesign], schema: StateSchema, least: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field
@@ -39,18 +40,24 @@ def read_tests(
     text: str, design: EnvironmentDesign, tool: ToolDesign, spec: ToolSpec, example: dict[str, Any], most: int
 ) -> list[ToolTest]:
     """Read the tests of a reply. Raises `Unreadable` for calls that the schema refuses and for expectations that cannot fail."""
-    drafts = read_json(text, list[DraftTest])
+    drafts: list[DraftTest] = read_json(text, list[DraftTest])
     if not drafts:
         raise Unreadable("there is no test")
     tests = [finish_test(draft, design, tool, spec, example) for draft in drafts[:most]]
     names = [test.name for test in tests]
     if len(set(names)) < len(names):
         raise Unreadable("two tests have the same name")
-    if not any(test.expect.outcome == "success" for test in tests):
-        raise Unreadable("no test expects success: at least one must")
-    if tool.refusals and not any(test.expect.outcome == "refusal" for test in tests):
-        raise Unreadable("no test expects a refusal, and the tool has conditions under which it refuses")
+    check_outcomes(tests, tool)
     return tests
+
+
+def check_outcomes(tests: Sequence[ToolTest], tool: ToolDesign) -> None:
+    """Raise `Unreadable` unless a test expects success, and a test a refusal where the design names refusals."""
+    outcomes = {test.expect.outcome for test in tests}
+    if "success" not in outcomes:
+        raise Unreadable("no test expects success: at least one must")
+    if tool.refusals and "refusal" not in outcomes:
+        raise Unreadable("no test expects a refusal, and the tool has conditions under which it refuses")
 
 
 def finish_test(

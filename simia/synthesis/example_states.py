@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from simia.state_schema import StateSchema
-from simia.synthesis.design import EnvironmentDesign
+from simia.synthesis.design import EnvironmentDesign, ToolDesign
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
 from simia.synthesis.reply_reading import read_json
@@ -52,7 +52,7 @@ async def ask_state(
     """
 
     def parse(text: str) -> dict[str, Any]:
-        state = read_json(text, dict[str, Any])
+        state: dict[str, Any] = read_json(text, dict[str, Any])
         faults = find_state_faults(design.state, state)
         if faults:
             more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
@@ -94,3 +94,8 @@ def describe_tables(schema: StateSchema) -> str:
     tables = {name: table.model_dump(exclude_defaults=True) for name, table in schema.tables.items()}
     lines = [f" {orjson.dumps(name).decode()}: {orjson.dumps(table).decode()}" for name, table in tables.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def describe_tool(tool: ToolDesign) -> str:
+    """A designed operation as JSON for prompts."""
+    return orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_INDENT_2).decode()

@@ -60,7 +60,6 @@ class Reason(StrEnum):
     UNDECLARED_TABLE = "undeclared_table", "an operation changes a table that its design does not name"
     TESTS_FAIL = "tests_fail", "a test still fails after the rounds of the debug loop"
     UNEXPECTED_FAILURE = "unexpected_failure", "a call ends in an exception that is no refusal, a crash or a limit"
-    TOO_FEW_TESTS = "too_few_tests", "no success, or no designed refusal, is among the tests that pass"
     DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
     TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
     REFUSED_QUESTION = (

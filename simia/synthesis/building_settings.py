@@ -1,0 +1,24 @@
+"""Settings of the stages that build an environment."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from simia.config import Config
+
+
+class BuildingSettings(Config):
+    """How an environment is designed, built and tested."""
+
+    operations: int = Field(default=18, ge=2)
+    """Operations that a design has at least."""
+    kept: int = Field(default=10, ge=1)
+    """Tools that must be left after all tests; an environment with fewer is refused."""
+    tests: int = Field(default=4, ge=2)
+    """Most tests of one tool."""
+    debug_rounds: int = Field(default=5, ge=0)
+    """Rounds in which tool, test or example are repaired; then the tool is dropped (ScaleEnv §3.2)."""
+    random_calls: int = Field(default=200, ge=0)
+    """Random calls to the complete environment."""
+    execution: bool = True
+    """Whether code is executed before it is accepted. False only measures what execution finds."""

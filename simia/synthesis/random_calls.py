@@ -1,0 +1,96 @@
+"""Random calls that the tools' schemas allow, with ids of the state: none may fail unexpectedly or break the schema of the state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simia.authoring.tool_tests import BROKEN
+from simia.envs.play.random_arguments import Sampler
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.errors import Aborted
+from simia.state import diff_states
+from simia.synthesis.design import BuiltEnvironment, ToolDesign
+from simia.synthesis.reasons import Reason
+from simia.synthesis.tool_runs import find_state_breach, hide_addresses, require_sandbox
+from simia.task import Task
+from simia.tool import ToolSpec
+from simia.trajectory import ToolCall
+
+EPISODE = 25  # calls in one episode
+SHARE_OF_IDS = 0.5
+
+
+async def make_random_calls(
+    backend: ExecutableBackend, built: BuiltEnvironment, count: int, *, seed: int = 0
+) -> tuple[dict[str, tuple[Reason, str]], int]:
+    """Call the tools in turn, `count` calls in all, in episodes that begin with the example state.
+
+    Returns:
+        Tool → why it is refused, with the call; and how many calls succeeded. A refused tool is not called again.
+    """
+    rng = random.Random(f"{built.design.name}/{seed}")
+    designs = {tool.name: tool for tool in built.design.tools}
+    refused: dict[str, tuple[Reason, str]] = {}
+    names = list(built.tools)
+    succeeded, made = 0, 0
+    while made < count and names:
+        world = await backend.open(Task(id=f"random/{made}"), seed=made)
+        try:
+            state = await world.state()
+            for _ in range(min(EPISODE, count - made)):
+                name = names[made % len(names)]
+                made += 1
+                arguments = draw_arguments(rng, built.tools[name].spec, state)
+                try:
+                    fault, state, done = await make_call(world, designs[name], arguments, state, built)
+                except Aborted as error:
+                    await require_sandbox(backend, error)
+                    fault, done = (Reason.UNEXPECTED_FAILURE, error.detail or str(error.code)), False
+                succeeded += done
+                if fault:
+                    refused[name] = (fault[0], f"{name}({arguments}): {fault[1]}")
+                    names.remove(name)
+                    break
+        finally:
+            await world.close()
+    return refused, succeeded
+
+
+async def make_call(
+    world: ExecutableWorld, tool: ToolDesign, arguments: dict[str, Any], before: Any, built: BuiltEnvironment
+) -> tuple[tuple[Reason, str] | None, Any, bool]:
+    """Make one call. Returns what is wrong with it, the state after it, and whether it succeeded."""
+    result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+    if result.error in BROKEN:
+        return (Reason.UNEXPECTED_FAILURE, hide_addresses(result.detail or result.content)), before, False
+    after = await world.state()
+    changes = diff_states(before, after)
+    if changes and (result.error or not tool.writes):
+        return (Reason.READ_TOOL_WRITES, "it changes the state, and it reads or refuses"), after, False
+    return find_state_breach(built.design, tool, changes, after), after, result.error is None
+
+
+def draw_arguments(rng: random.Random, spec: ToolSpec, state: Any) -> dict[str, Any]:
+    """Arguments that the schema allows; half of the texts are ids of the state."""
+    drawn = Sampler(rng).object(spec.parameters)
+    for name, value in drawn.items():
+        schema = spec.parameters["properties"][name]
+        if isinstance(value, str) and "enum" not in schema and rng.random() < SHARE_OF_IDS:
+            drawn[name] = draw_id(rng, name, state) or value
+        elif isinstance(value, list):
+            drawn[name] = [
+                (draw_id(rng, name, state) or each) if isinstance(each, str) and rng.random() < SHARE_OF_IDS else each
+                for each in value
+            ]
+    return drawn if not spec.argument_errors(drawn) else Sampler(rng).object(spec.parameters)
+
+
+def draw_id(rng: random.Random, argument: str, state: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """An id of the table that the argument is named after, or of any table."""
+    stem = argument.removesuffix("s").removesuffix("_id")
+    near = [table for table in state if table.startswith(stem) or stem.endswith(table.removesuffix("s"))]
+    tables: Sequence[str] = [table for table in near or state if state[table]]
+    return rng.choice(list(state[rng.choice(tables)])) if tables else None

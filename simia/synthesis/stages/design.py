@@ -1,0 +1,129 @@
+"""Stage `design`: a domain becomes tables, rules and operations (EnvScaler §2: logic planning; ScaleEnv §3.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anyascii import anyascii
+from pydantic import Field, ValidationError
+
+from simia.state_schema import StateSchema
+from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.design import EnvironmentDesign, ToolDesign
+from simia.synthesis.design_checks import find_table_faults, find_tool_faults, normalize_state
+from simia.synthesis.example_states import describe_tables
+from simia.synthesis.reasons import Reason, Unreadable
+from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reply_reading import dump, explain_errors, read_json
+from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.task import StrictModel
+
+SHOWN = 6
+MOST_NAME = 36
+
+
+class Domain(StrictModel):
+    """What an environment is made from."""
+
+    domain: str = Field(min_length=1)
+    """The domain in words."""
+    title: str = ""
+    """The environment in a few words, where the domain is only its field."""
+    name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]{0,40}$")
+    """Name of the pack; None: made from the words."""
+    description: str = ""
+    """What the environment is, in a few sentences."""
+
+
+class TablePlan(StrictModel):
+    """The first half of a design."""
+
+    title: str = Field(min_length=1, max_length=200)
+    """The environment in a few words."""
+    description: str = Field(min_length=1)
+    """What the environment is and who uses it."""
+    rules: list[str] = Field(min_length=1)
+    """Rules of the domain."""
+    tables: dict[str, Any]
+    """Tables with keys, columns, references and values."""
+    constraints: list[str] = Field(default_factory=list)
+    """What is always true of the data, in words."""
+
+
+class DesignStage:
+    """Asks for the tables and rules of each domain, then for its operations."""
+
+    name = "design"
+
+    def __init__(self, settings: BuildingSettings, domains: Sequence[Mapping[str, Any]] = (), source: str = "") -> None:
+        """`domains`: inputs; `source`: a stage whose outputs are inputs too."""
+        self._settings, self._domains, self._source = settings, domains, source
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        given = [*self._domains, *(outputs.of(self._source).values() if self._source else ())]
+        found: dict[str, Any] = {}
+        for each in given:
+            domain = Domain.model_validate({key: each[key] for key in Domain.model_fields if each.get(key)})
+            name = stem = domain.name or make_name(domain.domain)
+            number = 1
+            while name in found:
+                number += 1
+                name = f"{stem}_{number}"
+            words = domain.domain if domain.title in ("", domain.domain) else f"{domain.title} ({domain.domain})"
+            found[name] = {"domain": words, "description": domain.description}
+        return [StageInput(name, value) for name, value in found.items()]
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        with name_refusal(Reason.INVALID_DESIGN):
+            plan, state = await context.ask("synthesis/tables.j2", given.value, read_tables, label="tables")
+            rules = list(dict.fromkeys([*plan.rules, *plan.constraints]))
+            values = {
+                "least": self._settings.operations,
+                "title": plan.title,
+                "description": plan.description,
+                "rules": rules,
+                "tables": describe_tables(state),
+            }
+
+            def read_operations(text: str) -> list[ToolDesign]:
+                tools: list[ToolDesign] = read_json(text, list[ToolDesign])
+                refuse_faults(find_tool_faults(tools, state, self._settings.operations))
+                return tools
+
+            tools = await context.ask("synthesis/operations.j2", values, read_operations, label="operations")
+        design = EnvironmentDesign(
+            name=given.key, title=plan.title, description=plan.description, rules=rules, state=state, tools=tools
+        )
+        context.note(tables=len(state.tables), tools=len(tools), writing=sum(tool.writes for tool in tools))
+        return dump(design)
+
+
+def read_tables(text: str) -> tuple[TablePlan, StateSchema]:
+    """Read the tables and rules of a reply. Raises `Unreadable` with what is wrong."""
+    plan: TablePlan = read_json(text, TablePlan)
+    given: StateSchema = read_schema(plan)
+    refuse_faults(find_table_faults(given))
+    return plan, normalize_state(given)
+
+
+def read_schema(plan: TablePlan) -> StateSchema:
+    """The tables of a plan as a schema. Raises `Unreadable` for one that pydantic refuses."""
+    try:
+        return StateSchema.model_validate({"tables": plan.tables})
+    except ValidationError as error:
+        raise Unreadable(f"tables: {explain_errors(error)}") from None
+
+
+def refuse_faults(faults: Sequence[str]) -> None:
+    """Raise `Unreadable` with the first faults, if there are any."""
+    if faults:
+        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+        raise Unreadable("; ".join(faults[:SHOWN]) + more)
+
+
+def make_name(words: str) -> str:
+    """A name from words: `Hotel front desk` → `hotel_front_desk`."""
+    name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")[:MOST_NAME].strip("_")
+    return name if name[:1].isalpha() else f"environment_{name}".strip("_")
