@@ -172,11 +172,11 @@ def lint_gym(code: str) -> list[str]:
 def check_done(node: ast.FunctionDef) -> list[str]:
     """`done` sets `self.state.answer`, calls `self.finish()`, and uses nothing else of the environment, so it can reveal nothing."""
     places = list_attributes(node)
-    used = {each.attr for each in places if is_name(each.value, "self")}
+    used = {each.attr for each in places if is_named(each.value, "self")}
     used |= {f"state.{each.attr}" for each in places if is_state(each.value)}
     stray = sorted(used - {"state", "finish", f"state.{ANSWER}"})
-    uses = sum(is_name(each, "self") for each in ast.walk(node))
-    stray += ["self"] if uses > sum(is_name(each.value, "self") for each in places) else []
+    uses = sum(is_named(each, "self") for each in ast.walk(node))
+    stray += ["self"] if uses > sum(is_named(each.value, "self") for each in places) else []
     found = (
         [f"`done` uses {', '.join(stray)}: it may only set self.state.answer and call self.finish()"] if stray else []
     )
@@ -212,8 +212,8 @@ def reaches_state(node: ast.AST) -> bool:
 
 
 def is_state(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "state" and is_name(node.value, "self")
+    return isinstance(node, ast.Attribute) and node.attr == "state" and is_named(node.value, "self")
 
 
-def is_name(node: ast.AST, name: str) -> bool:
+def is_named(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name

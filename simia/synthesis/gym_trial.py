@@ -105,7 +105,7 @@ class GymRehearsal:
         self.trial.calls += 1
         result = (await world.call([ToolCall(id="", name=name, arguments=arguments)]))[0]
         if result.error in BROKEN:
-            words = f"{write_call(name, arguments)} fails: {result.detail or result.content}; refuse bad arguments with ToolError"
+            words = f"{write_example_call(name, arguments)} fails: {result.detail or result.content}; refuse bad arguments with ToolError"
             self.add(Reason.GYM_FAILS, words[: 2 * SHOWN])
         return result
 
@@ -124,7 +124,7 @@ class GymRehearsal:
                     result = await self._call(world, name, {})
                 if self.trial.faults:
                     return
-                value = read_result(result)
+                value = read_result_value(result)
                 results.append(value)
                 if name == OBSERVE and result.error:
                     return self.add(Reason.GYM_FAILS, f"observe is refused: {result.content[:SHOWN]}")
@@ -166,7 +166,7 @@ class GymRehearsal:
                 for name, arguments in self._calls:
                     result = await self._step(world, example, name, arguments)
                     if number == 0 and result.error and not self.trial.faults:
-                        words = f"example call {write_call(name, arguments)} is refused with the inputs {str(example.inputs)[:SHOWN]}: "
+                        words = f"example call {write_example_call(name, arguments)} is refused with the inputs {str(example.inputs)[:SHOWN]}: "
                         self.add(Reason.GYM_FAILS, words + result.content[:SHOWN])
                     if self.trial.faults or result.ends:
                         break
@@ -174,11 +174,11 @@ class GymRehearsal:
                         self._keep_example(made, Action(name=name, arguments=arguments), result)
 
     def _keep_example(self, made: list[Action], call: Action, result: ToolResult) -> None:
-        line = f"{write_call(call.name, call.arguments)} -> {result.content[:SHOWN]}"
+        line = f"{write_example_call(call.name, call.arguments)} -> {result.content[:SHOWN]}"
         seen = self.trial.examples.get(call.name)
         if seen is None:
             start = {"state": make_state(self._examples[0].inputs)}
-            expect = Expectation(result=read_result(result))
+            expect = Expectation(result=read_result_value(result))
             self.trial.tests.append(ToolTest(name=call.name, initial=start, before=[*made], call=call, expect=expect))
         if seen is None or (line not in seen.splitlines() and seen.count("\n") < 2):
             self.trial.examples[call.name] = line if seen is None else f"{seen}\n{line}"
@@ -243,11 +243,11 @@ class GymRehearsal:
         result = await self._call(world, name, arguments)
         if self.trial.faults:
             return result
-        call = write_call(name, arguments)
+        call = write_example_call(name, arguments)
         if (result.error or name not in self._gym.tool_writes) and digest(await world.state()) != before:
             how = "is refused" if result.error else "is marked @read"
             self.add(Reason.GYM_FAILS, f"{call} {how} and changes the state: mark `{name}` @write")
-        elif shown := find_shown_input(read_result(result), example.inputs, arguments):
+        elif shown := find_shown_input(read_result_value(result), example.inputs, arguments):
             self.add(Reason.OBSERVE_REVEALS, f"{call} returns the whole input `{shown}`: one call shows a small part")
         if result.error and not shows(arguments, example.answer):
             self._refusals.setdefault(name, []).append((result.content, example.answer))
@@ -262,12 +262,12 @@ class GymRehearsal:
                 self.add(Reason.ANSWER_REVEALED, f"errors of `{name}` name the answer")
 
 
-def read_result(result: ToolResult) -> Any:
+def read_result_value(result: ToolResult) -> Any:
     """What a call returned, as JSON."""
     return result.content if result.data is None else result.data
 
 
-def write_call(name: str, arguments: dict[str, Any]) -> str:
+def write_example_call(name: str, arguments: dict[str, Any]) -> str:
     """A call as usage examples show it."""
     return f"{name}({', '.join(f'{key}={dump_json(value)}' for key, value in arguments.items())})"
 

@@ -64,7 +64,7 @@ def write_gym(
                 "pack.yaml": make_pack_yaml(gym, provenance, has_tasks=bool(tasks)),
                 "policy.md": POLICY,
                 "tools.py": gym.code,
-                "tools.json": [describe_tool(gym, n) for n in range(len(gym.tools))],
+                "tools.json": [make_tool_row(gym, n) for n in range(len(gym.tools))],
                 "state.json": make_state(start),
                 "tasks.jsonl": [dump_task(task) for task in tasks] or None,
                 "tests.jsonl": [dump_test(test) for test in gym.tests] or None,
@@ -106,7 +106,7 @@ def list_state_fields(code: str) -> list[str]:
     return [node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
 
 
-def describe_tool(gym: GymEnvironment, number: int) -> dict[str, Any]:
+def make_tool_row(gym: GymEnvironment, number: int) -> dict[str, Any]:
     """A tool's row of `tools.json`. A tool that only reads declares that it writes no table."""
     spec = gym.tools[number]
     row = {**spec.flat(), **({} if spec.returns is None else {"returns": spec.returns})}

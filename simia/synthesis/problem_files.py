@@ -151,8 +151,8 @@ def read_problem(row: Any, place: str, number: int, licence: str | None) -> Sour
         id=make_id(named) or fallback,
         source=place,
         statement=find_text(row, STATEMENTS),
-        solution=strip_fence(find_text(row, SOLUTIONS)),
-        tests=strip_fence(find_text(row, TESTS)),
+        solution=unwrap_code(find_text(row, SOLUTIONS)),
+        tests=unwrap_code(find_text(row, TESTS)),
         entry=find_entry(row),
         inputs=row["inputs"] if isinstance(row.get("inputs"), dict) else None,
         examples=find_examples(row),
@@ -194,7 +194,7 @@ def find_examples(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
-def strip_fence(text: str) -> str:
+def unwrap_code(text: str) -> str:
     """The content of a text's last fenced block; the text where it has none."""
     blocks = FENCE.findall(text + "\n")
     return (blocks[-1] if blocks else text).strip()

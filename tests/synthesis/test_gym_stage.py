@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from simia.synthesis.design import GymEnvironment
+from simia.synthesis.function_runs import FunctionLimits
+from simia.synthesis.problem_files import read_problems
 from simia.synthesis.reasons import Refused, Unreadable
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageInput, StageOutputs
 from simia.synthesis.stages.gyms import GymStage
+from simia.synthesis.stages.problems import ProblemStage
 from tests.synthesis.closest_gym import ReplyContext, make_closest_problem, read_reply
 
 LABELS = ("draft", "repair1", "repair2", "repair3")
@@ -46,6 +49,17 @@ def test_a_good_reply_becomes_a_gym_with_executed_examples() -> None:
     assert context.notes["repairs"] == 0
     assert context.notes["calls"] > 60
     assert '{"numbers": [3, 9], "target": 5} -> 3' in context.prompts["draft"]
+
+
+def test_a_gym_of_a_shipped_problem_with_work_in_progress_in_its_state() -> None:
+    (source,) = [each for each in read_problems("problems/problems.jsonl") if each.id == "ferry-trip"]
+    stage = ProblemStage([source], FunctionLimits())
+    problem = asyncio.run(stage.make(stage.list_inputs(StageOutputs())[0], ReplyContext({})))
+    context = ReplyContext({"draft": read_reply("ferry_trip")})
+    made = asyncio.run(GymStage(repairs=0).make(StageInput("ferry-trip", problem), context))
+    assert made["tool_writes"] == ["record_arrival", "close_next", "done"]
+    assert made["examples"]["close_next"] == 'close_next() -> {"island":0,"minutes":0}'
+    assert context.notes["calls"] > 200
 
 
 @pytest.mark.parametrize(
