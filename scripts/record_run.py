@@ -107,7 +107,7 @@ def copy_prompts(hashes: dict[str, str], folder: Path) -> None:
         if search_path.file_hash(source) != hashes[name]:
             raise UserError(f"prompt {name} has changed since the run was made: record with the files of that day")
     for name, source in sources.items():
-        target = folder / name
+        target = folder / (Path(name).name if Path(name).is_absolute() else name)  # a prompt of a recipe of one's own
         if target.is_file() and target.read_bytes() != source.read_bytes():
             raise UserError(f"{target} differs from today's file: choose another name for the recording")
         target.parent.mkdir(parents=True, exist_ok=True)

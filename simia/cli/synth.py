@@ -89,7 +89,7 @@ def choose_endpoint(data: dict[str, Any], given: dict[str, Any]) -> None:
     endpoint = "llm.base_url" in given or bool(os.environ.get("OPENAI_API_KEY")) or not is_local_model(named)
     known = data.get("llm") or {}
     if not endpoint:
-        data["llm"] = known if known.get("kind", "embedded") == "embedded" else {"kind": "embedded"}
+        data["llm"] = {"kind": "embedded", **(known if known.get("kind") == "embedded" else {})}
     elif known.get("kind") != "openai":
         data["llm"] = {"kind": "openai", "model": ENDPOINT_MODEL}
 

@@ -190,6 +190,7 @@ class OpenAIClientBackend(OpenAIBackend):
         body = self.body(request)
         texts = len(request.input or ())
         required = {name: body.pop(name) for name in ("model", "input" if texts else "messages")}
+        required |= {"encoding_format": "float"} if texts else {}  # else the client asks for base64
         kind: Any = self._client.embeddings if texts else self._client.chat.completions
         create = kind.with_streaming_response.create
         try:

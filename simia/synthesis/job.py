@@ -220,6 +220,8 @@ def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:
         inputs = list(stage.list_inputs(outputs))
         for given in inputs:
             pack_json(given.value)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"stage {stage.name} cannot list its inputs: {describe_failure(error)}; {GOES_ON}") from error
     repeated = [key for key, count in Counter(given.key for given in inputs).items() if count > 1]
@@ -228,4 +230,4 @@ def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:
     return inputs
 
 
-GOES_ON = "no reply is lost: correct the recipe and resume the run"
+GOES_ON = "no reply is lost: correct the recipe and try again"

@@ -22,7 +22,7 @@ from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
 from simia.llm.types import ModelBackend, RecordedBackend
 from simia.prompts import read_prompt
-from simia.synthesis.job import SynthesisWork
+from simia.synthesis.job import SynthesisWork, list_stage_inputs
 from simia.synthesis.pack_output import refuse_unusable, write_packs
 from simia.synthesis.recipes import find_recipe
 from simia.synthesis.settings import SynthesisConfig
@@ -185,6 +185,8 @@ async def work_on_synthesis(
 ) -> Synthesized:
     """Start the models, open the run, work on the stages, and write the packs to `out`, an absolute path, if all are complete. `prompts`: the prompt files that
     earlier sessions used."""
+    stages = recipe.list_stages()
+    list_stage_inputs(stages[0], StageOutputs())  # a source that cannot be read is refused before a model is started
     async with contextlib.AsyncExitStack() as stack:
         models = {"writer": config.llm, **config.roles}
         backends = {role: open_backend(settings, say=say) for role, settings in models.items()}
@@ -202,7 +204,6 @@ async def work_on_synthesis(
             stack.callback(engine.gate.close)
         spent, attempts = run.ledger.spent()
         share_budget(list(engines.values()), spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
-        stages = recipe.list_stages()
         SynthesisWork(run, config, stages, engines).drop_stale_items()
         keep = PromptKeeper(run, recorded=bool(list_recordings(backends)))
         work = SynthesisWork(run, config, stages, engines, keep)

@@ -18,9 +18,10 @@ from simia.llm.embeddings import TEXTS, compute_cosine, embed_texts, make_lexica
 from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
-from simia.llm.prices import Price
+from simia.llm.prices import Price, look_up_price
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.llm.types import LLMFault, Request
+from simia.trajectory import Usage
 
 if TYPE_CHECKING:  # pytest loads it as a plugin
     from tests.fake_endpoint import FakeEndpoint
@@ -155,3 +156,9 @@ def test_lexical_vectors_compare_words_and_their_parts() -> None:
     assert 0.4 < compute_cosine(one, near) < 1
     assert compute_cosine(one, other) < 0.1
     assert compute_cosine(one, empty) == 0
+
+
+def test_the_price_of_an_embedding_model_is_known_and_counts_the_texts_alone() -> None:
+    price = look_up_price("text-embedding-3-small")
+    assert price is not None
+    assert price.of(Usage(prompt=1_000_000)) == pytest.approx(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,16 @@ async def test_a_request_carries_the_clients_key_and_headers(
     assert request["body"] == {"model": "m", "messages": HELLO.messages, "temperature": 0.5, "min_p": 0.05}
     await backend.close()
     assert not client.is_closed(), "the client belongs to the caller"
+
+
+async def test_embeddings_go_through_the_client(fake_endpoint: FakeEndpoint, client: openai.AsyncOpenAI) -> None:
+    backend = await open_through(client)
+    reply = await backend.complete(Request(messages=[], input=["ab", "b"]), draw="0")
+    assert [vector[:2] for vector in json.loads(reply.text)] == [[1.0, 1.0], [0.0, 1.0]]
+    (request,) = fake_endpoint.requests
+    assert request["path"] == "/v1/embeddings"
+    assert request["body"] == {"model": "m", "input": ["ab", "b"], "encoding_format": "float"}
+    await backend.close()
 
 
 @pytest.mark.parametrize(

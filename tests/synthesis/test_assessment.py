@@ -172,6 +172,14 @@ def test_execution_finds_a_fault_without_the_check_agent(assess: Any, fault: str
     assert any(words in each["reason"] for each in failures)
 
 
+@pytest.mark.all
+def test_an_endless_loop_fails_its_rounds_only(assess: Any) -> None:
+    found = assess(break_tool("search_books loops"), chains=1, rounds=7, tool_threshold=0)
+    assert found.notes["by_tool"]["search_books"] == {"failed": 1}
+    assert found.notes["failed"] == 1
+    assert found.notes["failures"][0]["reason"] == "unexpected failure: no answer within 10 s"
+
+
 def test_only_the_check_agent_finds_a_tool_that_changes_nothing(assess: Any) -> None:
     built = break_tool("return_book changes nothing")
     without = assess(built, name="without", check_agent=False)

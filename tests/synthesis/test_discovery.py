@@ -16,11 +16,20 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.llm.embeddings import compute_cosine, make_lexical_vectors
 from simia.synthesis import session
-from simia.synthesis.discovery import DiscoverySettings, list_discovery_stages
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import StageOutputs
-from simia.synthesis.stages.themes import LEXICAL_COSINE, Theme, find_duplicates, make_name
+from simia.synthesis.stages.task_filter import Screening, StatefulFilter
+from simia.synthesis.stages.themes import (
+    LEXICAL_COSINE,
+    Clusters,
+    Descriptions,
+    Theme,
+    Themes,
+    find_duplicates,
+    make_name,
+)
+from simia.synthesis.task_sources import read_task_texts
 from tests.synthesis.assessment_agents import FIXTURES, AgentBackend
 
 if TYPE_CHECKING:  # pytest loads it as a plugin
@@ -33,8 +42,10 @@ DESCRIPTIONS = [json.loads(line) for line in (FIXTURES / "descriptions.jsonl").r
 
 class DiscoveryConfig(SynthesisConfig):
     recipe: str = "discover"
-    discovery: DiscoverySettings = DiscoverySettings()
-    """Settings under test."""
+    tasks_per_question: int = 1
+    """Tasks of one question."""
+    cosine: float | None = None
+    """Threshold of duplicates."""
 
 
 class DiscoveryRecipe:
@@ -44,7 +55,9 @@ class DiscoveryRecipe:
         self._config = config
 
     def list_stages(self) -> Any:
-        return list_discovery_stages(self._config.source, self._config.discovery)
+        texts, size = read_task_texts(self._config.source).texts, self._config.tasks_per_question
+        stages = [StatefulFilter(texts), Descriptions(6, 6), Clusters(self._config.cosine), Themes()]
+        return [Screening(texts, size), *stages] if size > 1 else stages
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
         out.mkdir()
@@ -79,7 +92,7 @@ def discover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         writer = AgentBackend("writer", reply)
         roles = {"embeddings": {"kind": "openai", "model": "embedder", "base_url": endpoint.url}} if endpoint else {}
         config = DiscoveryConfig.model_validate(
-            {"source": source or str(tasks), "roles": roles, "discovery": settings, "limits": {"retries": 0}}
+            {"source": str(tasks), "roles": roles, **settings, "limits": {"retries": 0}}
         )
         monkeypatch.setattr(
             session,
@@ -132,21 +145,8 @@ def test_several_tasks_in_a_question_get_the_same_verdicts(discover: Any) -> Non
     )
 
 
-def test_a_domain_in_words_is_one_theme_and_asks_nothing(discover: Any) -> None:
-    done, writer = discover(source="hotel front desk")
-    assert done.outputs.of("themes") == {
-        "hotel_front_desk": {
-            "name": "hotel_front_desk",
-            "title": "Hotel front desk",
-            "domain": "hotel front desk",
-            "description": "hotel front desk",
-        }
-    }
-    assert writer.asked == []
-
-
 def test_embeddings_decide_and_are_paid_for_once(discover: Any, fake_endpoint: FakeEndpoint, tmp_path: Path) -> None:
-    done, _ = discover("whole", endpoint=fake_endpoint, duplicate_cosine=0.97)
+    done, _ = discover("whole", endpoint=fake_endpoint, cosine=0.97)
     assert done.outputs.notes["clusters"]["all"]["compared_by"] == "embeddings"
     assert len(fake_endpoint.requests) == 1
     assert len(fake_endpoint.requests[0]["body"]["input"]) == 4

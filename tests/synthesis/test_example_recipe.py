@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
+from simia.cli.synth import choose_endpoint
 from simia.pack import Pack
 from simia.synthesis.stage_figures import read_figures
 from tests.command import run_simia
@@ -105,12 +107,17 @@ def test_nothing_is_asked_for_a_command_that_cannot_work(endpoint: FakeEndpoint,
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("")
     (tmp_path / "broken.py").write_text("RECIPE = 3")
+    unlisted = RECIPE.read_text().replace(
+        "self.wanted = [", 'raise UserError("unlisted.csv does not exist")\n        _ = ['
+    )
+    (tmp_path / "unlisted.py").write_text(f"from simia.errors import UserError\n{unlisted}")
     for words, line in (
         (synth(endpoint, tmp_path, "--out", "taken"), "taken exists and is not empty"),
         (synth(endpoint, tmp_path), "--out is missing"),
         (["synth", "nonsense", "--out", "x"], "no recipe named 'nonsense'"),
         (["synth", "broken.py", "--out", "x"], "defines no RECIPE"),
         (synth(endpoint, tmp_path, "--out", "x", "--set", "sampling.trys=2"), "sampling.trys"),
+        (["synth", "unlisted.py", "--out", "x"], "unlisted.csv does not exist"),
         (synth(endpoint, tmp_path, "--out", "taken/file/x"), "is not a folder that can be written to"),
     ):
         done = run_simia(*words, cwd=tmp_path)
@@ -132,6 +139,24 @@ def test_a_dry_run_sends_nothing(endpoint: FakeEndpoint, tmp_path: Path) -> None
     assert "an estimate" in done.stderr.splitlines()[-1]
     assert endpoint.log()["count"] == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_model_is_a_local_one_unless_an_endpoint_is_named() -> None:
+    cases: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ({}, {}, {"kind": "embedded"}),
+        ({"kind": "openai", "model": "m"}, {}, {"kind": "embedded"}),
+        ({"kind": "embedded", "context": 9}, {}, {"kind": "embedded", "context": 9}),
+        ({}, {"llm.base_url": "http://x"}, {"kind": "openai", "model": "gpt-5-mini"}),
+        ({"kind": "openai", "model": "m"}, {"llm.base_url": "http://x"}, {"kind": "openai", "model": "m"}),
+        ({}, {"llm.model": "gpt-5"}, {"kind": "openai", "model": "gpt-5-mini"}),
+        ({"kind": "openai", "model": "m"}, {"llm.kind": "replay"}, {"kind": "openai", "model": "m"}),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("OPENAI_API_KEY", raising=False)
+        for section, given, expected in cases:
+            data = {"llm": dict(section)} if section else {}
+            choose_endpoint(data, given)
+            assert data.get("llm") == expected, (section, given)
 
 
 def test_no_pack_is_said_with_an_error_code(endpoint: FakeEndpoint, tmp_path: Path) -> None:

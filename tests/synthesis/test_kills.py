@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -104,5 +105,29 @@ def test_concurrency_changes_no_byte(tmp_path: Path) -> None:
             found.append(read_tree(folder / "out"))
         assert found[0] == found[1]
         assert len(found[0]) == 2 * 12
+    finally:
+        endpoint.stop()
+
+
+def test_ctrl_c_stops_cleanly_and_the_last_line_goes_on(tmp_path: Path) -> None:
+    endpoint = FakeEndpoint("--latency", "0.1", "--respond", "tests.synthesis.chain_recipe:respond")
+    try:
+        command = start(tmp_path, endpoint.url, "items=60", "limits.concurrency=4")
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        while endpoint.log()["count"] < 20 and child.poll() is None:
+            time.sleep(0.02)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=120)
+        assert child.returncode == 130, err
+        assert "Traceback" not in out + err
+        assert "nothing is lost" in out.strip().splitlines()[-2]
+        assert out.strip().splitlines()[-1] == f"next: simia runs resume killed --runs {tmp_path / 'runs'}"
+        run = Run.read_only(tmp_path / "runs", "killed")
+        assert run.ledger.spent()[1].get("sent", 0) == 0, "what was on its way was waited for"
+        assert "items decided, stopped (interrupted)" in str(run.verify())
+        run.close()
+        endpoint.plan(latency=0.0)
+        finish(resume(tmp_path))
+        assert len(read_tree(tmp_path / "out")) == 2 * 60
     finally:
         endpoint.stop()

@@ -128,13 +128,7 @@ class Themes:
 
     name = "themes"
 
-    def __init__(self, domain: str | None = None) -> None:
-        """`domain`: in words; it is the only theme then, and no task is read."""
-        self._domain = domain
-
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
-        if self._domain is not None:
-            return [StageInput(make_name(self._domain), make_word_theme(self._domain))]
         described = outputs.of(Descriptions.name)
         doubles = outputs.of(Clusters.name).get("all", {})
         names: dict[str, str] = {}
@@ -158,12 +152,6 @@ class Themes:
             detail = f"{theme['title']} (task {theme['task']}) repeats {theme['repeats']}, cosine {theme['cosine']}"
             raise Refused(Reason.DUPLICATE_THEME, detail)
         return theme
-
-
-def make_word_theme(domain: str) -> dict[str, Any]:
-    """The theme of a domain given in words."""
-    words = " ".join(domain.split())
-    return {"name": make_name(words), "title": words[:1].upper() + words[1:], "domain": words, "description": words}
 
 
 def make_name(words: str) -> str:
