@@ -340,6 +340,8 @@ class Task(StrictModel):
                 del row[name]
         if self.limits == CallLimits():
             del row["limits"]
+        if self.conversation:
+            del row["conversation"]
         if not self.reward.penalties:
             del row["reward"]["penalties"]
         return row

@@ -47,6 +47,21 @@ async def test_it_speaks_until_it_says_the_word() -> None:
     assert third[0] == second[0]  # static first
 
 
+async def test_a_task_without_a_conversation_has_no_user_model() -> None:
+    model = Scripted(replies())
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+        environment = await open_environment(PACK, backend="simulated", engine=engine, scorer=Never())
+        episode = await environment.reset(TASK.model_copy(update={"conversation": False}))
+        assert [message.content for message in episode.messages] == [TASK.instruction]
+        step = await episode.step(say("Who are you?"))
+        assert step.end is not None
+        assert step.end.code == Code.ANSWERED
+    assert not model.asked
+    plain = TASK.model_copy(update={"conversation": False})
+    assert "conversation" not in TASK.identity
+    assert plain.identity["conversation"] is False
+
+
 class Never:
     async def score(self, trajectory: Any, task: Task) -> Any:
         from simia.reward import Reward
