@@ -43,7 +43,7 @@ async def measure_task(
         environment = await open_built(folder / "pack", user="none", episode={"turns": settings.turns})
         try:
             for number in range(1, settings.tries + 1):
-                player = LLMAgent(model, settings.sampling, item=f"{task.id}-try{number}")
+                player = LLMAgent(model, settings.sampling, item=f"try{number}")
                 played = await play(await environment.reset(task), player)
                 rewards.append(played.reward.value if played.reward else None)
         finally:

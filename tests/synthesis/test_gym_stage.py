@@ -72,7 +72,6 @@ def test_a_gym_of_a_shipped_problem_with_work_in_progress_in_its_state() -> None
         ("hostile_done_says_whether_right", "answer_revealed", "depends on the inputs"),
         ("hostile_error_names_answer", "answer_revealed", "name the answer"),
         ("hostile_tool_solves_task", "answer_revealed", "`find_best` returns the answer"),
-        ("hostile_read_mutates_then_raises", "gym_fails", "is refused and changes the state"),
         ("hostile_network", "gym_unsafe", "import urllib.request"),
         ("hostile_clock_and_shell", "gym_unsafe", "import of os"),
         ("hostile_endless_loop", "gym_fails", "measure_distance(index=0) fails"),
@@ -87,6 +86,12 @@ def test_a_gym_of_a_shipped_problem_with_work_in_progress_in_its_state() -> None
 def test_a_faulty_gym_is_refused_with_what_is_wrong(reply: str, reason: str, words: str) -> None:
     refused = refuse(reply)
     assert (str(refused.reason), words in refused.detail) == (reason, True), refused
+
+
+def test_a_refusal_of_a_reading_tool_that_has_written_is_no_fault() -> None:
+    """The sandbox restores the state, so the trial sees no change."""
+    made = make(ReplyContext({"draft": read_reply("hostile_read_mutates_then_raises")}))
+    assert made["tool_writes"] == ["mark", "done"]
 
 
 def test_a_reply_without_code_is_unreadable() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
@@ -120,12 +121,13 @@ def test_difficulty_is_measured_by_the_named_agent(tmp_path: Path, monkeypatch: 
         )
     )
     replies = list_good_replies() | {
-        f"{key}.try1-turn1": calls,
-        f"{key}.try1-turn2": "All done.",
-        f"{key}.try2-turn1": "I cannot do that.",
+        f"{key}.try1/0": calls,
+        f"{key}.try1/1": "All done.",
+        f"{key}.try2/0": "I cannot do that.",
     }
     stages = list_stages(1)
-    stages[-1] = Gated(["conversation", "non_conversation"], TaskDifficultySettings(agent="small", tries=2))
+    settings = TaskDifficultySettings(agent="small", tries=2, sampling=LLMAgentSettings(calls="hermes"))
+    stages[-1] = Gated(["conversation", "non_conversation"], settings)
     outputs = run_stages(monkeypatch, tmp_path, ServingBackend(replies), stages)
     assert outputs.of("gated")["library/0/0/non_conversation"]["measured"] == {"small": {"n": 2, "solved": 1}}
     assert "measured" not in outputs.of("gated")["library/0/0/conversation"]
