@@ -21,6 +21,7 @@ from simia.llm.backends import LLMSettings, attach_client, find_price, open_back
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
 from simia.llm.types import ModelBackend, RecordedBackend
+from simia.pack_provenance import PackProvenance
 from simia.prompts import read_prompt
 from simia.synthesis.job import SynthesisWork, list_stage_inputs
 from simia.synthesis.pack_output import refuse_unusable, write_packs
@@ -211,6 +212,8 @@ async def work_on_synthesis(
         stop = await coordinate(job, handle_signals=handle_signals, say=say)
         names = [stage.name for stage in stages]
         figures = collect_figures(recipe.name, facts["model"], names, work.outputs, work.spent)
+        prompts = run.ledger.meta("facts")["prompts"]
+        work.outputs.origin = PackProvenance(recipe=recipe.name, model=facts["model"], prompts=prompts)
         packs = write_packs(recipe, work.outputs, figures, out, run.id) if stop.kind == "complete" else []
         return Synthesized(run.folder, stop, work.progress, work.outputs, figures, packs)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from simia.llm.types import Reply, Request
+from simia.pack_provenance import PackProvenance
 
 T = TypeVar("T")
 
@@ -49,6 +50,8 @@ class StageOutputs:
     """Stage → key → why there is no output."""
     notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """Stage → key → figures that `StageContext.note` kept, of outputs and refusals alike."""
+    origin: PackProvenance = field(default_factory=PackProvenance)
+    """Recipe, model and prompt files of the run, for the provenance of its packs."""
 
     def of(self, stage: str) -> dict[str, Any]:
         """Return the outputs of a stage by key; empty if it had none."""

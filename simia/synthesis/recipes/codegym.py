@@ -103,7 +103,7 @@ class CodeGymRecipe:
             if instances := collect_instances(outputs, key):
                 gym = GymEnvironment.model_validate(value)
                 split = choose_split(key, self._config.seed, self._config.test_share)
-                write_gym(out / key, gym, instances, split=split, provenance=name_provenance(sources[key]))
+                write_gym(out / key, gym, instances, split=split, provenance=name_source(outputs.origin, sources[key]))
                 packs.append(out / key)
         if packs:
             names = ", ".join(f"{out.name}/{pack.name}" for pack in packs)
@@ -118,5 +118,6 @@ def choose_split(key: str, seed: int, share: float) -> str:
     return "test" if number < share * 2**64 else "train"
 
 
-def name_provenance(problem: SourceProblem) -> PackProvenance:
-    return PackProvenance(recipe="codegym", sources=[SourceQuote(name=problem.source, licence=problem.licence)])
+def name_source(origin: PackProvenance, problem: SourceProblem) -> PackProvenance:
+    """The provenance of a problem's pack."""
+    return origin.model_copy(update={"sources": [SourceQuote(name=problem.source, licence=problem.licence)]})

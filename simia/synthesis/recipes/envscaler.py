@@ -15,8 +15,7 @@ from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.errors import UserError
-from simia.pack_provenance import PackProvenance, SourceQuote
-from simia.prompts import read_prompt
+from simia.pack_provenance import SourceQuote
 from simia.synthesis.building_settings import BuildingSettings
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
@@ -36,11 +35,7 @@ from simia.synthesis.stages.tools import ToolStage
 from simia.synthesis.task_sources import is_task_source, read_task_texts
 from simia.task import Task
 
-DISCOVERY_PROMPTS = ("stateful", "stateful_group", "theme")
-PROMPTS = (
-    "tables", "operations", "state", "method", "tests", "debug", "assess_call", "assess_check",
-    "scenario_task", "scenario_solution", "scenario_check", "scenario_user",
-)  # fmt: skip
+
 CHECKS = 4  # checks that a scenario has, for the projection of a dry run
 
 
@@ -181,23 +176,10 @@ class EnvScalerRecipe:
         for key, row in outputs.of("gated").items():
             tasks[key.split("/")[0]].append(Task.model_validate(row))
         kept = [key for key in environments if tasks[key]]
+        source = Path(self._config.source).name if self._texts is not None else self._config.source
+        origin = outputs.origin.model_copy(update={"sources": [SourceQuote(name=source)]})
         folders = [out if len(kept) == 1 else out / key for key in kept]
         for key, folder in zip(kept, folders, strict=True):
             built = BuiltEnvironment.model_validate(environments[key])
-            write_environment(folder, built, tasks=tasks[key], provenance=self._describe_source(), user="scripted")
+            write_environment(folder, built, tasks=tasks[key], provenance=origin, user="scripted")
         return folders
-
-    def _describe_source(self) -> PackProvenance:
-        config = self._config
-        source = Path(config.source).name if self._texts is not None else config.source
-        return PackProvenance(
-            recipe=self.name,
-            sources=[SourceQuote(name=source)],
-            model=getattr(config.llm, "model", None),
-            prompts={name: read_prompt(name)[1] for name in self._list_prompts()},
-        )
-
-    def _list_prompts(self) -> list[str]:
-        """The prompt files that the config uses."""
-        names = [*PROMPTS, *(DISCOVERY_PROMPTS if self._texts is not None else ())]
-        return [f"synthesis/{name}.j2" for name in sorted(names)]
