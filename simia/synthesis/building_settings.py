@@ -11,7 +11,8 @@ class BuildingSettings(Config):
     """How an environment is designed, built and tested."""
 
     operations: int = Field(default=18, ge=2)
-    """Operations that a design has at least."""
+    """Operations that a design has at least. A third more are asked for at the most; more than twice as many are refused, since each costs
+    questions."""
     kept: int = Field(default=10, ge=1)
     """Tools that must be left after all tests; an environment with fewer is refused."""
     tests: int = Field(default=4, ge=2)

@@ -100,11 +100,14 @@ def allows_empty(column: ColumnSpec) -> bool:
 
 
 def find_tool_faults(tools: list[ToolDesign], schema: StateSchema, least: int) -> list[str]:
-    """What is wrong with the operations, one line each. `least`: how many there must be."""
+    """What is wrong with the operations, one line each. `least`: how many there must be; twice as many are the most, since each costs
+    questions."""
     names = [tool.name for tool in tools]
     found = [f"{name}: two operations have this name" for name in dict.fromkeys(names) if names.count(name) > 1]
     if len(tools) < least:
         found.append(f"{len(tools)} operations, and at least {least} are needed")
+    if len(tools) > 2 * least:
+        found.append(f"{len(tools)} operations are more than {2 * least}: leave out the least important ones")
     for kind, there in (
         ("reads", not all(tool.writes for tool in tools)),
         ("writes", any(tool.writes for tool in tools)),

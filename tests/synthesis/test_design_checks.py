@@ -156,3 +156,10 @@ def test_names_of_classes_do_not_collide() -> None:
     compile(assemble_code(design, write_state_model(schema), []), "tools.py", "exec")
     singulars = [find_singular(word) for word in ("bus", "boxes", "cities", "analysis", "classes")]
     assert singulars == ["bus", "box", "city", "analysis", "class"]
+
+
+def test_more_than_twice_the_operations_are_too_many() -> None:
+    design = load_library().design
+    assert find_tool_faults(design.tools, design.state, 3) == [
+        "7 operations are more than 6: leave out the least important ones"
+    ]

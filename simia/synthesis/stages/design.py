@@ -81,6 +81,7 @@ class DesignStage:
             rules = list(dict.fromkeys([*plan.rules, *plan.constraints]))
             values = {
                 "least": self._settings.operations,
+                "most": self._settings.operations + self._settings.operations // 3,
                 "title": plan.title,
                 "description": plan.description,
                 "rules": rules,
