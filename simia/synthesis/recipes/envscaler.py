@@ -35,7 +35,6 @@ from simia.synthesis.stages.tools import ToolStage
 from simia.synthesis.task_sources import is_task_source, read_task_texts
 from simia.task import Task
 
-
 CHECKS = 4  # checks that a scenario has, for the projection of a dry run
 
 
