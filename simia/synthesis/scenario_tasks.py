@@ -9,6 +9,7 @@ from simia.synthesis.scenario import Mode, Scenario, ScenarioState, ScenarioUser
 from simia.task import ChecklistSpec, RewardSpec, ScriptTurn, Task, WithheldFact
 
 DONE = "Done."
+DETAILS = "Could you give me the details?"
 
 
 def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequence[Mode]) -> dict[str, Task]:
@@ -30,6 +31,7 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
         initial={"state": start.state},
         reference=scenario.solution,
         reward=RewardSpec(parts=[ChecklistSpec(code=checks, partial=True)]),
+        seed=True,
     )
     found: dict[str, Task] = {}
     for mode in modes:
@@ -45,8 +47,10 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
 
 
 def add_user(task: Task, scenario: Scenario, user: ScenarioUser) -> Task:
-    """The task with a user, and with a script in which the agent asks for what is withheld."""
+    """The task with a user, and with a script in which the user tells all facts, and the agent asks for those that are withheld."""
     turns = [ScriptTurn(user=user.opening)]
+    if user.knows:
+        turns += [ScriptTurn(agent=DETAILS), ScriptTurn(user=" ".join(user.knows))]
     if user.withheld:
         turns.append(ScriptTurn(agent=" ".join(each.question for each in user.withheld)))
         turns += [ScriptTurn(user=each.fact) for each in user.withheld]

@@ -30,8 +30,10 @@ def test_good_scenarios_pass_the_gate_in_both_modes(tmp_path: Path, monkeypatch:
     outputs = run_stages(monkeypatch, tmp_path, backend, list_stages())
     assert not any(outputs.refused.values()), outputs.refused
     second = outputs.of("scenarios")["library/0/1"]
-    assert [call["name"] for call in second["solution"]] == ["return_book", "pay_fine", "lend_book"]
-    assert second["solution"][1]["arguments"] == {"member_id": "MB-04", "amount": 1.0}
+    assert [call["name"] for call in second["solution"]] == [
+        "list_loans", "return_book", "pay_fine", "search_books", "lend_book",
+    ]  # fmt: skip
+    assert second["solution"][2]["arguments"] == {"member_id": "MB-04", "amount": 1.0}
     assert [(each["item"], each["reason"]) for each in second["dropped"]] == [
         ("Member MB-04 is a standard member", "check_always_true")
     ]
@@ -145,5 +147,8 @@ def test_tasks_say_which_mode_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     assert plain.instruction.startswith("I am Tomas Weber")
     assert "Short History" not in f"{talk.opening}{talk.instruction}{talk.knows}"
     assert [each.asked for each in talk.withheld] == ["which (book|title)|what (book|title)"]
-    assert [turn.agent for turn in talk.script if turn.agent] == ["Which book would you like to borrow?", "Done."]
+    assert [turn.agent for turn in talk.script if turn.agent] == [
+        "Could you give me the details?", "Which book would you like to borrow?", "Done.",
+    ]  # fmt: skip
+    assert [turn.user for turn in talk.script if turn.user][1] == "I am Tomas Weber, member MB-02."
     assert talk.reward == plain.reward

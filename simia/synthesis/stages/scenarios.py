@@ -1,6 +1,6 @@
 """Stage `scenarios`: a task in an initial state, with a solution, a checklist of executable checks and a user (EnvScaler §3.3).
 
-The order is task and checklist, solution, checks, user. The solution is executed and repaired before any check is asked for; a check
+The order is task and checklist, solution, checks, user, look-ups. The solution is executed and repaired before any check is asked for; a check
 is kept if it is false on the untouched state and true after the solution.
 """
 
@@ -15,10 +15,12 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.errors import Aborted
 from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
 from simia.synthesis.check_functions import judge_check, read_check, write_guard
 from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.look_ups import add_look_ups
 from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
@@ -34,6 +36,7 @@ from simia.synthesis.scenario_prompts import (
 )
 from simia.synthesis.solution_runs import PlayedSolution, play_solution, read_solution
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.synthesis.stage_errors import is_infrastructure
 from simia.synthesis.stages.states import list_environments
 from simia.task import Action
 
@@ -97,6 +100,7 @@ class ScenarioWriter:
         self._values = list_prompt_values(self._built, self._start.state)
         self._demand = write_demand(self._built, seed, given.key, value["number"])
         self._questions = 0
+        self._played: PlayedSolution | None = None
 
     async def write(self) -> Scenario:
         """Ask for the parts in order. Raises `Refused` with the reason."""
@@ -108,6 +112,8 @@ class ScenarioWriter:
             parse = partial(read_user, task=draft.task, solution=scenario.solution)
             values = {**self._values, "task": draft.task}
             scenario.user = await self._context.ask(USER_PROMPT, values, parse, label="user")
+        if self._played is not None:
+            await self._add_look_ups(scenario, self._played)
         return scenario
 
     async def _write_unexecuted(self, draft: TaskDraft) -> Scenario:
@@ -144,6 +150,7 @@ class ScenarioWriter:
             words = "; ".join(f"{each.item[:60]}: {each.reason}" for each in dropped)
             raise Refused(Reason.TOO_FEW_CHECKS, f"{len(kept)} of {len(draft.checklist)} checks are left: {words}")
         guard = write_guard(self._start.state, played.final)
+        self._played = played
         return self._make_scenario(draft, played.calls, kept, dropped, guard)
 
     # -- the solution ---------------------------------------------------------------------------------------------
@@ -173,6 +180,26 @@ class ScenarioWriter:
         }
         label = "solution" if self._questions == 1 else f"solution{self._questions}"
         return await self._context.ask(SOLUTION_PROMPT, values, read_solution, label=label)
+
+    async def _add_look_ups(self, scenario: Scenario, played: PlayedSolution) -> None:
+        """Let the solution look up the keys that the user does not say, if all checks hold then too."""
+        said, user = [scenario.task], scenario.user
+        if user is not None:
+            said.append("\n".join([user.opening, *user.knows, *(each.fact for each in user.withheld)]))
+        tools = [tool.spec for tool in self._built.tools.values() if not tool.writes]
+        async with self._open_sandbox() as backend:
+            try:
+                calls = await add_look_ups(backend, self._start.state, played, said, tools)
+                again = await play_solution(backend, self._start.state, calls)
+            except Aborted as error:  # a reading tool that does not end, with arguments that no test has
+                if is_infrastructure(error):
+                    raise
+                return
+        added = len(calls) - len(played.calls)
+        if not added or again.fault or len((await self._judge(scenario.checklist, again))[0]) < len(scenario.checklist):
+            return
+        scenario.solution, scenario.guard = again.calls, write_guard(self._start.state, again.final)
+        self._context.note(look_ups=added, solution_calls=len(again.calls))
 
     # -- the checks -----------------------------------------------------------------------------------------------
 
