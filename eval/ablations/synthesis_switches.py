@@ -48,8 +48,6 @@ METHODS = (
     "counts_all_loans",
 )  # fmt: skip
 """Wrong and hostile methods in the place of `get_member`; `lends_unknown_books` is one in the place of `lend_book`."""
-SLOW = ("endless_loop", "much_memory", "search_books loops", "loops")
-"""Those that end by a limit of the sandbox, after seconds."""
 MODES: list[Mode] = ["conversation", "non_conversation"]
 RANDOM_CALLS = 100
 ROUNDS = 56

@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
+from simia.amplification.seeds import load_seed_packs
+from simia.amplification.settings import SeedSettings
 from simia.jobs import Run
 from simia.jobs.run import iterate_accepted
 from simia.pack import Pack
+from simia.quality.check import Checks
 from simia.search_path import cache_root
 from simia.trajectory import Trajectory
 from simia.venvs import make_python_path
@@ -106,6 +109,8 @@ def test_its_solutions_are_its_references_and_seeds(recorded: Path) -> None:
     pack = Pack.load(recorded)
     assert set(pack.references) == {task.id for task in pack.tasks}
     assert [seed.task_id for seed in pack.seeds] == [task.id for task in pack.tasks]
+    read = load_seed_packs(SeedSettings(packs=[str(recorded)]), Checks())
+    assert not read.refused, "no seed names a key that its agent cannot know"
     assert all(each.reward and each.reward.value == 1 for each in pack.references.values())
 
 
@@ -145,13 +150,6 @@ def test_its_world_is_simulated_and_compared(recorded: Path) -> None:
     assert {each["knows"] for each in figures["rows"]} == {"schema", "reference", "state"}
     calls = sum(len(task.actions) for task in pack.tasks)
     assert all(each["calls"] == calls for each in figures["rows"]), figures["rows"]
-
-
-@pytest.mark.usefixtures("local_model")
-def test_the_local_model_amplifies_its_seeds(recorded: Path) -> None:
-    simia(recorded.parent, "amplify", "--seeds", recorded, "--n", "1", "--name", "local")
-    (made,) = iterate_accepted(recorded.parent / "runs" / "local", partial=False)
-    assert list(made.calls())
 
 
 def test_llamafactory_reads_the_export(
