@@ -8,7 +8,7 @@ return is verified by execution (`simia.authoring.variant_checks`) before it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
@@ -19,7 +19,9 @@ from simia.authoring.value_removal import count_mentions, remove_value
 from simia.task import Goal, GoalCall, GoalPart, Reveal, ScriptTurn, StrictModel, Task, WithheldFact
 
 UserKind = Literal["none", "scripted", "llm"]
-MISSING_PARAMETER, MISSING_FUNCTION = "missing_parameter", "missing_function"
+VariantKind = Literal["missing_parameter", "missing_function"]
+VARIANT_KINDS: tuple[VariantKind, ...] = get_args(VariantKind)
+MISSING_PARAMETER, MISSING_FUNCTION = VARIANT_KINDS
 NO_TOOL = "I have no function for this at the moment, so I cannot do it yet."
 GO_ON = "There is a further function now. Please go on."
 ASK_AGAIN = "If the assistant says that it lacks a function for this, ask it once to try again."
@@ -88,6 +90,10 @@ class NeededValue:
     def title(self) -> str:
         """What the value is, as one asks for it: `order number` of `order_id`."""
         return re.sub(r"_id$", "_number", self.argument).replace("_", " ")
+
+
+Candidate = tuple[Task | NoVariant, NeededValue | None]
+"""A variant, or why there is none, and the value that it withholds."""
 
 
 class WithheldWording(StrictModel):
@@ -282,17 +288,15 @@ def dump_value(value: Any) -> Any:
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, StrictModel) else value
 
 
-def iterate_variants(
-    task: Task, *, writing: Collection[str] = (), user: UserKind = "scripted"
-) -> Iterator[Task | NoVariant]:
-    """Every variant of a task by rule, and why others cannot be made: missing parameters, then missing functions."""
+def list_withheld(task: Task) -> list[Candidate]:
+    """A missing-parameter variant by rule for each value that the solution needs, or why there is none."""
     values = list_needed_values(task)
-    if not values:
-        yield NoVariant(VariantFault.NO_VALUE, "the first message names no argument of the solution")
-    for needed in values:
-        yield withhold_value(task, needed)
+    none = NoVariant(VariantFault.NO_VALUE, "the first message names no argument of the solution")
+    return [(withhold_value(task, needed), needed) for needed in values] or [(none, None)]
+
+
+def list_hidden(task: Task, writing: Collection[str] = (), *, user: UserKind = "scripted") -> list[Candidate]:
+    """A missing-function variant for each tool that the solution needs, or why there is none."""
     tools = list_needed_tools(task, writing)
-    if not tools:
-        yield NoVariant(VariantFault.NO_TOOL_NEEDED, "the solution calls no tool")
-    for tool in tools:
-        yield hide_tool(task, tool, user=user)
+    none = NoVariant(VariantFault.NO_TOOL_NEEDED, "the solution calls no tool")
+    return [(hide_tool(task, tool, user=user), None) for tool in tools] or [(none, None)]

@@ -1,14 +1,14 @@
 """Verify variants of tasks by execution: the solution scores 1, and agents that do not ask, or do not wait, do not.
 
 A value that the pack's reading tools return to callers who do not know it is no missing parameter. So the tools are called with what the
-user's first message names, and with what such calls return.
+user's first message names, as an argument of the solution or a text of the state, and with what such calls return.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +17,15 @@ import orjson
 from simia.authoring.gate_agents import play_task
 from simia.authoring.reference_checks import FULL, value_or_zero
 from simia.authoring.task_variants import (
-    MISSING_PARAMETER,
+    LEAST_LENGTH,
+    Candidate,
     NeededValue,
     NoVariant,
     UserKind,
     VariantFault,
-    hide_tool,
-    list_needed_tools,
-    list_needed_values,
+    list_hidden,
+    list_withheld,
     read_opening,
-    withhold_value,
 )
 from simia.envs.environment import Environment
 from simia.envs.play.baseline_agents import CANNED, Act, ReferenceAgent, make_text_message
@@ -39,6 +38,7 @@ from simia.trajectory import Message, ToolCall
 MOST_GUESSES = 4
 ROUNDS, MOST_CALLS, MOST_KNOWN = 3, 120, 6  # of the search for a value through reading tools
 Known = dict[str, list[Any]]
+ANY_NAME = "*"  # texts of the state that the user says, which fit any text argument
 
 
 class HastyAgent:
@@ -92,33 +92,35 @@ async def vary_task(environment: Environment, task: Task, *, user: UserKind) -> 
         name for name, writes in (await backend.declared()).get("agent", {}).items() if writes.get("writes", True)
     }
     found = VariedTask(task.id)
-    for needed in list_needed_values(task):
-        variant = withhold_value(task, needed)
-        if isinstance(variant, Task):
-            fault = await check_withheld(environment, variant, needed, writing, found)
-            variant = fault or variant
-        if isinstance(variant, Task):
-            found.variants.append(variant)
-            break
-        found.refused.append(variant)
-    else:
-        found.refused += [] if found.refused else [NoVariant(VariantFault.NO_VALUE)]
-    tools = list_needed_tools(task, writing)
-    for tool in tools:
-        variant = hide_tool(task, tool, user=user)
-        if isinstance(variant, Task):
-            variant = await check_hidden(environment, variant, found) or variant
-        if isinstance(variant, Task):
-            found.variants.append(variant)
-            break
-        found.refused.append(variant)
-    if not tools:
-        found.refused.append(NoVariant(VariantFault.NO_TOOL_NEEDED))
+    for candidates in (list_withheld(task), list_hidden(task, writing, user=user)):
+        variant = await find_variant(environment, iter(candidates), writing, found)
+        found.variants += [variant] if variant else []
     return found
 
 
+async def find_variant(
+    environment: Environment, candidates: Iterator[Candidate], writing: Collection[str], found: VariedTask
+) -> Task | None:
+    """Return the next candidate that holds when it is played; those before it are added to `found.refused` with the reason.
+
+    `writing`: names of the tools that may change the state.
+    """
+    for variant, needed in candidates:
+        if isinstance(variant, Task):
+            if needed:
+                fault = await check_withheld(environment, variant, needed, writing, found)
+            else:
+                fault = await check_hidden(environment, variant, found)
+            if fault is None:
+                return variant
+            found.refused.append(fault)
+        else:
+            found.refused.append(variant)
+    return None
+
+
 async def check_withheld(
-    environment: Environment, variant: Task, needed: NeededValue, writing: set[str], found: VariedTask
+    environment: Environment, variant: Task, needed: NeededValue, writing: Collection[str], found: VariedTask
 ) -> NoVariant | None:
     """Play the solution, and agents that guess the value in place of asking for it."""
     if fault := await check_solution(environment, variant):
@@ -188,7 +190,9 @@ def list_guesses(tasks: Sequence[Task], needed: NeededValue) -> list[str | None]
     return [None, *(value for value in values if value != needed.value)][: MOST_GUESSES + 1]
 
 
-async def is_found_by_tools(environment: Environment, variant: Task, needed: NeededValue, writing: set[str]) -> bool:
+async def is_found_by_tools(
+    environment: Environment, variant: Task, needed: NeededValue, writing: Collection[str]
+) -> bool:
     """Whether reading tools return the value to a caller who knows only what the user says at the start."""
     said = read_opening(variant)
     known: Known = {}
@@ -202,6 +206,10 @@ async def is_found_by_tools(environment: Environment, variant: Task, needed: Nee
     tools = [tool for tool in environment.pack.tools if tool.name not in writing]
     made: set[bytes] = set()
     try:
+        for name, value in iterate_scalars(await world.initial()):
+            if isinstance(value, str) and len(value) >= LEAST_LENGTH and is_mentioned(value, said):
+                remember(known, name, value)
+                remember(known, ANY_NAME, value)
         for _ in range(ROUNDS):
             before = len(made)
             for name, arguments in itertools.chain.from_iterable(
@@ -235,9 +243,14 @@ def fill_calls(name: str, parameters: Mapping[str, Any], known: Known) -> Iterat
     """Calls of a tool with known values for its required arguments; none where one is not known."""
     properties = parameters.get("properties", {})
     required = [each for each in parameters.get("required", ()) if isinstance(each, str)]
-    choices = [known.get(each) or (properties.get(each) or {}).get("enum", [])[:MOST_KNOWN] for each in required]
+    choices = [known.get(each) or list_choices(properties.get(each) or {}, known) for each in required]
     for values in itertools.islice(itertools.product(*choices), MOST_CALLS):
         yield name, dict(zip(required, values, strict=True))
+
+
+def list_choices(schema: Mapping[str, Any], known: Known) -> list[Any]:
+    """Values for an argument of which none is known by its name."""
+    return (schema.get("enum") or (known.get(ANY_NAME, []) if schema.get("type") == "string" else []))[:MOST_KNOWN]
 
 
 def remember(known: Known, name: str, value: Any) -> None:
@@ -261,9 +274,3 @@ def iterate_scalars(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def is_mentioned(value: str, text: str) -> bool:
     return bool(value) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text, re.IGNORECASE) is not None
-
-
-def count_kinds(found: Sequence[VariedTask]) -> tuple[int, int]:
-    """Tasks with a missing parameter, and with a missing function."""
-    kinds = [MISSING_PARAMETER in task.tags for varied in found for task in varied.variants]
-    return sum(kinds), len(kinds) - sum(kinds)

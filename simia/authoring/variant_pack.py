@@ -14,7 +14,7 @@ import orjson
 
 from simia.authoring.gate_report import TaskVerdict
 from simia.authoring.pack_draft import draft_pack, refuse_existing
-from simia.authoring.task_variants import MISSING_FUNCTION, MISSING_PARAMETER, NoVariant, VariantFault
+from simia.authoring.task_variants import NoVariant, VariantFault
 from simia.authoring.variant_checks import VariedTask, vary_task
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
@@ -24,7 +24,6 @@ from simia.pack_files import is_leftover
 from simia.task import Task
 
 AT_ONCE = 8
-KINDS = (MISSING_PARAMETER, MISSING_FUNCTION)
 RECORD = "synthesis.json"
 
 

@@ -74,10 +74,13 @@ async def verify_tasks(
     environment: Environment,
     tasks: Sequence[Task],
     *,
+    others: Sequence[Task] = (),
     concurrency: int = 16,
     on_task: Callable[[], None] = lambda: None,
 ) -> GateReport:
-    """Verify tasks of a pack with an executable world. `on_task` is called when a task's own episodes have been played.
+    """Verify tasks in a pack's executable world; they may be new to the pack. `on_task` is called when a task's own episodes have been played.
+
+    `others`: tasks that are not verified, but whose solutions must not solve those that are.
 
     Raises `UserError` for a pack that cannot be opened.
     """
@@ -86,19 +89,26 @@ async def verify_tasks(
             f"pack {environment.pack.name}: the gate needs the executable world: open it with that back end"
         )
     await environment.backend.start()  # a problem of all tasks is reported once
-    return await VerificationGate(environment, environment.backend, tasks, concurrency).run(on_task)
+    return await VerificationGate(environment, environment.backend, tasks, concurrency, others).run(on_task)
 
 
 class VerificationGate:
     """One run of the gate over tasks of a pack."""
 
     def __init__(
-        self, environment: Environment, backend: ExecutableBackend, tasks: Sequence[Task], concurrency: int
+        self,
+        environment: Environment,
+        backend: ExecutableBackend,
+        tasks: Sequence[Task],
+        concurrency: int,
+        others: Sequence[Task] = (),
     ) -> None:
         self._environment, self._backend, self._tasks = environment, backend, tasks
+        self._others = others
         self._room = asyncio.Semaphore(concurrency)
         self._starts = group_by_start(tasks)
-        self._parts = split_by_calls(environment.pack.tasks)
+        in_pack = {task.id for task in environment.pack.tasks}
+        self._parts = split_by_calls([*environment.pack.tasks, *(task for task in tasks if task.id not in in_pack)])
         self._verdicts = {task.id: TaskVerdict(task.id) for task in tasks}
 
     async def run(self, on_task: Callable[[], None]) -> GateReport:
@@ -250,7 +260,8 @@ class VerificationGate:
             reward = await self._score_other(task, trajectory)
             if value_or_zero(reward) >= threshold(task):
                 found.append(f"{other.id} scores {value_or_zero(reward):g}")
-        for other in self._list_neighbours(task, max(0, PLAYED_OTHERS - len(alike))):
+        given = [each for each in self._others if each.actions != task.actions]
+        for other in (*self._list_neighbours(task, max(0, PLAYED_OTHERS - len(alike))), *given):
             trajectory = await play_task(self._environment, task, ReferenceAgent(other), ScriptedUser(other))
             reward = trajectory.reward
             if value_or_zero(reward) >= threshold(task) and not self._reaches_goal(task, verdict, trajectory, other):

@@ -25,7 +25,8 @@ def variants(
 ) -> None:
     """Write a pack of variants of a pack's tasks: a value that the user says only when asked, and a tool that appears later. Each passes the
     gate, and an agent that does not ask, or does not wait, does not score 1."""
-    from simia.authoring.variant_pack import KINDS, VariantReport, describe_faults, write_variants
+    from simia.authoring.task_variants import VARIANT_KINDS
+    from simia.authoring.variant_pack import VariantReport, describe_faults, write_variants
 
     loaded = Pack.load(pack)
     chosen = [loaded.task(name) for name in tasks] if tasks else None
@@ -38,7 +39,7 @@ def variants(
             return await write_variants(loaded, out, tasks=chosen, grants=grants, on_task=lambda: show.advance(bar))
 
         report = event_loop.run_command(work())
-    for tag in KINDS:
+    for tag in VARIANT_KINDS:
         say(f"{tag}: {report.count(tag)} of {report.tasks} tasks ({report.count(tag, gated=False)} before the gate)")
     for title, rewards in (
         ("guessed the withheld value", [value for each in report.varied for value in each.guessed]),

@@ -8,9 +8,9 @@ import orjson
 
 from simia.state_schema import StateSchema
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
-from simia.synthesis.reasons import Reason, Unreadable
+from simia.synthesis.reasons import Reason
 from simia.synthesis.refusal_reasons import name_refusal
-from simia.synthesis.reply_reading import read_json
+from simia.synthesis.reply_reading import read_json, refuse_faults
 from simia.synthesis.stage import StageContext
 from simia.synthesis.state_model import describe_row_schema, fill_defaults
 from simia.tool import compile_schema
@@ -53,10 +53,7 @@ async def ask_state(
 
     def parse(text: str) -> dict[str, Any]:
         state: dict[str, Any] = read_json(text, dict[str, Any])
-        faults = find_state_faults(design.state, state)
-        if faults:
-            more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-            raise Unreadable("; ".join(faults[:SHOWN]) + more)
+        refuse_faults(find_state_faults(design.state, state), SHOWN)
         return fill_defaults(design.state, state)
 
     values = {

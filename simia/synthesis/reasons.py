@@ -35,6 +35,16 @@ class Reason(StrEnum):
         "fewer checks discriminate than the config asks for, or than half of the checklist",
     )
     DUPLICATE_TASK = "duplicate_task", "nearly the same task of the environment was accepted before"
+    # variants of tasks, by the names of their faults
+    NO_VALUE = "no_value", "the user's first words name no argument of the solution"
+    VALUE_REPEATED = "value_repeated", "the user names the value again, so it cannot be withheld"
+    VALUE_NOT_REMOVABLE = "value_not_removable", "the value cannot be taken out of the user's words"
+    VALUE_FOUND_BY_TOOLS = "value_found_by_tools", "tools return the value to an agent that does not ask for it"
+    NO_TOOL_NEEDED = "no_tool_needed", "the solution calls no tool"
+    ALREADY_VARIED = "already_varied", "the user withholds something already, or a tool appears later"
+    NOT_EXPRESSIBLE = "not_expressible", "the task has a form of which no variant can be made"
+    SOLVED_WITHOUT_ASKING = "solved_without_asking", "an agent that guesses the withheld value earns the full reward"
+    SOLVED_WITHOUT_WAITING = "solved_without_waiting", "an agent that does not wait for the tool earns the full reward"
     # faults of the verification gate, by their names there
     NO_START = "no_start", "the task's start cannot be set up"
     UNKNOWN_TOOL = "unknown_tool", "the solution calls a tool that does not exist"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -57,6 +58,13 @@ def explain_errors(error: ValidationError) -> str:
         f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]
     ]
     return "; ".join(lines)
+
+
+def refuse_faults(faults: Sequence[str], shown: int) -> None:
+    """Raise `Unreadable` with the first faults, if there are any."""
+    if faults:
+        more = f"; and {len(faults) - shown} more" if len(faults) > shown else ""
+        raise Unreadable("; ".join(faults[:shown]) + more)
 
 
 def dump(model: BaseModel) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from simia.synthesis import session
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import StageOutputs
+from simia.synthesis.stages.design import make_name
 from simia.synthesis.stages.task_filter import Screening, StatefulFilter
 from simia.synthesis.stages.themes import (
     LEXICAL_COSINE,
@@ -27,7 +28,7 @@ from simia.synthesis.stages.themes import (
     Theme,
     Themes,
     find_duplicates,
-    make_name,
+    read_theme,
 )
 from simia.synthesis.task_sources import read_task_texts
 from tests.synthesis.assessment_agents import FIXTURES, AgentBackend
@@ -215,5 +216,9 @@ def test_the_lexical_threshold_on_descriptions_with_known_duplicates() -> None:
     ],
 )
 def test_names_of_environments(words: str, name: str) -> None:
-    assert make_name(words).replace("_", "") == name.replace("_", "")
-    assert re.fullmatch(r"[a-z][a-z0-9_]{0,40}", make_name(words))
+    row = {"name": words, "title": "A", "domain": "B", "description": "C", "usefulness": 8, "modelability": 8}
+    found = read_theme(json.dumps(row)).name
+    assert found.replace("_", "") == name.replace("_", "")
+    assert all(
+        re.fullmatch(r"[a-z][a-z0-9_]{0,40}", each) for each in (found, make_name(words), make_name(f"9{words}"))
+    )

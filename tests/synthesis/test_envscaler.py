@@ -71,17 +71,19 @@ def test_a_domain_becomes_a_pack_that_the_gate_passes_and_an_agent_plays(
     assert done.packs == [folder]
     pack = Pack.load(folder)
     assert (pack.name, len(pack.tools), [task.tags for task in pack.tasks]) == (
-        "library", 7, [["conversation"], ["non_conversation"]] * 2,
+        "library", 7, [
+            ["conversation"], ["non_conversation"], ["conversation", "missing_parameter"], ["conversation", "missing_function"],
+        ] * 2,
     )  # fmt: skip
     provenance = pack.file.provenance if pack.file else None
     assert provenance is not None
     assert (provenance.recipe, provenance.sources[0].name) == ("envscaler", "library")
     assert all(re.fullmatch(r"[0-9a-f]{8,}", hashed) for hashed in provenance.prompts.values())
-    assert "synthesis/scenario_check.j2" in provenance.prompts
+    assert {"synthesis/scenario_check.j2", "synthesis/tables.j2"} <= provenance.prompts.keys()
 
     invoke("pack", "validate", str(folder))
     gate = json.loads(invoke("pack", "gate", str(folder), "--json"))
-    assert (gate["tasks"], gate["passed"]) == (4, 4)
+    assert (gate["tasks"], gate["passed"]) == (8, 8)
     assert {gate["floors"][name] for name in ("nothing", "canned", "echo", "policy")} == {0.0}
     monkeypatch.chdir(tmp_path)
     assert re.search(r"mean reward\D+1\.000\D", invoke("rollout", str(folder), "--agent", "reference"))
@@ -100,6 +102,7 @@ def test_shipped_configs_are_those_of_the_recipe() -> None:
     assert (paper.environments, paper.assessment.rounds, paper.assessment.threshold) == (191, 100, 0.85)
     assert paper.states.number * paper.scenarios.number == 36
     assert (small.assessment.rounds, small.scenarios.execution) == (12, True)
+    assert paper.variants == small.variants == ["missing_parameter", "missing_function"]
 
 
 def test_a_file_of_tasks_has_the_discovery_stages(tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_a_file_of_tasks_has_the_discovery_stages(tmp_path: Path) -> None:
     recipe = EnvScalerRecipe(config)
     assert [stage.name for stage in recipe.list_stages()] == [
         "screening", "stateful", "descriptions", "clusters", "themes", "design", "examples", "tools", "environments",
-        "assessment", "states", "scenarios", "verdicts", "gated",
+        "assessment", "states", "scenarios", "verdicts", "gated", "variants",
     ]  # fmt: skip
     assert recipe.expected()["screening"] == 1
 
@@ -117,5 +120,7 @@ def test_a_file_of_tasks_has_the_discovery_stages(tmp_path: Path) -> None:
 def test_bad_settings_get_one_line() -> None:
     with pytest.raises(UserError, match="the source is missing"):
         EnvScalerRecipe(EnvScalerConfig()).list_stages()
+    with pytest.raises(UserError, match="variants"):
+        parse_config(EnvScalerConfig, {"variants": ["missing_user"]}, where="the test")
     with pytest.raises(UserError, match="no role is named 'small'"):
         parse_config(EnvScalerConfig, {"difficulty": {"agent": "small"}}, where="the test")

@@ -1,7 +1,7 @@
 """EnvScaler: environments from a domain or from existing tasks, assessed by two agents, with scenarios whose checks are executed.
 
 Stages: `screening`, `stateful`, `descriptions`, `clusters`, `themes` (with a file of tasks), `design`, `examples`, `tools`,
-`environments`, `assessment`, `states`, `scenarios`, `verdicts`, `gated`.
+`environments`, `assessment`, `states`, `scenarios`, `verdicts`, `gated`, `variants`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from simia.authoring.task_variants import MISSING_PARAMETER, VARIANT_KINDS, VariantKind
 from simia.config import Config
 from simia.errors import UserError
 from simia.pack_provenance import SourceQuote
@@ -32,6 +33,7 @@ from simia.synthesis.stages.states import States, list_environments
 from simia.synthesis.stages.task_filter import Screening, StatefulFilter
 from simia.synthesis.stages.themes import Clusters, Descriptions, Themes
 from simia.synthesis.stages.tools import ToolStage
+from simia.synthesis.stages.variants import Variants, group_by_scenario
 from simia.synthesis.task_sources import is_task_source, read_task_texts
 from simia.task import Task
 
@@ -81,6 +83,8 @@ class EnvScalerConfig(SynthesisConfig):
     """Initial states."""
     scenarios: ScenarioSettings = Field(default_factory=ScenarioSettings)
     """Scenarios of each initial state."""
+    variants: list[VariantKind] = Field(default_factory=lambda: list(VARIANT_KINDS))
+    """Variants that are made of each scenario with a conversation: a value that the user tells only when asked, a tool that appears later."""
     difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
     """Measured difficulty of the tasks; off unless an agent is named."""
 
@@ -122,6 +126,11 @@ class EnvScalerRecipe:
             return None
         return read_task_texts(config.source, text_field=discovery.field, limit=discovery.limit).texts
 
+    @property
+    def _variants(self) -> list[VariantKind]:
+        """The kinds of variants, which are conversations."""
+        return self._config.variants if "conversation" in self._config.scenarios.modes else []
+
     def list_stages(self) -> Sequence[Stage]:
         config, modes = self._config, self._config.scenarios.modes
         return [
@@ -134,6 +143,7 @@ class EnvScalerRecipe:
             Scenarios(config.scenarios, config.seed),
             Verdicts(modes),
             Gated(modes, config.difficulty),
+            Variants(self._variants),
         ]
 
     def _list_first_stages(self) -> list[Stage]:
@@ -166,14 +176,15 @@ class EnvScalerRecipe:
             "assessment": count * (2 * config.assessment.rounds + config.assessment.controls),
             "states": states,
             "scenarios": states * config.scenarios.number * scenario,
+            "variants": states * config.scenarios.number * (MISSING_PARAMETER in self._variants),  # at most
         }
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
         """Write a pack for each environment that has tasks: below `out`, or at `out` where there is one."""
         environments = list_environments(outputs)
         tasks: dict[str, list[Task]] = {key: [] for key in environments}
-        for key, row in outputs.of("gated").items():
-            tasks[key.split("/")[0]].append(Task.model_validate(row))
+        for key, rows in group_by_scenario(outputs, "gated", "variants").items():
+            tasks[key.split("/")[0]] += [Task.model_validate(row) for row in rows]
         kept = [key for key in environments if tasks[key]]
         source = Path(self._config.source).name if self._texts is not None else self._config.source
         origin = outputs.origin.model_copy(update={"sources": [SourceQuote(name=source)]})

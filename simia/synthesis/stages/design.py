@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from anyascii import anyascii
@@ -16,7 +16,7 @@ from simia.synthesis.design_checks import find_table_faults, find_tool_faults, n
 from simia.synthesis.example_states import describe_tables
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
-from simia.synthesis.reply_reading import dump, explain_errors, read_json
+from simia.synthesis.reply_reading import dump, explain_errors, read_json, refuse_faults
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.task import StrictModel
 
@@ -66,11 +66,7 @@ class DesignStage:
         found: dict[str, Any] = {}
         for each in given:
             domain = Domain.model_validate({key: each[key] for key in Domain.model_fields if each.get(key)})
-            name = stem = domain.name or make_name(domain.domain)
-            number = 1
-            while name in found:
-                number += 1
-                name = f"{stem}_{number}"
+            name = make_unique(domain.name or make_name(domain.domain), found)
             words = domain.domain if domain.title in ("", domain.domain) else f"{domain.title} ({domain.domain})"
             found[name] = {"domain": words, "description": domain.description}
         return [StageInput(name, value) for name, value in found.items()]
@@ -90,7 +86,7 @@ class DesignStage:
 
             def read_operations(text: str) -> list[ToolDesign]:
                 tools: list[ToolDesign] = read_json(text, list[ToolDesign])
-                refuse_faults(find_tool_faults(tools, state, self._settings.operations))
+                refuse_faults(find_tool_faults(tools, state, self._settings.operations), SHOWN)
                 return tools
 
             tools = await context.ask("synthesis/operations.j2", values, read_operations, label="operations")
@@ -105,7 +101,7 @@ def read_tables(text: str) -> tuple[TablePlan, StateSchema]:
     """Read the tables and rules of a reply. Raises `Unreadable` with what is wrong."""
     plan: TablePlan = read_json(text, TablePlan)
     given: StateSchema = read_schema(plan)
-    refuse_faults(find_table_faults(given))
+    refuse_faults(find_table_faults(given), SHOWN)
     return plan, normalize_state(given)
 
 
@@ -117,14 +113,12 @@ def read_schema(plan: TablePlan) -> StateSchema:
         raise Unreadable(f"tables: {explain_errors(error)}") from None
 
 
-def refuse_faults(faults: Sequence[str]) -> None:
-    """Raise `Unreadable` with the first faults, if there are any."""
-    if faults:
-        more = f"; and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-        raise Unreadable("; ".join(faults[:SHOWN]) + more)
+def make_name(words: str, most: int = MOST_NAME, prefix: str = "environment") -> str:
+    """A pack's name of words in any script: `Hotel front desk` → `hotel_front_desk`. `prefix`: before words that begin with no letter."""
+    name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")
+    return (name if name[:1].isalpha() else f"{prefix}_{name}")[:most].strip("_")
 
 
-def make_name(words: str) -> str:
-    """A name from words: `Hotel front desk` → `hotel_front_desk`."""
-    name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")[:MOST_NAME].strip("_")
-    return name if name[:1].isalpha() else f"environment_{name}".strip("_")
+def make_unique(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
+    return next(each for each in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if each not in taken)

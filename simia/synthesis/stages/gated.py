@@ -26,6 +26,7 @@ from simia.task import Task
 from simia.trajectory import Message, Trajectory
 
 Refusals = dict[str, tuple[Reason, str]]
+LONGEST_DETAIL = 400
 
 
 class Verdicts:
@@ -130,13 +131,14 @@ async def run_gate(folder: Path, built: BuiltEnvironment, tasks: dict[str, Task]
     for (name, _), verdict in zip(tasks.items(), report.verdicts, strict=True):
         faults = [finding for finding in (*verdict.findings, *whole) if finding.refuses]
         if faults:
-            refused[name] = name_reason(faults[0]), "; ".join(f"{each.fault}: {each.detail}" for each in faults)[:400]
+            refused[name] = explain_faults(faults)
     return refused, {name: round(value, 6) for name, value in report.floors.items()}
 
 
-def name_reason(finding: Finding) -> Reason:
-    """The reason with the name of a gate's fault."""
+def explain_faults(faults: Sequence[Finding]) -> tuple[Reason, str]:
+    """The reason with the name of the gate's first fault, and a line of all."""
     try:
-        return Reason(str(finding.fault))
+        reason = Reason(str(faults[0].fault))
     except ValueError:
-        return Reason.GATE_REFUSES
+        reason = Reason.GATE_REFUSES
+    return reason, "; ".join(f"{each.fault}: {each.detail}" for each in faults)[:LONGEST_DETAIL]

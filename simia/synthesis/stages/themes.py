@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anyascii import anyascii
 from pydantic import BaseModel, Field
 
 from simia.llm.embeddings import compute_cosine, make_lexical_vectors
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.synthesis.stages.design import make_name, make_unique
 from simia.synthesis.stages.task_filter import MOST_TEXT, StatefulFilter
 
 EMBEDDING_COSINE, LEXICAL_COSINE = 0.8, 0.35
-LONGEST_NAME = 32
+LONGEST_NAME, PREFIX = 32, "env"
 
 
 class Theme(BaseModel):
@@ -71,7 +70,7 @@ class Descriptions:
 
 def read_theme(text: str) -> Theme:
     found: Theme = read_json(text, Theme)
-    return found.model_copy(update={"name": make_name(found.name)})
+    return found.model_copy(update={"name": make_name(found.name, LONGEST_NAME, PREFIX)})
 
 
 class Clusters:
@@ -134,7 +133,7 @@ class Themes:
         names: dict[str, str] = {}
         for key in described:
             if key not in doubles:
-                names[key] = make_unique(described[key]["name"], names.values())
+                names[key] = make_unique(described[key]["name"], set(names.values()))
         inputs = []
         for key, theme in described.items():
             if key in names:
@@ -152,15 +151,3 @@ class Themes:
             detail = f"{theme['title']} (task {theme['task']}) repeats {theme['repeats']}, cosine {theme['cosine']}"
             raise Refused(Reason.DUPLICATE_THEME, detail)
         return theme
-
-
-def make_name(words: str) -> str:
-    """A pack's name of words in any script: lower case letters, digits and underscores, a letter first."""
-    name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")[:LONGEST_NAME].strip("_")
-    return name if name[:1].isalpha() else f"env_{name}".strip("_")
-
-
-def make_unique(name: str, taken: Any) -> str:
-    """The name, with a number where another theme has it."""
-    taken = set(taken)
-    return next(each for each in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if each not in taken)
