@@ -14,8 +14,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict
 
 
-class Code(StrEnum):
-    """Why something was refused or failed. Values are stable: ledgers and data sets hold them."""
+class MeaningfulCode(StrEnum):
+    """A reason code with its meaning: the base of `Code` and of a package's own codes."""
 
     meaning: str
     """One line for reports: the meaning of the reason."""
@@ -24,6 +24,10 @@ class Code(StrEnum):
         code = str.__new__(cls, value)
         code._value_, code.meaning = value, meaning
         return code
+
+
+class Code(MeaningfulCode):
+    """Why something was refused or failed. Values are stable: ledgers and data sets hold them."""
 
     # reading rows and packs
     BAD_JSON = "bad_json", "the line is not JSON"

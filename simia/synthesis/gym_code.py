@@ -1,4 +1,4 @@
-"""The code of a gym as a model writes it, and what can be said of it without running it (CodeGym §3.3.1, appendix B.2).
+"""The code of a gym as a model writes it, and what can be checked without running it (CodeGym §3.3.1, appendix B.2).
 
 A reply is one Python block: `TASK` (the task in words), a pydantic `State`, a class `Gym` of tools, and `EXAMPLE_CALLS`.
 """

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Self
+from simia.errors import MeaningfulCode
 
 
-class Reason(StrEnum):
+class Reason(MeaningfulCode):
     """Why a stage refused an item. Values are stable: ledgers and reports hold them."""
-
-    meaning: str
-    """One line for reports: the meaning of the reason."""
-
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        reason = str.__new__(cls, value)
-        reason._value_, reason.meaning = value, meaning
-        return reason
 
     UNREADABLE_REPLY = (
         "unreadable_reply",
