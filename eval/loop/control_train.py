@@ -125,7 +125,7 @@ def main() -> None:
         temperature=1.0,
         beta=0.0,
         loss_type="dapo",
-        bf16=False,  # a step of 5e-6 is far below the spacing of bfloat16 numbers
+        bf16=True,  # weights and optimizer stay float32; only products are computed in bfloat16
         use_cpu=device() == "cpu",
         gradient_checkpointing=False,
         report_to=[],
