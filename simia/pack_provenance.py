@@ -43,6 +43,11 @@ class ToolEdge(BaseModel):
     target: str
     """The tool that depends on it."""
     kind: str = "provides"
-    """Type of the edge: `provides` (a result is an argument), `requires` (a precondition), or a type of the recipe's own."""
+    """Type of the edge: `provides` (a result is an argument), `requires` (a condition that the source makes true), `changes` (both use a table that
+    the source changes), or a type of the recipe's own."""
     argument: str | None = None
     """Argument of the target that the edge concerns."""
+    result: str | None = None
+    """Field of the source's result that becomes the argument."""
+    origin: str = "given"
+    """What found the edge: `words`, `embeddings`, `state` (shared tables), `model`, or `given` by hand."""

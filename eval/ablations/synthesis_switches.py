@@ -22,7 +22,7 @@ from simia.synthesis.context import ItemContext
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenario import Mode
+from simia.synthesis.scenarios.scenario import Mode
 from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.assessment import Assessment, AssessmentSettings

@@ -1,6 +1,6 @@
 """Run the original solution of a coding problem, and its tests, and keep what it returned.
 
-The source of this module runs in the sandbox, as generated code does: see `simia.synthesis.original_comparison`.
+The source of this module runs in the sandbox, as generated code does: see `simia.synthesis.gyms.original_comparison`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from simia.config import Config
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
 from simia.envs.play.player import play
 from simia.synthesis.agent_model import ModelOfStage
+from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.pack_writing import open_built, write_environment
 from simia.synthesis.stage import StageContext
 from simia.task import Measurement, Task
 

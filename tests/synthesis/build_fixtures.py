@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request
-from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.context import ItemContext
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.reasons import Refused

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from simia.prompts import load_template
 from simia.synthesis.design import CodingProblem, GymEnvironment, GymInstance, SolvedExample
-from simia.synthesis.gym_code import WRITE, derive_gym_tools, list_methods, read_gym
+from simia.synthesis.gyms.gym_code import WRITE, derive_gym_tools, list_methods, read_gym
 
 T = TypeVar("T")
 REPLIES = Path(__file__).parent / "fixtures" / "gym"

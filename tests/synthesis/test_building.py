@@ -11,9 +11,9 @@ import pytest
 
 from simia.llm.types import Reply, Request
 from simia.synthesis import session
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.context import ItemContext
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.reasons import Reason
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.reply_reading import dump

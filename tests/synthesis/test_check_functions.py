@@ -12,11 +12,11 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
 from simia.state import diff_states
-from simia.synthesis.check_functions import judge_check, read_check, write_guard
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.reasons import Reason, Unreadable
-from simia.synthesis.solution_runs import PlayedSolution, play_solution
+from simia.synthesis.scenarios.check_functions import judge_check, read_check, write_guard
+from simia.synthesis.scenarios.solution_runs import PlayedSolution, play_solution
 from simia.task import Action
 from tests.synthesis.scenario_fixtures import BAD_CHECKS, GOOD, LIBRARY
 

@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from simia.state_schema import StateSchema
-from simia.synthesis.code_assembly import assemble_code, name_tools_class
+from simia.synthesis.building.code_assembly import assemble_code, name_tools_class
+from simia.synthesis.building.design_checks import find_table_faults, find_tool_faults, normalize_state
+from simia.synthesis.building.example_states import find_state_faults
+from simia.synthesis.building.state_model import fill_defaults, find_singular, name_row_classes, write_state_model
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
-from simia.synthesis.design_checks import find_table_faults, find_tool_faults, normalize_state
-from simia.synthesis.example_states import find_state_faults
-from simia.synthesis.state_model import fill_defaults, find_singular, name_row_classes, write_state_model
 from tests.synthesis.build_fixtures import load_library
 
 TEXT = {"required": True, "values": {"type": "string"}}

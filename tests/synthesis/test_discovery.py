@@ -17,6 +17,7 @@ from simia.jobs import Run
 from simia.llm.embeddings import compute_cosine, make_lexical_vectors
 from simia.synthesis import session
 from simia.synthesis.recipes import RECIPES, RecipeKind
+from simia.synthesis.scenarios.task_sources import read_task_texts
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.design import make_name
@@ -30,7 +31,6 @@ from simia.synthesis.stages.themes import (
     find_duplicates,
     read_theme,
 )
-from simia.synthesis.task_sources import read_task_texts
 from tests.synthesis.assessment_agents import FIXTURES, AgentBackend
 
 if TYPE_CHECKING:  # pytest loads it as a plugin

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRun, FunctionRunner
+from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRun, FunctionRunner
 
 LOOP = "def f():\n    while True:\n        try:\n            while True:\n                pass\n        except:\n            pass\n"
 SYSTEM = '__import__("o" + "s")'

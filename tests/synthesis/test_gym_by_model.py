@@ -11,8 +11,8 @@ import pytest
 
 from simia.llm.embedded import EmbeddedSettings
 from simia.synthesis import session
-from simia.synthesis.gym_results import INSTANCES, SOLUTIONS, collect_instances
-from simia.synthesis.gym_writing import write_gym
+from simia.synthesis.gyms.gym_results import INSTANCES, SOLUTIONS, collect_instances
+from simia.synthesis.gyms.gym_writing import write_gym
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.settings import SamplingSettings, SynthesisConfig

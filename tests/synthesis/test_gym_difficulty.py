@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from simia.synthesis.function_runs import FunctionLimits
-from simia.synthesis.gym_inputs import InputSettings
-from simia.synthesis.gym_results import collect_instances
+from simia.synthesis.gyms.function_runs import FunctionLimits
+from simia.synthesis.gyms.gym_inputs import InputSettings
+from simia.synthesis.gyms.gym_results import collect_instances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump, read_python
 from simia.synthesis.stage import StageOutputs

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simia.synthesis.design import GymEnvironment
-from simia.synthesis.function_runs import FunctionLimits
+from simia.synthesis.gyms.function_runs import FunctionLimits
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stages.gym_instances import InstanceSettings, InstanceStage

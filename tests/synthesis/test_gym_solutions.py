@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simia.synthesis.design import GymInstance
-from simia.synthesis.function_runs import FunctionLimits, FunctionRun, FunctionRunner
+from simia.synthesis.gyms.function_runs import FunctionLimits, FunctionRun, FunctionRunner
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump, read_python
 from simia.synthesis.stages.gym_solutions import SolutionSettings, SolutionStage

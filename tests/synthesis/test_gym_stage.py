@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simia.synthesis.design import GymEnvironment
-from simia.synthesis.function_runs import FunctionLimits
-from simia.synthesis.problem_files import read_problems
+from simia.synthesis.gyms.function_runs import FunctionLimits
+from simia.synthesis.gyms.problem_files import read_problems
 from simia.synthesis.reasons import Refused, Unreadable
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageInput, StageOutputs

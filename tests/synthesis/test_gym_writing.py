@@ -18,10 +18,10 @@ from simia.envs.play.player import play
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.pack_provenance import PackProvenance
-from simia.synthesis.answer_comparison import answers_match, write_answer_check
 from simia.synthesis.design import CodingProblem, GymEnvironment, GymInstance, SolvedExample
-from simia.synthesis.gym_code import derive_gym_tools
-from simia.synthesis.gym_writing import write_gym
+from simia.synthesis.gyms.answer_comparison import answers_match, write_answer_check
+from simia.synthesis.gyms.gym_code import derive_gym_tools
+from simia.synthesis.gyms.gym_writing import write_gym
 from simia.tool_test import ToolTest
 from simia.trajectory import Message, ToolCall
 from tests.synthesis.closest_gym import make_closest_gym, make_instance

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simia.synthesis.hidden_inputs import (
+from simia.synthesis.gyms.hidden_inputs import (
     find_observed_input,
     find_shown_input,
     reveals_answer,

@@ -11,11 +11,11 @@ import pytest
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
-from simia.synthesis.look_ups import add_look_ups, list_arguments
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.solution_runs import play_solution
+from simia.synthesis.scenarios.look_ups import add_look_ups, list_arguments
+from simia.synthesis.scenarios.solution_runs import play_solution
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings

@@ -12,7 +12,7 @@ from simia.authoring.validate import validate_pack
 from simia.authoring.verification_gate import verify_tasks
 from simia.errors import UserError
 from simia.pack_provenance import PackProvenance
-from simia.synthesis.pack_writing import open_built, write_environment
+from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.task import Task
 from tests.synthesis.build_fixtures import load_library
 

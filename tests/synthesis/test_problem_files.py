@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from simia.errors import UserError
-from simia.synthesis.answer_comparison import answers_match
-from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRunner
-from simia.synthesis.problem_code import adopt_unified
-from simia.synthesis.problem_files import read_problems
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.gyms.problem_code import adopt_unified
+from simia.synthesis.gyms.problem_files import read_problems
 from tests.hub_server import start_hub
 
 KODCODE = {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simia.synthesis.design import CodingProblem
-from simia.synthesis.function_runs import FunctionLimits
-from simia.synthesis.problem_files import SourceProblem, read_problem
+from simia.synthesis.gyms.function_runs import FunctionLimits
+from simia.synthesis.gyms.problem_files import SourceProblem, read_problem
 from simia.synthesis.reasons import Refused, Unreadable
 from simia.synthesis.stages.problems import ProblemStage
 from tests.synthesis.closest_gym import CLOSEST, INPUTS, ReplyContext, read_reply

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from simia.synthesis.building.signatures import compare_parameters, derive_tool
 from simia.synthesis.reasons import Unreadable
-from simia.synthesis.signatures import compare_parameters, derive_tool
 from simia.tool import ToolSpec, compile_schema
 
 

@@ -11,7 +11,7 @@ import pytest
 from simia import formats
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.synthesis.task_sources import is_task_source, read_task_texts
+from simia.synthesis.scenarios.task_sources import is_task_source, read_task_texts
 from simia.trajectory import Message, Trajectory
 
 ROWS = Path(__file__).parent.parent / "formats" / "data"

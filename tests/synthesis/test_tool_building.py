@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.reasons import Reason
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageOutputs

@@ -15,12 +15,12 @@ from simia.authoring.variant_checks import GuessingAgent, HastyAgent
 from simia.envs.play.agent import Agent
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.users import ScriptedUser
+from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
-from simia.synthesis.pack_writing import open_built, write_environment
 from simia.synthesis.reasons import Reason
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
-from simia.synthesis.scenario import Mode
+from simia.synthesis.scenarios.scenario import Mode
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings

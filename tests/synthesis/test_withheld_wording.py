@@ -12,8 +12,8 @@ import pytest
 from simia.authoring.task_variants import list_needed_values, withhold_value
 from simia.prompts import load_template
 from simia.synthesis.reasons import Unreadable
+from simia.synthesis.scenarios.withheld_wording import ask_withheld_wording, read_wording
 from simia.synthesis.stage import StageContext
-from simia.synthesis.withheld_wording import ask_withheld_wording, read_wording
 from simia.task import Task
 from tests.authoring.test_task_variants import make_task
 

@@ -12,10 +12,10 @@ from pydantic import Field
 from simia.errors import UserError
 from simia.pack_provenance import PackProvenance, SourceQuote
 from simia.synthesis.design import GymEnvironment
-from simia.synthesis.gym_results import collect_instances
-from simia.synthesis.gym_writing import write_gym
-from simia.synthesis.problem_code import adopt_unified
-from simia.synthesis.problem_files import SourceProblem, read_problems
+from simia.synthesis.gyms.gym_results import collect_instances
+from simia.synthesis.gyms.gym_writing import write_gym
+from simia.synthesis.gyms.problem_code import adopt_unified
+from simia.synthesis.gyms.problem_files import SourceProblem, read_problems
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
 from simia.synthesis.stages.gym_difficulty import DifficultyStage, GymDifficultySettings, name_agent

@@ -17,10 +17,11 @@ from simia.authoring.task_variants import MISSING_PARAMETER, VARIANT_KINDS, Vari
 from simia.config import Config
 from simia.errors import UserError
 from simia.pack_provenance import SourceQuote
-from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.building.building_settings import BuildingSettings
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
-from simia.synthesis.pack_writing import write_environment
+from simia.synthesis.scenarios.task_sources import is_task_source, read_task_texts
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Stage, StageInput, StageOutputs
 from simia.synthesis.stages.assessment import Assessment, AssessmentSettings
@@ -34,7 +35,6 @@ from simia.synthesis.stages.task_filter import Screening, StatefulFilter
 from simia.synthesis.stages.themes import Clusters, Descriptions, Themes
 from simia.synthesis.stages.tools import ToolStage
 from simia.synthesis.stages.variants import Variants, group_by_scenario
-from simia.synthesis.task_sources import is_task_source, read_task_texts
 from simia.task import Task
 
 CHECKS = 4  # checks that a scenario has, for the projection of a dry run

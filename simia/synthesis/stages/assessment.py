@@ -17,12 +17,12 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.statistics import compute_wilson_interval
-from simia.synthesis.assessment_rounds import PlannedRound, Round, RoundChain
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment, DroppedTool
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
+from simia.synthesis.scenarios.assessment_rounds import PlannedRound, Round, RoundChain
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
 MOST_UNREADABLE = 0.2  # share of the rounds

@@ -10,10 +10,10 @@ from anyascii import anyascii
 from pydantic import Field, ValidationError
 
 from simia.state_schema import StateSchema
-from simia.synthesis.building_settings import BuildingSettings
+from simia.synthesis.building.building_settings import BuildingSettings
+from simia.synthesis.building.design_checks import find_table_faults, find_tool_faults, normalize_state
+from simia.synthesis.building.example_states import describe_tables
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
-from simia.synthesis.design_checks import find_table_faults, find_tool_faults, normalize_state
-from simia.synthesis.example_states import describe_tables
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
 from simia.synthesis.reply_reading import dump, explain_errors, read_json, refuse_faults

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simia.synthesis.building_settings import BuildingSettings
-from simia.synthesis.debug_loop import ToolDebugger, ToolDraft
+from simia.synthesis.building.building_settings import BuildingSettings
+from simia.synthesis.building.debug_loop import ToolDebugger, ToolDraft
+from simia.synthesis.building.method_lint import CheckedMethod
+from simia.synthesis.building.random_calls import make_random_calls
+from simia.synthesis.building.state_model import write_state_model
+from simia.synthesis.building.tool_runs import LoadFault, open_sandbox, run_tool_tests
 from simia.synthesis.design import BuiltEnvironment, BuiltTool, DroppedTool, EnvironmentDesign
-from simia.synthesis.method_lint import CheckedMethod
-from simia.synthesis.random_calls import make_random_calls
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.synthesis.state_model import write_state_model
-from simia.synthesis.tool_runs import LoadFault, open_sandbox, run_tool_tests
 from simia.tool_test import ToolTest
 
 Faults = dict[str, tuple[Reason, str]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simia.synthesis.building.example_states import ask_state
 from simia.synthesis.design import EnvironmentDesign
-from simia.synthesis.example_states import ask_state
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
 

@@ -13,13 +13,13 @@ from typing import Any
 from simia.authoring.findings import Finding
 from simia.authoring.verification_gate import verify_tasks
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
+from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings, measure_task
-from simia.synthesis.pack_writing import open_built, write_environment
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenario import Mode, Scenario, ScenarioState
-from simia.synthesis.scenario_tasks import make_tasks
+from simia.synthesis.scenarios.scenario import Mode, Scenario, ScenarioState
+from simia.synthesis.scenarios.scenario_tasks import make_tasks
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.states import list_environments
 from simia.task import Task

@@ -15,9 +15,9 @@ from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import FunctionLimits
-from simia.synthesis.gym_playing import open_gym
-from simia.synthesis.gym_results import DIFFICULTY, SOLUTIONS, VerifiedInstances
+from simia.synthesis.gyms.function_runs import FunctionLimits
+from simia.synthesis.gyms.gym_playing import open_gym
+from simia.synthesis.gyms.gym_results import DIFFICULTY, SOLUTIONS, VerifiedInstances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.settings import SynthesisConfig

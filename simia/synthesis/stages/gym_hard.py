@@ -10,10 +10,10 @@ from pydantic import Field
 from simia.config import Config
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
-from simia.synthesis.gym_playing import open_gym, pass_gate
-from simia.synthesis.gym_results import HARD, SOLUTIONS, SolvedGym, VerifiedInstances
-from simia.synthesis.gym_writing import AUGMENTED, MOST_AUGMENTED_CALLS
+from simia.synthesis.gyms.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
+from simia.synthesis.gyms.gym_playing import open_gym, pass_gate
+from simia.synthesis.gyms.gym_results import HARD, SOLUTIONS, SolvedGym, VerifiedInstances
+from simia.synthesis.gyms.gym_writing import AUGMENTED, MOST_AUGMENTED_CALLS
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
-from simia.synthesis.gym_results import INSTANCES, VerifiedInstances
+from simia.synthesis.gyms.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
+from simia.synthesis.gyms.gym_results import INSTANCES, VerifiedInstances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.formats.dialect import dump_json
-from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import Ending, FunctionLimits
-from simia.synthesis.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym, pass_gate
-from simia.synthesis.gym_results import INSTANCES, SOLUTIONS, SolvedGym, VerifiedInstances
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import Ending, FunctionLimits
+from simia.synthesis.gyms.gym_playing import DONE, OBSERVE, SOLVE_BY_CALLS, GymPlayer, SolverPlay, open_gym, pass_gate
+from simia.synthesis.gyms.gym_results import INSTANCES, SOLUTIONS, SolvedGym, VerifiedInstances
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.reply_reading import dump, read_python

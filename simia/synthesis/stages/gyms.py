@@ -7,7 +7,7 @@ from typing import Any
 
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import CodingProblem, GymEnvironment
-from simia.synthesis.gym_code import (
+from simia.synthesis.gyms.gym_code import (
     WRITE,
     GymDraft,
     GymFault,
@@ -16,7 +16,7 @@ from simia.synthesis.gym_code import (
     list_methods,
     read_gym,
 )
-from simia.synthesis.gym_trial import GymTrial, try_gym
+from simia.synthesis.gyms.gym_trial import GymTrial, try_gym
 from simia.synthesis.reasons import Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import SolvedExample
-from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRunner
-from simia.synthesis.original_comparison import compare_with_original
-from simia.synthesis.problem_code import SOLVE, UnifiedSolution, adopt_unified, make_problem, read_unified
-from simia.synthesis.problem_files import SourceProblem
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.gyms.original_comparison import compare_with_original
+from simia.synthesis.gyms.problem_code import SOLVE, UnifiedSolution, adopt_unified, make_problem, read_unified
+from simia.synthesis.gyms.problem_files import SourceProblem
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

@@ -18,15 +18,15 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted
 from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
-from simia.synthesis.check_functions import judge_check, read_check, write_guard
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.look_ups import add_look_ups
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenario import ChecklistItem, DroppedItem, Mode, Scenario, ScenarioState
-from simia.synthesis.scenario_prompts import (
+from simia.synthesis.scenarios.check_functions import judge_check, read_check, write_guard
+from simia.synthesis.scenarios.look_ups import add_look_ups
+from simia.synthesis.scenarios.scenario import ChecklistItem, DroppedItem, Mode, Scenario, ScenarioState
+from simia.synthesis.scenarios.scenario_prompts import (
     MOST_ITEMS,
     TaskDraft,
     list_prompt_values,
@@ -34,7 +34,7 @@ from simia.synthesis.scenario_prompts import (
     read_user,
     write_demand,
 )
-from simia.synthesis.solution_runs import PlayedSolution, play_solution, read_solution
+from simia.synthesis.scenarios.solution_runs import PlayedSolution, play_solution, read_solution
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stage_errors import is_infrastructure
 from simia.synthesis.stages.states import list_environments

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simia.synthesis.building.example_states import ask_state
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.example_states import ask_state
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenario import ScenarioState
+from simia.synthesis.scenarios.scenario import ScenarioState
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
 PURPOSE = (

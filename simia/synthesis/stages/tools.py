@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simia.synthesis.building_settings import BuildingSettings
-from simia.synthesis.debug_loop import DebugRecord, ToolDebugger, ToolDraft, write_rows
+from simia.synthesis.building.building_settings import BuildingSettings
+from simia.synthesis.building.debug_loop import DebugRecord, ToolDebugger, ToolDraft, write_rows
+from simia.synthesis.building.draft_tests import read_tests
+from simia.synthesis.building.example_states import CLOCK, describe_tables, describe_tool
+from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
+from simia.synthesis.building.state_model import write_state_model
 from simia.synthesis.design import BuiltTool, EnvironmentDesign, ToolDesign
-from simia.synthesis.draft_tests import read_tests
-from simia.synthesis.example_states import CLOCK, describe_tables, describe_tool
-from simia.synthesis.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.reasons import Reason
 from simia.synthesis.refusal_reasons import name_refusal
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.synthesis.state_model import write_state_model
 from simia.tool_test import ToolTest
 
 

@@ -22,14 +22,14 @@ from simia.authoring.task_variants import (
 )
 from simia.authoring.variant_checks import VariedTask, find_variant
 from simia.authoring.verification_gate import verify_tasks
+from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.pack_writing import open_built, write_environment
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
+from simia.synthesis.scenarios.withheld_wording import ask_withheld_wording
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.gated import explain_faults
 from simia.synthesis.stages.states import list_environments
-from simia.synthesis.withheld_wording import ask_withheld_wording
 from simia.task import Task
 
 MOST_SCENARIOS = 8  # scenarios whose solutions are guesses, and must not solve a variant

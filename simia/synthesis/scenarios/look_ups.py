@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
-from simia.synthesis.solution_runs import REFERENCE, PlayedSolution
+from simia.synthesis.scenarios.solution_runs import REFERENCE, PlayedSolution
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall

@@ -27,10 +27,10 @@ from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.sandbox.limits import MB, WorkerLimits
-from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, GymInstance
-from simia.synthesis.function_runs import TRIES, Ending, FunctionLimits, FunctionRunner
-from simia.synthesis.gym_writing import make_task, write_gym
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import TRIES, Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.gyms.gym_writing import make_task, write_gym
 from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.stage import StageContext

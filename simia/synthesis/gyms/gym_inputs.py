@@ -12,9 +12,9 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.formats.dialect import dump_json
-from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import CodingProblem
-from simia.synthesis.function_runs import Ending, FunctionLimits, FunctionRunner
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRunner
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import list_blocks, read_json, read_python
 from simia.synthesis.stage import StageContext

@@ -6,8 +6,8 @@ import ast
 import textwrap
 from collections.abc import Iterable
 
+from simia.synthesis.building.state_model import KIT_NAMES, name_row_classes
 from simia.synthesis.design import EnvironmentDesign
-from simia.synthesis.state_model import KIT_NAMES, name_row_classes
 
 WIDTH = 118
 DATES = ("date", "datetime", "time", "timedelta")

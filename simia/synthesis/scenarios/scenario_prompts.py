@@ -11,11 +11,11 @@ import orjson
 from pydantic import Field
 
 from simia.envs.users.scripted import matches_question
+from simia.synthesis.building.example_states import CLOCK, describe_tables
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.example_states import CLOCK, describe_tables
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
-from simia.synthesis.scenario import ScenarioUser
+from simia.synthesis.scenarios.scenario import ScenarioUser
 from simia.task import Action, StrictModel
 
 MOST_ITEMS = 8

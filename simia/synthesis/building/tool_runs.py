@@ -15,8 +15,8 @@ from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.state import Change
+from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign, ToolDesign
-from simia.synthesis.pack_writing import write_environment
 from simia.synthesis.reasons import Reason
 from simia.synthesis.stage import StageContext
 from simia.task import Task

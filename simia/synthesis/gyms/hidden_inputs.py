@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simia.formats.dialect import dump_json
-from simia.synthesis.answer_comparison import answers_match
+from simia.synthesis.gyms.answer_comparison import answers_match
 
 MOST_ELEMENTS, MOST_CHARACTERS = 4, 8
 """A list, an object or a text that is no longer than this may be shown."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simia.synthesis.check_functions import GUARD
-from simia.synthesis.scenario import Mode, Scenario, ScenarioState, ScenarioUser
+from simia.synthesis.scenarios.check_functions import GUARD
+from simia.synthesis.scenarios.scenario import Mode, Scenario, ScenarioState, ScenarioUser
 from simia.task import ChecklistSpec, RewardSpec, ScriptTurn, Task, WithheldFact
 
 DONE = "Done."

@@ -11,9 +11,9 @@ from simia.authoring.pack_draft import draft_pack, refuse_existing, write_pack_f
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.pack_provenance import PackProvenance
-from simia.synthesis.code_assembly import assemble_code, name_tools_class
+from simia.synthesis.building.code_assembly import assemble_code, name_tools_class
+from simia.synthesis.building.example_states import CLOCK
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign, ToolDesign
-from simia.synthesis.example_states import CLOCK
 from simia.synthesis.reply_reading import dump
 from simia.task import Task
 from simia.tool import ToolSpec

@@ -7,10 +7,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from simia.synthesis.answer_comparison import answers_match
-from simia.synthesis.function_runs import Ending, FunctionRunner, find_forbidden
-from simia.synthesis.problem_code import SOLVE, UnifiedSolution
-from simia.synthesis.problem_files import SourceProblem
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.function_runs import Ending, FunctionRunner, find_forbidden
+from simia.synthesis.gyms.problem_code import SOLVE, UnifiedSolution
+from simia.synthesis.gyms.problem_files import SourceProblem
 
 MOST_COMPARED = 24
 """Calls of the original that are compared."""

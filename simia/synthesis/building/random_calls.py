@@ -12,9 +12,9 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Aborted
 from simia.state import diff_states
+from simia.synthesis.building.tool_runs import find_state_breach, hide_addresses, require_sandbox
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.reasons import Reason
-from simia.synthesis.tool_runs import find_state_breach, hide_addresses, require_sandbox
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall

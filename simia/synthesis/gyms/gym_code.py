@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from simia.authoring.code_lint import ADVICE, find_faults
+from simia.synthesis.building.signatures import derive_tool
 from simia.synthesis.design import CodingProblem
-from simia.synthesis.gym_writing import ANSWER, STATE, list_state_fields
-from simia.synthesis.problem_code import take_literals
+from simia.synthesis.gyms.gym_writing import ANSWER, STATE, list_state_fields
+from simia.synthesis.gyms.problem_code import take_literals
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.reply_reading import read_python
-from simia.synthesis.signatures import derive_tool
 from simia.tool import ToolSpec
 
 GYM, OBSERVE, DONE = "Gym", "observe", "done"

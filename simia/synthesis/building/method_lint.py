@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from simia.authoring.code_lint import ADVICE, MODULES, find_faults
 from simia.authoring.findings import Fault
-from simia.synthesis.code_assembly import AVAILABLE
+from simia.synthesis.building.code_assembly import AVAILABLE
+from simia.synthesis.building.signatures import compare_parameters, derive_tool
 from simia.synthesis.design import ToolDesign
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.reply_reading import read_python
-from simia.synthesis.signatures import compare_parameters, derive_tool
 from simia.tool import ToolSpec
 
 MOST_SOURCE = 20_000  # characters

@@ -18,11 +18,17 @@ from simia.errors import Aborted, UserError
 from simia.formats.dialect import dump_json
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
-from simia.synthesis.answer_comparison import answers_match
 from simia.synthesis.design import GymEnvironment, SolvedExample
-from simia.synthesis.gym_code import DONE, OBSERVE, GymFault
-from simia.synthesis.gym_writing import ANSWER, make_state, write_gym
-from simia.synthesis.hidden_inputs import find_observed_input, find_shown_input, reveals_answer, shows, shows_all_inputs
+from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.gyms.gym_code import DONE, OBSERVE, GymFault
+from simia.synthesis.gyms.gym_writing import ANSWER, make_state, write_gym
+from simia.synthesis.gyms.hidden_inputs import (
+    find_observed_input,
+    find_shown_input,
+    reveals_answer,
+    shows,
+    shows_all_inputs,
+)
 from simia.synthesis.reasons import Reason
 from simia.task import Action, Task
 from simia.tool_test import Expectation, ToolTest
