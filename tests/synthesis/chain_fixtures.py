@@ -57,7 +57,31 @@ class OrderedSampler:
         return TOOLS[self._chains[place % len(self._chains)]]
 
 
-def list_chain_replies(number: int, chain: str, replies: Mapping[str, Any] | None = None) -> dict[str, str]:
+class CaseEnvironments:
+    """A stage that hands on the library under the name of each case, without a question; its name is the one that later stages read first."""
+
+    name = "assessment"
+
+    def __init__(self, cases: Sequence[str]) -> None:
+        self._cases = list(cases)
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        return [StageInput(case, None) for case in self._cases]
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        return LIBRARY
+
+
+class CaseGraphs(CaseEnvironments):
+    """The library's graph under the name of each case."""
+
+    name = "graph"
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        return GRAPH
+
+
+def list_chain_replies(key: str, chain: str, replies: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Sample → reply of a chain. `replies`: those that differ from the good ones; a `state` is a patch over the library's."""
     own: dict[str, Any] = {"state": {}, **GOOD_CHAINS[chain], **(replies or {})}
     if isinstance(own["state"], dict):
@@ -66,21 +90,27 @@ def list_chain_replies(number: int, chain: str, replies: Mapping[str, Any] | Non
     found = {}
     for label, text in own.items():
         stage = "instructions" if label.split(".")[0] in WORDS.values() else "chains"
-        found[f"{stage}/library/{number}.{label}"] = text
-        again = f"{stage}/library/{number}.{label}.again1"
+        found[f"{stage}/{key}.{label}"] = text
         if replies and label in replies and label in GOOD_CHAINS[chain]:
-            found.setdefault(again, GOOD_CHAINS[chain][label])
+            found.setdefault(f"{stage}/{key}.{label}.again1", GOOD_CHAINS[chain][label])
     return found
 
 
-def list_chain_stages(chains: Sequence[str], *, gate: bool = True, **settings: Any) -> list[Stage]:
-    """Graph, chains and words, and the gate, for these chains of the library."""
+def list_chain_stages(chains: Sequence[str], **settings: Any) -> list[Stage]:
+    """Graph, chains, words and gate, for these chains of the library."""
     chosen = ChainSettings(number=len(chains), modes=[MODES[name] for name in chains], **settings)
     tasks = ChainTasks()
-    gated: list[Stage] = [Verdicts(tasks), Gated(tasks, TaskDifficultySettings())]
     return [
         GivenGraph(),
         ChainStage(chosen, OrderedSampler(chains)),
         Instructions(chosen),
-        *(gated if gate else []),
+        Verdicts(tasks),
+        Gated(tasks, TaskDifficultySettings()),
     ]
+
+
+def list_case_stages(chain: str, cases: Sequence[str]) -> list[Stage]:
+    """The chain in an environment for each case, without distractors and without the gate."""
+    chosen = ChainSettings(number=1, modes=[MODES[chain]], distractors=0)
+    stage = ChainStage(chosen, lambda graph, rng: TOOLS[chain])
+    return [CaseEnvironments(cases), CaseGraphs(cases), stage, Instructions(chosen)]

@@ -15,7 +15,14 @@ from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.stage import StageOutputs
 from simia.task import Task
 from tests.synthesis.build_fixtures import load_library
-from tests.synthesis.chain_fixtures import BAD_CHAINS, GOOD_CHAINS, WORDS, list_chain_replies, list_chain_stages
+from tests.synthesis.chain_fixtures import (
+    BAD_CHAINS,
+    GOOD_CHAINS,
+    WORDS,
+    list_case_stages,
+    list_chain_replies,
+    list_chain_stages,
+)
 from tests.synthesis.scenario_fixtures import LIBRARY, ServingBackend, run_stages
 
 
@@ -34,7 +41,7 @@ def run_chains(
 def list_replies(chains: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, name in enumerate(chains):
-        found |= list_chain_replies(number, name)
+        found |= list_chain_replies(f"library/{number}", name)
     return found
 
 
@@ -86,19 +93,22 @@ async def play_all(folder: Path, tasks: list[Task]) -> list[tuple[float | None, 
     return found
 
 
-def test_wrong_and_hostile_replies_are_shown_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("chain", GOOD_CHAINS)
+def test_wrong_and_hostile_replies_are_shown_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: str
+) -> None:
+    cases = {name: case for name, case in BAD_CHAINS.items() if case["chain"] == chain}
     replies: dict[str, str] = {}
-    for number, case in enumerate(BAD_CHAINS.values()):
-        replies |= list_chain_replies(number, case["chain"], case["replies"])
-    chains = [case["chain"] for case in BAD_CHAINS.values()]
-    outputs, backend = run_chains(monkeypatch, tmp_path, chains, replies, gate=False, distractors=0)
-    refused = {key: refusal for each in outputs.refused.values() for key, refusal in each.items()}
-    expected = {f"library/{number}": case for number, case in enumerate(BAD_CHAINS.values())}
-    assert {key: (refusal.reason, expected[key]["detail"] in refusal.detail) for key, refusal in refused.items()} == {
-        key: (case["reason"], True) for key, case in expected.items() if "reason" in case
+    for name, case in cases.items():
+        replies |= list_chain_replies(f"{name}/0", chain, case["replies"])
+    backend = ServingBackend(replies)
+    outputs = run_stages(monkeypatch, tmp_path, backend, list_case_stages(chain, list(cases)))
+    refused = {key[:-2]: refusal for each in outputs.refused.values() for key, refusal in each.items()}
+    assert {name: (each.reason, cases[name]["detail"] in each.detail) for name, each in refused.items()} == {
+        name: (case["reason"], True) for name, case in cases.items() if "reason" in case
     }, refused
-    for key, case in expected.items():
+    for name, case in cases.items():
         if "shown" in case:
             stage = "instructions" if case["shown"].split(".")[0] in WORDS.values() else "chains"
-            assert case["detail"] in backend.prompts[f"{stage}/{key}.{case['shown']}"]
-            assert key in outputs.of("instructions")
+            assert case["detail"] in backend.prompts[f"{stage}/{name}/0.{case['shown']}"]
+            assert f"{name}/0" in outputs.of("instructions")

@@ -84,7 +84,7 @@ def find_unused(
     for key in own:
         text = re.sub(rf"(?<!\w){re.escape(normalize_words(key))}(?!\w)", " ", text)
     if not found:
-        found += [each for each in NUMBER.findall(text) if not is_part_of_known(each, own)]
+        found += [each for each in NUMBER.findall(words) if not is_part_of_known(each, own)]
     for value in list_named_texts(state, schema):
         phrase = normalize_words(value)
         if holds_phrase(text, phrase) and not holds_phrase(mine, phrase) and not holds_phrase(seen, phrase):
