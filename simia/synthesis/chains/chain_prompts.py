@@ -26,7 +26,7 @@ STATE_PURPOSE = (
 )
 
 
-def describe_environment(built: BuiltEnvironment, tables: Collection[str] | None = None) -> dict[str, Any]:
+def describe_domain(built: BuiltEnvironment, tables: Collection[str] | None = None) -> dict[str, Any]:
     """Description, rules and tables of an environment. `tables`: those that are shown; None: all."""
     design = built.design
     schema = design.state

@@ -9,7 +9,7 @@ from typing import Any
 
 from simia.envs.rewards.compare_values import split_words
 from simia.state_schema import StateSchema
-from simia.synthesis.chains.chain_code import list_leaves
+from simia.synthesis.chains.chain_code import list_plain_values
 from simia.synthesis.chains.distractors import is_fixed_text
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -64,7 +64,7 @@ def holds_phrase(text: str, phrase: str) -> bool:
 
 def find_unsaid(words: str, known: Any) -> list[Any]:
     """The values of what the user knows that words do not hold."""
-    return [value for value in list_leaves(known) if not says_value(words, value)]
+    return [value for value in list_plain_values(known) if not says_value(words, value)]
 
 
 def find_unused(
@@ -74,9 +74,9 @@ def find_unused(
 
     Texts that results hold are no secret: the user knows the environment.
     """
-    own = [str(value) for value in list_leaves(known)]
+    own = [str(value) for value in list_plain_values(known)]
     mine, text = normalize_words(" ".join(own)), normalize_words(words)
-    seen = normalize_words(" ".join(str(value) for value in list_leaves(list(results))))
+    seen = normalize_words(" ".join(str(value) for value in list_plain_values(list(results))))
     ids = [key for rows in state.values() if isinstance(rows, Mapping) for key in rows if re.search(r"\d", key)]
     found = [
         key for key in ids if holds_phrase(text, normalize_words(key)) and not holds_phrase(mine, normalize_words(key))
