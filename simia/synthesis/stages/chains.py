@@ -164,7 +164,7 @@ class ChainWriter:
         values = {
             **describe_domain(built),
             "tools": describe_chain_tools(built, graph, tools),
-            "others": describe_other_tools(built, tools),
+            "others": describe_other_tools(built, graph, tools),
             "edges": describe_edges(graph, tools),
         }
         parse = partial(read_chain, tools=tools, others=built.tools)
