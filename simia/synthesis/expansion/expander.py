@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from simia.envs.worlds.executable import ExecutableBackend
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain import Chain
 from simia.synthesis.chains.chain_runs import PlayedChain, find_effect_difference, play_chain
@@ -133,11 +134,7 @@ class Expander:
             if proposal.patch:
                 patched, fault = apply_refinement(schema, self.state, proposal.patch, self._list_frozen())
                 if not fault:
-                    played = await play_chain(backend, patched, self._chain.code)
-                    if difference := find_effect_difference(played, self.played, schema.list_policies()):
-                        fault = f"with the patch the task's code has another effect: {difference}"
-                    else:
-                        fault = await replay_entries(backend, patched, self.entries.values()) or ""
+                    played, fault = await self._replay(backend, patched)
                 if fault:
                     self.counts["rejected"] += 1
                 else:
@@ -148,8 +145,18 @@ class Expander:
                 asked = [call.arguments for call in proposal.calls if call.name == name]
                 proposals = asked if fault or not proposal.patch else [*asked, *finder.propose(name)]
                 if proposals:
-                    trial = await try_tool(
-                        backend, self._built, self.state, self.played.calls, name, proposals
-                    )
-                    self._keep(name, trial, "by_question")
+                    trial = await try_tool(backend, self._built, self.state, self.played.calls, name, proposals)
+                    if trial.entry is not None or not fault:  # without its patch a call fails for another reason
+                        self._keep(name, trial, "by_question")
         return fault
+
+    async def _replay(self, backend: ExecutableBackend, patched: dict[str, Any]) -> tuple[PlayedChain, str]:
+        """The chain as it is executed in the patched state, and what is wrong with the patch: it must have the effect that it has without
+        the patch, in any order of the rows that tools return, and every tool that has entered must still execute."""
+        policies = self._built.design.state.list_policies()
+        played = await play_chain(backend, patched, self._chain.code)
+        turned = await play_chain(backend, patched, self._chain.code, reverse=True)
+        for each in (played, turned):
+            if difference := find_effect_difference(each, self.played, policies):
+                return played, f"with the patch the task's code has another effect: {difference}"
+        return played, await replay_entries(backend, patched, self.entries.values()) or ""
