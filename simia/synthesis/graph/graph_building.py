@@ -1,0 +1,179 @@
+"""Build the graph of an environment's tools from declarations and recorded results, without a model (EnvFactory §3.3.1, ScaleEnv §4.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from simia.pack import Pack
+from simia.pack_provenance import ToolEdge
+from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.graph.graph_settings import GraphSettings
+from simia.synthesis.graph.parameter_matching import Parameter, ParameterMatcher, Vectors, describe_parameter
+from simia.synthesis.graph.tool_graph import CHANGES, PROVIDES, GraphInput, GraphTool, ToolGraph
+from simia.synthesis.graph.tool_results import DescribedTools, describe_tools
+
+Inputs = dict[tuple[str, str], Parameter]
+Outputs = dict[str, list[tuple[str, Parameter]]]
+
+
+def make_graph(
+    source: BuiltEnvironment | Pack, settings: GraphSettings | None = None, *, vectors: Vectors | None = None
+) -> ToolGraph:
+    """Build the graph of the agent's tools.
+
+    Args:
+        source: a built environment, or a pack, whose own edges are not read.
+        settings: the threshold of the matcher.
+        vectors: text of a parameter → vector of length 1, for the texts of `list_parameter_texts`. None: names are compared alone.
+
+    Returns:
+        The graph. Every required argument that is not external has a producer which can itself be called.
+    """
+    described = describe_tools(source)
+    matcher = ParameterMatcher(described.schema, settings or GraphSettings(), vectors)
+    inputs, outputs = read_parameters(described, matcher)
+    edges = [*match_parameters(described, matcher, inputs, outputs), *share_tables(described, inputs, outputs)]
+    nodes = {name: tool.node for name, tool in described.tools.items()}
+    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known(described, inputs))
+
+
+def read_pack_graph(pack: Pack) -> ToolGraph:
+    """Return the graph of a pack's tools with the edges that the pack keeps; without any, they are found by words."""
+    if not pack.graph:
+        return make_graph(pack)
+    nodes = {name: tool.node for name, tool in describe_tools(pack).tools.items()}
+    edges = [edge for edge in pack.graph if edge.source in nodes and edge.target in nodes]
+    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known_arguments(pack))
+
+
+def join_graphs(graphs: Mapping[str, ToolGraph]) -> ToolGraph:
+    """Return the graphs of several environments as one, with tools named `environment/tool`. No edge leads to another environment."""
+    tools = {f"{key}/{name}": node for key, graph in graphs.items() for name, node in graph.tools.items()}
+    edges = [
+        edge.model_copy(update={"source": f"{key}/{edge.source}", "target": f"{key}/{edge.target}"})
+        for key, graph in graphs.items()
+        for edge in graph.edges
+    ]
+    return ToolGraph(tools=tools, edges=edges)
+
+
+def read_parameters(described: DescribedTools, matcher: ParameterMatcher) -> tuple[Inputs, Outputs]:
+    """(tool, argument) → the argument; tool → the fields of its result that its caller did not have before."""
+    inputs: Inputs = {}
+    outputs: Outputs = {}
+    for name, tool in described.tools.items():
+        had = set()
+        for each in tool.node.inputs:
+            if (found := matcher.read_input(tool, each)) is not None:
+                inputs[name, each.name] = found
+                if each.required:
+                    had.add((found.words, found.table))
+        fields = [(each.name, matcher.read_output(tool, each)) for each in tool.node.outputs]
+        outputs[name] = [(field, found) for field, found in fields if (found.words, found.table) not in had]
+    return inputs, outputs
+
+
+def list_known_arguments(source: BuiltEnvironment | Pack) -> set[tuple[str, str]]:
+    """(tool, argument) of the arguments that a user states: all that are no identifiers."""
+    described = describe_tools(source)
+    inputs, _ = read_parameters(described, ParameterMatcher(described.schema, GraphSettings()))
+    return list_known(described, inputs)
+
+
+def list_known(described: DescribedTools, inputs: Inputs) -> set[tuple[str, str]]:
+    places = {(name, each.name) for name, tool in described.tools.items() for each in tool.node.inputs}
+    return {place for place in places if place not in inputs or not inputs[place].identifier}
+
+
+def match_parameters(
+    described: DescribedTools, matcher: ParameterMatcher, inputs: Inputs, outputs: Outputs
+) -> Iterator[ToolEdge]:
+    """An edge from each tool whose result has a value for an argument, by the best field."""
+    for (target, argument), wanted in inputs.items():
+        for source, fields in outputs.items():
+            if source == target:
+                continue
+            found = ((field, matcher.find_match(given, wanted, described.tools[target])) for field, given in fields)
+            matches = sorted(((m != "words", n), field, m) for n, (field, m) in enumerate(found) if m is not None)
+            if matches:
+                _, field, origin = matches[0]
+                yield ToolEdge(
+                    source=source, target=target, kind=PROVIDES, argument=argument, result=field, origin=origin
+                )
+
+
+def share_tables(described: DescribedTools, inputs: Inputs, outputs: Outputs) -> Iterator[ToolEdge]:
+    """An edge from each tool that changes a table to each tool that uses it, where both concern its rows (ScaleEnv: state)."""
+    concerns = {name: find_concerned(name, described, inputs, outputs) for name in described.tools}
+    for source, tool in described.tools.items():
+        for target in described.tools:
+            if source != target and tool.changes & concerns[source] & concerns[target]:
+                yield ToolEdge(source=source, target=target, kind=CHANGES, origin="state")
+
+
+def find_concerned(name: str, described: DescribedTools, inputs: Inputs, outputs: Outputs) -> set[str]:
+    """Tables of a tool whose rows its arguments or results name; all of its tables if none is named."""
+    tables = set(described.tools[name].node.tables)
+    named = {found.table for (tool, _), found in inputs.items() if tool == name and found.table}
+    named |= {found.table for _, found in outputs[name] if found.table}
+    return (named & tables) or tables
+
+
+def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> ToolGraph:
+    """Return the graph with `external` set for each argument: a user knows it, or no tool can provide it.
+
+    Args:
+        graph: the graph; its edges stay.
+        known: (tool, argument) of values that a user knows. Enumerated arguments and such that no edge concerns need not be named.
+
+    Returns:
+        The graph. An identifier whose producers all need it first is external for one of the tools, so that every tool can be called.
+    """
+    users = set(known)
+    internal: dict[str, set[str]] = {name: set() for name in graph.tools}
+    for name, tool in graph.tools.items():
+        for each in tool.inputs:
+            if (name, each.name) not in users and graph.list_producers(name, each.name):
+                internal[name].add(each.name)
+    release_circular(graph, internal)
+    tools = {
+        name: tool.model_copy(update={"inputs": [set_external(each, each.name not in internal[name]) for each in tool.inputs]})
+        for name, tool in graph.tools.items()
+    }  # fmt: skip
+    return ToolGraph(tools=tools, edges=graph.edges)
+
+
+def set_external(argument: GraphInput, external: bool) -> GraphInput:
+    return argument.model_copy(update={"external": external})
+
+
+def release_circular(graph: ToolGraph, internal: dict[str, set[str]]) -> None:
+    """Take arguments out of `internal` until every tool can be called: those of the look-up that lacks the fewest first."""
+    producers = {
+        (name, argument): graph.list_producers(name, argument) for name, names in internal.items() for argument in names
+    }
+    required = {name: {each.name for each in tool.inputs if each.required} for name, tool in graph.tools.items()}
+    callable_: set[str] = set()
+    while len(callable_) < len(graph.tools):
+        lacking = {
+            name: [
+                argument
+                for argument in sorted(internal[name] & required[name])
+                if callable_.isdisjoint(producers[name, argument])
+            ]
+            for name in graph.tools
+            if name not in callable_
+        }
+        ready = [name for name, missing in lacking.items() if not missing]
+        if not ready:
+            first = min(lacking, key=lambda name: (graph.tools[name].writes, len(lacking[name])))
+            internal[first] -= set(lacking[first])
+            ready = [first]
+        callable_ |= set(ready)
+
+
+def list_parameter_texts(source: BuiltEnvironment | Pack) -> list[str]:
+    """The texts of all arguments and fields of results that are compared, each once, for embeddings."""
+    nodes: list[GraphTool] = [tool.node for tool in describe_tools(source).tools.values()]
+    inputs = [describe_parameter(each) for node in nodes for each in node.inputs]
+    return list(dict.fromkeys([*inputs, *(describe_parameter(each) for node in nodes for each in node.outputs)]))
