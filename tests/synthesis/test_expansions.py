@@ -64,7 +64,12 @@ def expand(
 ) -> tuple[StageOutputs, FixtureEngine]:
     """Run the stage on one chain; `replies`: label → name of a fixture."""
     chain = Chain(
-        environment="library", tools=list(tools), code=code, state=state or make_state(), calls=[], known={"word": "tides"}
+        environment="library",
+        tools=list(tools),
+        code=code,
+        state=state or make_state(),
+        calls=[],
+        known={"word": "tides"},
     )
     outputs = StageOutputs(
         made={
@@ -73,9 +78,7 @@ def expand(
             "chains": {"library/0": dump(chain)},
         }
     )
-    engine = FixtureEngine(
-        {f"expansions/library/0.{label}": REPLIES[name] for label, name in (replies or {}).items()}
-    )
+    engine = FixtureEngine({f"expansions/library/0.{label}": REPLIES[name] for label, name in (replies or {}).items()})
     stage = Expansions(ExpansionSettings.model_validate({**SMALL, **settings}))
     return run_stages(engine, [stage], outputs), engine
 

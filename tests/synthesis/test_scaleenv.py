@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ SMALL: dict[str, Any] = {
     "recipe": "scaleenv",
     "seed": 7,
     "building": {"operations": 7, "kept": 6, "random_calls": 40},
-    "sampling": {"shortest": 2, "longest": 4},
+    "chain_sampling": {"shortest": 2, "longest": 4},
     "chains": {"number": 3, "modes": ["conversation", "non_conversation"]},
     "expansion": {"least": 6, "most": 4, "chains": 2, "searched": 1, "rollouts": 2, "random_calls": 40},
 }
@@ -147,9 +148,17 @@ def test_each_domain_has_its_own_number_of_chains() -> None:
     chains = ScaleEnvRecipe(config).list_stages()[5]
     built, graph = dump(load_library()), json.loads((FIXTURES / "expansion" / "graph.json").read_bytes())
     outputs = StageOutputs(
-        made={name: dict.fromkeys(("pet_care", "football"), made) for name, made in (("environments", built), ("graph", graph))}
+        made={
+            name: dict.fromkeys(("pet_care", "football"), made)
+            for name, made in (("environments", built), ("graph", graph))
+        }
     )
-    assert [each.key for each in chains.list_inputs(outputs)] == ["pet_care/0", "pet_care/1", "pet_care/2", "football/0"]
+    assert [each.key for each in chains.list_inputs(outputs)] == [
+        "pet_care/0",
+        "pet_care/1",
+        "pet_care/2",
+        "football/0",
+    ]
 
 
 def test_the_switches_of_the_ablations_parse() -> None:
@@ -162,14 +171,29 @@ def test_the_switches_of_the_ablations_parse() -> None:
     )
     assert all(len(set(chain)) == len(chain) for chain in sampled)
     assert any(len(set(chain)) < len(chain) for chain in walked)
-    off = {"graph": {"refine": False}, "expansion": {"execution": False, "refinements": 0}, "chains": {"execution": False}}
+    off = {
+        "graph": {"refine": False},
+        "expansion": {"execution": False, "refinements": 0},
+        "chains": {"execution": False},
+    }
     assert not parse_config(ScaleEnvConfig, off, where="the test").expansion.execution
+
+
+def test_the_commands_of_the_page_show_what_a_run_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scaleenv.md").read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"^```bash\n(.*?)^```$", page, re.M | re.S) for line in block.splitlines()]
+    assert len(lines) == 2
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        shown = invoke(*shlex.split(line)[1:])
+        assert "job seeking" in shown or "wedding planning" in shown
+        assert re.search(r"chains\D+\d", shown)
 
 
 def test_bad_settings_get_one_line() -> None:
     with pytest.raises(UserError, match="the source is missing"):
         ScaleEnvRecipe(ScaleEnvConfig())
-    with pytest.raises(UserError, match="raise building.kept"):
+    with pytest.raises(UserError, match=r"raise building\.kept"):
         parse_config(ScaleEnvConfig, {"building": {"kept": 10}}, where="the test")
     with pytest.raises(UserError, match="no role is named 'small'"):
         parse_config(ScaleEnvConfig, {"difficulty": {"agent": "small"}}, where="the test")
@@ -202,7 +226,9 @@ def test_several_domains_become_packs_with_a_training_config(tmp_path: Path, mon
     training = load_config(TrlConfig, "./domains/train.yaml")
     pack, tasks = load_tasks(training.stage)
     assert isinstance(pack, CombinedPack)
-    assert {task.id for task in tasks} == {f"{name}/chain-{number}" for name, number in zip((*names, "football"), (0, 0, 0, 1), strict=True)}
+    assert {task.id for task in tasks} == {
+        f"{name}/chain-{number}" for name, number in zip((*names, "football"), (0, 0, 0, 1), strict=True)
+    }
     assert EnvironmentConfig.model_validate({"packs": ["domains/*"]}).packs
     for name in ("./domains/train.yaml", "trl/scaleenv", "trl/scaleenv_judge"):
         monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")

@@ -60,7 +60,13 @@ class ChainSearch:
 
 
 async def search_chains(
-    context: StageContext, built: BuiltEnvironment, state: Mapping[str, Any], tools: Sequence[str], k: int, *, label: str
+    context: StageContext,
+    built: BuiltEnvironment,
+    state: Mapping[str, Any],
+    tools: Sequence[str],
+    k: int,
+    *,
+    label: str,
 ) -> ChainSearch:
     """Ask k times for a chain that uses these tools alone, and execute each. The role `searcher` may be a model of its own."""
     values = {
@@ -119,7 +125,13 @@ def rank_chain(played: PlayedChain) -> tuple[int, int]:
 
 
 async def ask_gate(
-    context: StageContext, inside: Sequence[str], left: Sequence[str], complexity: float, search: ChainSearch, *, label: str
+    context: StageContext,
+    inside: Sequence[str],
+    left: Sequence[str],
+    complexity: float,
+    search: ChainSearch,
+    *,
+    label: str,
 ) -> float:
     """Ask whether a further chain is to be added: the score p, from 0 to 1."""
     values = {

@@ -117,7 +117,10 @@ class Expander:
             **list_prompt_values(self._built, self.state),
             "code": self._chain.code,
             "frozen": [f"{table}: {', '.join(keys)}" for table, keys in self._list_frozen().items()],
-            "tools": [{"schema": orjson.dumps(self._built.tools[name].spec.flat()).decode(), "faults": self.failing[name]} for name in tools],
+            "tools": [
+                {"schema": orjson.dumps(self._built.tools[name].spec.flat()).decode(), "faults": self.failing[name]}
+                for name in tools
+            ],
             "fault": fault,
         }
         return await self._context.ask(

@@ -106,7 +106,9 @@ class ArgumentFinder:
             rows = list_rows(self._state, table, spec)
             rows.sort(key=lambda each: not self._known.mentions(each[0]))
             for key, row in rows[:ROWS]:
-                values = {name: each for name in names if (each := self._read_row(table, tool, name, key, row)) is not None}
+                values = {
+                    name: each for name in names if (each := self._read_row(table, tool, name, key, row)) is not None
+                }
                 if values:
                     found.append((-len(values), not self._known.mentions(key), values))
         return [values for *_, values in sorted(found, key=lambda each: each[:2])]

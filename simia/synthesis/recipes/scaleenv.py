@@ -60,7 +60,7 @@ class ScaleEnvConfig(SynthesisConfig):
     """How the tool graph is built."""
     topology: bool = True
     """Whether chains are sampled by the dependencies of the graph. False walks at random along its edges, to measure what that costs."""
-    sampling: ChainSampling = Field(default_factory=ChainSampling)
+    chain_sampling: ChainSampling = Field(default_factory=ChainSampling)
     """How chains are sampled."""
     chains: ChainSettings = Field(default_factory=ChainSettings)
     """Chains as code with an initial state. `chains.number`: chains of a `source`."""
@@ -108,7 +108,9 @@ class ScaleEnvRecipe:
         self._config = config
         given = {config.source: config.chains.number} if config.source.strip() else config.domains
         if not given:
-            raise UserError('the source is missing: give a domain in words ("job seeking"), or name several under domains')
+            raise UserError(
+                'the source is missing: give a domain in words ("job seeking"), or name several under domains'
+            )
         self._words = {make_name(words): words.replace("_", " ") for words in given}
         if len(self._words) < len(given):
             raise UserError("domains: two of them have the same name: remove one")
@@ -132,7 +134,7 @@ class ScaleEnvRecipe:
 
     def sample_tools(self, graph: ToolGraph, rng: random.Random) -> list[str]:
         """Sample the tools of a chain."""
-        sampling = self._config.sampling
+        sampling = self._config.chain_sampling
         if self._config.topology:
             return sample_chain(graph, rng, sampling)
         return walk_randomly(graph, rng, rng.randint(sampling.shortest, sampling.longest))
@@ -141,7 +143,11 @@ class ScaleEnvRecipe:
         """Questions of each stage, for a dry run, if nothing is refused and nothing repaired."""
         config, expansion = self._config, self._config.expansion
         count, tasks = len(self._counts), sum(self._counts.values())
-        most = tasks if expansion.searched is None else sum(min(expansion.searched, each) for each in self._counts.values())
+        most = (
+            tasks
+            if expansion.searched is None
+            else sum(min(expansion.searched, each) for each in self._counts.values())
+        )
         searched = most * (expansion.chains > 1 and expansion.execution)
         return {
             "design": 2 * count,

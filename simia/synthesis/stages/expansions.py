@@ -105,7 +105,8 @@ class ChainExpansion:
         )  # fmt: skip
         if len(tools) < self._settings.least:
             raise Refused(
-                Reason.TOO_FEW_VISIBLE, f"{len(tools)} of {len(self._built.tools)} tools, {self._settings.least} are needed"
+                Reason.TOO_FEW_VISIBLE,
+                f"{len(tools)} of {len(self._built.tools)} tools, {self._settings.least} are needed",
             )
         shown = tools if self._settings.visible == "subgraph" else list(self._built.tools)
         chain = self._chain
