@@ -166,7 +166,7 @@ def test_without_execution_tools_enter_that_cannot_be_executed() -> None:
     assert not outputs.refused
 
 
-GATED = {"most": 3, "chains": 2, "rollouts": 4, "least": 5}
+GATED: dict[str, Any] = {"most": 3, "chains": 2, "rollouts": 4, "least": 5}
 SEARCH = {
     "search2_1": "wrong_chain_refused",
     "search2_2": "good_chain",
