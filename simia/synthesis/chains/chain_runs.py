@@ -6,9 +6,10 @@ catches it: a reference path has no call that fails.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from simia.task import Action, Match, StateSpec, Task
 from simia.trajectory import Message, ToolCall, Trajectory
 
 CHAIN_FUNCTION = "chain"
-LIMITS = FunctionLimits(calls=60)
+LIMITS = FunctionLimits(seconds=2, calls=60)
 STOPPED = "the chain has failed"
 
 
@@ -52,8 +53,21 @@ class PlayedChain:
         return [write_result(value)[:MOST_RESULT] for value in self.values]
 
 
+@contextlib.asynccontextmanager
+async def open_runner() -> AsyncIterator[FunctionRunner]:
+    """Open the sandbox in which the code of chains runs."""
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
+        async with FunctionRunner(Path(folder), LIMITS) as runner:
+            yield runner
+
+
 async def play_chain(
-    backend: ExecutableBackend, state: Mapping[str, Any], code: str, *, reverse: bool = False
+    backend: ExecutableBackend,
+    state: Mapping[str, Any],
+    code: str,
+    *,
+    reverse: bool = False,
+    runner: FunctionRunner | None = None,
 ) -> PlayedChain:
     """Execute `chain(call)` from an initial state, up to the first call that fails.
 
@@ -63,15 +77,15 @@ async def play_chain(
         code: source that defines `chain(call)`; `call(name, **arguments)` returns the result's data.
         reverse: whether the chain gets the rows of each result in the opposite order. A chain whose choices follow from conditions on
             the rows has the same effect then.
+        runner: runs the code, where several chains are executed in turn; None: one is opened.
     """
     try:
         world = await backend.open(Task(id="chain", initial={"state": dict(state)}), seed=0)
     except UserError as error:
         return PlayedChain(fault=f"the state cannot be set up: {error}")
     try:
-        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
-            async with FunctionRunner(Path(folder), LIMITS) as runner:
-                return await _play_in_world(world, runner, code, reverse=reverse)
+        async with contextlib.nullcontext(runner) if runner else open_runner() as running:
+            return await _play_in_world(world, running, code, reverse=reverse)
     except Aborted as error:
         await require_sandbox(backend, error)
         return PlayedChain(fault=hide_addresses(error.detail or str(error.code)))
