@@ -14,7 +14,7 @@ from simia.synthesis.chains.chain_runs import PlayedChain, find_effect_differenc
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.expansion.entry_runs import EntryTrial, ToolEntry, replay_entries, try_tool
 from simia.synthesis.expansion.known_arguments import ArgumentFinder, KnownValues
-from simia.synthesis.expansion.refinement import Refinement, apply_refinement, list_touched_rows, read_refinement
+from simia.synthesis.expansion.state_refinement import Refinement, apply_refinement, list_touched_rows, read_refinement
 from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values

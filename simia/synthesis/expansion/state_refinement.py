@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.envs.worlds.compare_worlds import iterate_texts
 from simia.state import Change
 from simia.state_schema import StateSchema
 from simia.synthesis.building.example_states import find_state_faults
 from simia.synthesis.building.state_model import fill_defaults
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.expansion.known_arguments import iterate_texts
 from simia.synthesis.reply_reading import read_json, refuse_faults
 from simia.synthesis.scenarios.solution_runs import WrittenCall
 from simia.task import Action, StrictModel
