@@ -135,6 +135,12 @@ class Reason(MeaningfulCode):
     # variants of tasks that an agent always or never solves
     NOT_MEASURED = "not_measured", "no episode of the agent that measures difficulty has a reward"
     CHANGE_NOT_MADE = "change_not_made", "the variant does not differ from its task in the way that was asked for"
+    # expansion of chains
+    REPLAY_DIFFERS = (
+        "replay_differs",
+        "the chain does not execute in the state, or has another effect when it is repeated",
+    )
+    TOO_FEW_VISIBLE = "too_few_visible", "fewer tools around the chain can be executed than the config asks for"
     # tasks from chains
     NO_CHAIN = (
         "no_chain",

@@ -11,6 +11,7 @@ from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
+from simia.synthesis.recipes.scaleenv import ScaleEnvConfig, ScaleEnvRecipe
 from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
@@ -29,6 +30,7 @@ RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
     "vary": RecipeKind(VaryConfig, VaryRecipe),
+    "scaleenv": RecipeKind(ScaleEnvConfig, ScaleEnvRecipe),
 }
 """Recipe name → its kind."""
 
