@@ -10,6 +10,7 @@ from typing import Any
 from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
+from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
@@ -26,6 +27,7 @@ class RecipeKind:
 
 RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
+    "envfactory": RecipeKind(EnvFactoryConfig, EnvFactoryRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
 }
 """Recipe name → its kind."""
