@@ -13,7 +13,7 @@ from simia.task import StrictModel
 LEAST_QUOTE = 20
 """Characters that a quote has at least: a shorter one occurs in every text."""
 QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-"})
-WORDS = ("title", "summary", "description")
+WORDS = ("summary", "description")
 
 
 class GivenTool(StrictModel):
@@ -59,8 +59,8 @@ def normalize_passage(text: str) -> str:
 
 
 def collect_passages(value: Any) -> list[str]:
-    """The titles, summaries and descriptions in a JSON value, in its order, each once."""
-    return list(dict.fromkeys(find_words(value)))
+    """The summaries and descriptions in a JSON value that are long enough to be quoted, in its order, each once."""
+    return [text for text in dict.fromkeys(find_words(value)) if len(text) >= LEAST_QUOTE]
 
 
 def find_words(value: Any) -> Iterator[str]:

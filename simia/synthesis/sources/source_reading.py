@@ -177,7 +177,9 @@ def read_pack_source(source: SourcePlace, pack: Pack) -> SourceDocument:
     rows: list[dict[str, Any]] = [
         tool.model_dump(mode="json", include={"description", "parameters"}) for tool in pack.tools
     ]
-    passages = collect_passages([{"description": pack.description}, {"description": pack.policy or ""}, *rows])
+    served = pack.root is not None and (pack.root / "mcp.json").is_file()  # then the description is the importer's
+    words = [pack.policy or "", "" if served else pack.description]
+    passages = collect_passages([*({"description": each} for each in words), *rows])
     listed = source
     if not source.content_hash:
         listed = source.model_copy(
