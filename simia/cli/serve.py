@@ -123,7 +123,7 @@ async def serve_mcp(
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
-    from simia.serve.mcp import Service, over_http, over_stdio
+    from simia.serve.mcp import FreePlay, Service, over_http, over_stdio
     from simia.serve.served_episode import TrajectoryFile
     from simia.task import Task
 
@@ -133,7 +133,7 @@ async def serve_mcp(
         say_error(
             f"{loaded.name} has no task without a user: its tools are served in the initial state, and nothing is scored"
         )
-        chosen = Task(id="free")
+        chosen, grants = Task(id="free"), {**grants, "scorer": FreePlay()}
     limits = EpisodeLimits(turns=turns)
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, TrajectoryFile(out), chosen, seed, state)
