@@ -141,7 +141,7 @@ def test_the_page_of_synthesis_shows_the_example_as_it_is() -> None:
 
 def test_the_page_of_envfactory_shows_commands_that_run(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "envfactory.md").read_text(encoding="utf-8")
-    shutil.copytree(ROOT / "tests" / "synthesis" / "fixtures" / "sources" / "documents", tmp_path / "docs")
+    shutil.copytree(ROOT / "tests" / "synthesis" / "fixtures" / "sources" / "documents", tmp_path / "manuals")
     lines = re.findall(r"^simia .*$", page, re.M)
     assert len(lines) >= 2
     for line in lines:

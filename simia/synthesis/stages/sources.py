@@ -71,8 +71,8 @@ class SearchStage:
         settings = self._settings
 
         def read_queries(text: str) -> list[str]:
-            queries: list[str] = [each.strip() for each in read_json(text, list[str]) if each.strip()]
-            if not queries:
+            given: list[str] = read_json(text, list[str])
+            if not (queries := [each.strip() for each in given if each.strip()]):
                 raise Unreadable("there is no query")
             return queries[: settings.queries]
 
