@@ -113,11 +113,7 @@ def test_a_server_is_a_source_beside_documents(
     script.chmod(0o644)
     interpreter = environments("mcp")
     sources = [DOCUMENTS / "lockers.yaml", DOCUMENTS / "locker-rules.md", f"mcp:{interpreter} {script}"]
-    replies = {
-        key: text.replace("python garden_server.py", f"{interpreter.name} garden_server.py")
-        for key, text in GOOD.items()
-    }
-    done, _ = make_packs(tmp_path / "one", monkeypatch, sources, replies)
+    done, _ = make_packs(tmp_path / "one", monkeypatch, sources, GOOD)
     assert done.stop.kind == "complete", done.stop
     assert not any(done.outputs.refused.values()), done.outputs.refused
     assert [pack.name for pack in done.packs] == ["parcel_lockers", "community_garden"]
