@@ -159,6 +159,12 @@ class Reason(MeaningfulCode):
         "task_ungrounded",
         "the user's words lack a value that the chain needs, or name one that it does not use",
     )
+    # environments from sources
+    SOURCE_UNREADABLE = "source_unreadable", "the source cannot be read, or its server does not list its tools"
+    SEARCH_FAILS = "search_fails", "the search function fails, or what it returns is no list of documents"
+    QUOTE_NOT_FOUND = "quote_not_found", "too few quotes of the proposal occur in the source that they name"
+    POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
+    DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
