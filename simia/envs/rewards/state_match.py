@@ -31,7 +31,9 @@ def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> 
         return PartResult(None, "no reference to compare the state with")
     own, expected = evidence["changes"], evidence["expected"]
     if own != expected:
-        own = rename_keys(own, pair_rows(own, expected, trajectory, policies))
+        # `before`: messages of earlier turns, which may have shown the agent a key that it uses in this one.
+        whole = trajectory.model_copy(update={"messages": [*evidence.get("before", ()), *trajectory.messages]})
+        own = rename_keys(own, pair_rows(own, expected, whole, policies))
     have, want = index_changes(own), index_changes(expected)
     wrong: list[str] = []
     right = total = 0

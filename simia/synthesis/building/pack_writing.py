@@ -25,6 +25,7 @@ def write_environment(
     *,
     tasks: Sequence[Task] = (),
     checks: str | None = None,
+    seeds: Sequence[dict[str, Any]] = (),
     provenance: PackProvenance | None = None,
     user: Literal["none", "scripted", "llm"] = "none",
     clock: str = CLOCK,
@@ -36,6 +37,7 @@ def write_environment(
         built: the environment.
         tasks: rows of `tasks.jsonl`; without tasks the pack has no such file.
         checks: source of `checks.py`. Constraints of the schema that it does not define are left out of `pack.yaml`.
+        seeds: rows of `seeds.jsonl`, trajectories; without them the pack has no such file.
         provenance: how the environment was made.
         user: which user plays where none is chosen.
         clock: when every episode starts.
@@ -52,6 +54,7 @@ def write_environment(
         "tools": "tools.json",
         "state": "state.json",
         **({"tasks": "tasks.jsonl"} if tasks else {}),
+        **({"seeds": "seeds.jsonl"} if seeds else {}),
         "tests": "tests.jsonl",
         **({"checks": "checks.py"} if checks else {}),
         "user": user,
@@ -75,6 +78,7 @@ def write_environment(
             "state.json": built.example,
             "tests.jsonl": [dump(test) for test in built.tests],
             "tasks.jsonl": [dump(task) for task in tasks] if tasks else None,
+            "seeds.jsonl": list(seeds) if seeds else None,
             "checks.py": checks,
         }
         write_pack_files(draft, contents)

@@ -51,7 +51,9 @@ class Verdicts:
         built = BuiltEnvironment.model_validate(given.value["built"])
         tasks = {name: Task.model_validate(row) for name, row in given.value["tasks"].items()}
         doubles = find_duplicate_scenarios(given.value["words"])
-        refused: Refusals = {name: fault for name in tasks if (fault := doubles.get(name.rpartition("/")[0]))}
+        refused: Refusals = {
+            name: fault for name in tasks if (fault := doubles.get(name) or doubles.get(name.rpartition("/")[0]))
+        }
         rounds, floors = 0, dict[str, float]()
         while left := {name: task for name, task in tasks.items() if name not in refused}:
             rounds += 1

@@ -1,0 +1,84 @@
+"""Tasks with goals and trajectories of solved conversations, and the packs that hold both (EnvFactory §3.4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simia.envs.play.record import make_seed_row
+from simia.pack_provenance import PackProvenance
+from simia.synthesis.building.pack_writing import write_environment
+from simia.synthesis.conversations.conversation import ComposedEnvironment, ConversationPlan, SolvedConversation
+from simia.synthesis.stage import StageOutputs
+from simia.task import Measurement, Task
+from simia.trajectory import Message, Trajectory
+
+SOLVER = "solver"  # role of the agents that play the turns
+SINGLE, MULTI = "single_turn", "multi_turn"
+
+
+def make_conversation_task(
+    key: str, plan: ConversationPlan, composed: ComposedEnvironment, solved: SolvedConversation
+) -> Task:
+    """Make the task of a solved conversation: a goal for each turn, with essential calls and masks.
+
+    `extra.environments` names the tables of each environment, and `extra.calls` counts the calls of the selected solution: the reward
+    `trace_state` reads both. How often the solvers pass is the measured difficulty of a single turn; solvers of a later turn began with the
+    selected turns before it.
+    """
+    goals = [turn.goal for turn in solved.turns]
+    owners = {name: environment.partition("/")[0] for environment, name in composed.tools.items()}
+    first = solved.turns[0]
+    crossed = dict.fromkeys(owners[call.name] for goal in goals for call in goal.calls)
+    return Task(
+        id=f"conversation-{key.rpartition('/')[2]}",
+        instruction=plan.scenario,
+        profile=plan.persona,
+        initial={"state": plan.state},
+        goals=goals,
+        tags=[MULTI if len(goals) > 1 else SINGLE, *crossed],
+        measured={SOLVER: Measurement(n=first.solvers, solved=first.passed)} if len(goals) == 1 else {},
+        extra={"environments": composed.tables, "calls": len(list(make_trajectory(solved).calls()))},
+    )
+
+
+def make_trajectory(solved: SolvedConversation) -> Trajectory:
+    """The conversation of the selected solvers, with their look-ups."""
+    return Trajectory(messages=[Message.model_validate(row) for turn in solved.turns for row in turn.messages])
+
+
+def list_conversation_tasks(outputs: StageOutputs) -> dict[str, dict[str, Task]]:
+    """Composition → key of a conversation → its task, in the order of the plans."""
+    found: dict[str, dict[str, Task]] = {}
+    for key, row in outputs.of("solved").items():
+        plan = ConversationPlan.model_validate(outputs.of("plans")[key])
+        composed = ComposedEnvironment.model_validate(outputs.of("compositions")[plan.composition])
+        task = make_conversation_task(key, plan, composed, SolvedConversation.model_validate(row))
+        found.setdefault(plan.composition, {})[key] = task
+    return found
+
+
+def write_conversation_packs(outputs: StageOutputs, out: Path, provenance: PackProvenance | None = None) -> list[Path]:
+    """Write a pack for each composition that has tasks: below `out`, or at `out` where there is one. Returns their folders.
+
+    The gated tasks are for reinforcement learning; their conversations are the pack's seeds, which `simia export` writes for supervised training.
+    """
+    kept = {key: Task.model_validate(row) for key, row in outputs.of("gated").items()}
+    owners = {key: outputs.of("plans")[key]["composition"] for key in kept}
+    names = [name for name in outputs.of("compositions") if name in owners.values()]
+    folders = []
+    for name in names:
+        built = ComposedEnvironment.model_validate(outputs.of("compositions")[name]).built
+        tasks = {key: task for key, task in kept.items() if owners[key] == name}
+        seeds = [
+            make_seed_row(
+                make_trajectory(SolvedConversation.model_validate(outputs.of("solved")[key])).model_copy(update={"task_id": task.id}),
+                task,
+            )
+            for key, task in tasks.items()
+        ]
+        folder = out if len(names) == 1 else out / built.design.name
+        write_environment(
+            folder, built, tasks=list(tasks.values()), seeds=seeds, provenance=provenance or outputs.origin, user="scripted"
+        )
+        folders.append(folder)
+    return folders
