@@ -1,0 +1,223 @@
+"""Chains and subgraphs of a tool graph in which every tool has what it needs (EnvFactory §3.3.2, ScaleEnv §4.2.2), and a random walk.
+
+A tool can be executed if each of its needs, a required argument that no user knows, has a producer that can be executed before it. Tools that
+never can are not sampled. No chain contains a tool twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Collection, Sequence
+
+import networkx as nx
+from pydantic import Field, model_validator
+
+from simia.config import Config
+from simia.errors import UserError
+from simia.synthesis.graph.tool_graph import PROVIDES, REQUIRES, ToolGraph
+
+Needs = dict[str, list[list[str]]]
+"""Tool → for each of its needs the tools that can provide it."""
+
+
+class ChainSampling(Config):
+    """How chains of tools are sampled."""
+
+    shortest: int = Field(default=3, ge=1)
+    """Fewest tools of a chain. The length is drawn evenly from `shortest` to `longest`; a graph with fewer connected tools gives less."""
+    longest: int = Field(default=10, ge=1)
+    """Most tools of a chain."""
+    neighbors: int = Field(default=3, ge=1)
+    """Most tools that one tool leads to directly."""
+    depth: int = Field(default=5, ge=0)
+    """How far producers of producers are looked for."""
+    again: float = Field(default=0.1, ge=0, le=1)
+    """Probability that another producer enters the chain for an argument that has one, or a tool that makes a condition true."""
+    environments: int = Field(default=3, ge=1)
+    """Most environments whose tools one chain contains."""
+
+    @model_validator(mode="after")
+    def check_lengths(self) -> ChainSampling:
+        """Refuse an empty range of lengths."""
+        if self.longest < self.shortest:
+            raise UserError(f"longest is {self.longest}, less than shortest, {self.shortest}: raise longest")
+        return self
+
+
+def sample_chain(graph: ToolGraph, rng: random.Random, settings: ChainSampling | None = None) -> list[str]:
+    """Sample a chain of tools by the topology of the graph (EnvFactory §3.3.2); empty if no tool can be executed.
+
+    The chain starts at a random tool and goes on to 1 to `neighbors` successors of each tool that it contains. Before a tool enters, a
+    producer of each need that no tool of the chain provides enters, and so on up to `depth`.
+    """
+    settings = settings or ChainSampling()
+    sampler = _ChainSampler(graph, rng, settings)
+    if not sampler.rank:
+        return []
+    sampler.start()
+    while len(sampler.chain) < sampler.length and sampler.extend():
+        pass
+    return sampler.chain
+
+
+def expand_subgraph(graph: ToolGraph, start: Sequence[str], most: int) -> list[str]:
+    """Expand a chain to a subgraph of at most `most` tools by dependency-aware breadth-first search (ScaleEnv §4.2.2).
+
+    A tool enters if an edge connects it with the subgraph, and tools of the subgraph provide all that it needs. The chain comes first;
+    the others follow in the order in which they enter.
+    """
+    unknown = [name for name in start if name not in graph.tools]
+    if unknown:
+        raise UserError(f"the graph has no tool {unknown[0]}: start with tools of the graph")
+    needs, near = list_all_needs(graph), _connect(graph, graph.tools)
+    found = list(dict.fromkeys(start))
+    waiting = dict.fromkeys(name for tool in found for name in near[tool])
+    while len(found) < most:
+        ready = next((name for name in waiting if name not in found and _has_all(needs[name], found)), None)
+        if ready is None:
+            break
+        found.append(ready)
+        waiting.update(dict.fromkeys(near[ready]))
+    return found
+
+
+def walk_randomly(graph: ToolGraph, rng: random.Random, length: int) -> list[str]:
+    """Follow edges from a random tool for at most `length` tools: the baseline, which knows no needs and may return to a tool."""
+    if not graph.tools:
+        return []
+    walk = [rng.choice(list(graph.tools))]
+    while len(walk) < length and (following := graph.list_successors(walk[-1])):
+        walk.append(rng.choice(following))
+    return walk
+
+
+def find_unsatisfied(graph: ToolGraph, chain: Sequence[str]) -> list[tuple[str, str]]:
+    """Tools of a chain with a required argument that neither a user knows nor an earlier tool of the chain provides."""
+    return [
+        (tool, need.name)
+        for place, tool in enumerate(chain)
+        for need in graph.list_needs(tool)
+        if not set(graph.list_producers(tool, need.name)) & set(chain[:place])
+    ]
+
+
+def list_all_needs(graph: ToolGraph) -> Needs:
+    """Collect the producers of every need, as `ToolGraph.list_producers` does for one."""
+    producers: dict[tuple[str, str | None], dict[str, None]] = {}
+    for edge in graph.edges:
+        if edge.kind == PROVIDES and edge.source != edge.target:
+            producers.setdefault((edge.target, edge.argument), {})[edge.source] = None
+    return {
+        tool: [list(producers.get((tool, need.name), ())) for need in graph.list_needs(tool)] for tool in graph.tools
+    }
+
+
+def list_executable(graph: ToolGraph) -> list[str]:
+    """Tools that can be executed in an order in which each comes after a producer of each of its needs; that order."""
+    return _order(list_all_needs(graph), list(graph.tools))
+
+
+def _order(needs: Needs, tools: list[str]) -> list[str]:
+    """Tools that can be executed, each after producers of its needs; among several, the first of the given order comes first."""
+    found: dict[str, None] = {}
+    while ready := next((name for name in tools if name not in found and _has_all(needs[name], found)), None):
+        found[ready] = None
+    return list(found)
+
+
+def _has_all(needs: list[list[str]], tools: Collection[str]) -> bool:
+    """Whether tools provide every need."""
+    return all(any(producer in tools for producer in producers) for producers in needs)
+
+
+def _connect(graph: ToolGraph, tools: Collection[str]) -> nx.Graph[str]:
+    """Connect tools by edges of any kind, without direction."""
+    found: nx.Graph[str] = nx.Graph()
+    found.add_nodes_from(tools)
+    found.add_edges_from(
+        (edge.source, edge.target)
+        for edge in graph.edges
+        if edge.source in found and edge.target in found and edge.source != edge.target
+    )
+    return found
+
+
+def _shuffle(rng: random.Random, names: Collection[str]) -> list[str]:
+    """Names in a random order."""
+    return rng.sample(list(names), len(names))
+
+
+class _ChainSampler:
+    """A chain that grows. A producer always has a lower rank than the tool that needs it, so that the search for producers ends."""
+
+    def __init__(self, graph: ToolGraph, rng: random.Random, settings: ChainSampling) -> None:
+        self.graph, self.rng, self.settings = graph, rng, settings
+        self.needs = list_all_needs(graph)
+        self.rank = {name: place for place, name in enumerate(_order(self.needs, _shuffle(rng, graph.tools)))}
+        self.near = _connect(graph, self.rank)
+        self.conditions: dict[str, list[str]] = {}
+        for edge in graph.edges:
+            if edge.kind == REQUIRES:
+                self.conditions.setdefault(edge.target, []).append(edge.source)
+        self.length = rng.randint(settings.shortest, settings.longest)
+        self.chain: list[str] = []
+        self.queue: deque[str] = deque()
+        self.connected: list[str] = []
+
+    def start(self) -> None:
+        """Start at a random tool from which enough tools are connected, or else as many as there are."""
+        parts = [sorted(part, key=self.rank.__getitem__) for part in nx.connected_components(self.near)]
+        enough = min(self.length, max(len(part) for part in parts))
+        homes = {name: part for part in parts if len(part) >= enough for name in part}
+        first = next(name for name in _shuffle(self.rng, homes) if self.add(name))
+        self.connected = homes[first]
+
+    def extend(self) -> bool:
+        """Go on from the next tool of the queue; from any tool if it is empty. Returns whether there was anywhere to go."""
+        if self.queue:
+            following = [name for name in self.graph.list_successors(self.queue.popleft()) if name in self.rank]
+            branches = self.rng.randint(1, self.settings.neighbors)
+            for name in _shuffle(self.rng, following)[:branches]:
+                self.add(name)
+            return True
+        around = dict.fromkeys(name for tool in self.chain for name in self.near[tool])
+        return any(self.add(name) for name in (*_shuffle(self.rng, around), *_shuffle(self.rng, self.connected)))
+
+    def add(self, tool: str) -> bool:
+        """Add a tool and the producers that it lacks; returns whether it was new and there was room."""
+        added = None if tool in self.chain else self.resolve(tool, [], self.settings.depth)
+        if added is None or not self.has_room(added):
+            return False
+        self.chain += added
+        self.queue += added
+        return True
+
+    def resolve(self, tool: str, before: list[str], depth: int) -> list[str] | None:
+        """The tool after tools that provide what it needs, without those of the chain and `before`; None if that goes too deep."""
+        added: list[str] = []
+        needed = [(producers, False) for producers in self.needs[tool]]
+        conditions = [([name], True) for name in self.conditions.get(tool, ())]
+        for producers, optional in (*needed, *conditions):
+            present = {*self.chain, *before, *added}
+            optional = optional or any(name in present for name in producers)
+            new = [
+                name
+                for name in producers
+                if name not in present and self.rank.get(name, len(self.rank)) < self.rank[tool]
+            ]
+            if optional and not (new and self.rng.random() < self.settings.again):
+                continue
+            found = self.resolve(self.rng.choice(new), [*before, *added], depth - 1) if depth else None
+            if found is None and not optional:
+                return None
+            if found is not None and (not optional or self.has_room([*before, *added, *found, tool])):
+                added += found
+        return [*added, tool]
+
+    def has_room(self, added: list[str]) -> bool:
+        """Whether the chain stays within its length and its environments."""
+        tools = [*self.chain, *added]
+        return (
+            len(tools) <= self.length and len({name.rpartition("/")[0] for name in tools}) <= self.settings.environments
+        )
