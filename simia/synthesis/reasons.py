@@ -133,9 +133,15 @@ class Reason(MeaningfulCode):
     TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
     # conversations over composed environments
-    NOT_COMPOSABLE = "not_composable", "the environments cannot be joined: a test of one of them fails in the composition"
+    NOT_COMPOSABLE = (
+        "not_composable",
+        "the environments cannot be joined: a test of one of them fails in the composition",
+    )
     NO_CHAIN = "no_chain", "no chain of tools can be sampled from the graph"
-    QUERY_UNUSABLE = "query_unusable", "no reply has a usable query for each turn: none is missing, and none names a tool"
+    QUERY_UNUSABLE = (
+        "query_unusable",
+        "no reply has a usable query for each turn: none is missing, and none names a tool",
+    )
     TURN_UNSOLVED = "turn_unsolved", "no solver has a right solution of the first turn"
 
 

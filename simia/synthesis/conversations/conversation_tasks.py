@@ -71,14 +71,21 @@ def write_conversation_packs(outputs: StageOutputs, out: Path, provenance: PackP
         tasks = {key: task for key, task in kept.items() if owners[key] == name}
         seeds = [
             make_seed_row(
-                make_trajectory(SolvedConversation.model_validate(outputs.of("solved")[key])).model_copy(update={"task_id": task.id}),
+                make_trajectory(SolvedConversation.model_validate(outputs.of("solved")[key])).model_copy(
+                    update={"task_id": task.id}
+                ),
                 task,
             )
             for key, task in tasks.items()
         ]
         folder = out if len(names) == 1 else out / built.design.name
         write_environment(
-            folder, built, tasks=list(tasks.values()), seeds=seeds, provenance=provenance or outputs.origin, user="scripted"
+            folder,
+            built,
+            tasks=list(tasks.values()),
+            seeds=seeds,
+            provenance=provenance or outputs.origin,
+            user="scripted",
         )
         folders.append(folder)
     return folders

@@ -54,7 +54,9 @@ def compose_environments(parts: Mapping[str, BuiltEnvironment]) -> Composition:
         if built.state_model != write_state_model(built.design.state):
             raise ValueError(f"{key}: its state model is not the one that its tables make, so it cannot be joined")
     tables = choose_names({key: list(built.design.state.tables) for key, built in parts.items()}, LONGEST_NAME)
-    tools = choose_names({key: [each.name for each in built.design.tools] for key, built in parts.items()}, LONGEST_TOOL)
+    tools = choose_names(
+        {key: [each.name for each in built.design.tools] for key, built in parts.items()}, LONGEST_TOOL
+    )
     state = join_tables(parts, tables)
     classes = name_row_classes(state)
     renamed = {
@@ -66,7 +68,9 @@ def compose_environments(parts: Mapping[str, BuiltEnvironment]) -> Composition:
         )
         for key, built in parts.items()
     }
-    example = {new: value for key, built in parts.items() for new, value in renamed[key].rename_state(built.example).items()}
+    example = {
+        new: value for key, built in parts.items() for new, value in renamed[key].rename_state(built.example).items()
+    }
     composed = BuiltEnvironment(
         design=join_designs(parts, renamed, state),
         state_model=write_state_model(state),

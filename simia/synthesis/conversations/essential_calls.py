@@ -105,7 +105,9 @@ def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, An
             if not isinstance(value, str) or len(value) < 2 or value in known or value in said:
                 continue
             for number, earlier in enumerate(before):
-                found = next((at for at, made in iterate_leaves(earlier.data) if earlier.writes and made == value), None)
+                found = next(
+                    (at for at, made in iterate_leaves(earlier.data) if earlier.writes and made == value), None
+                )
                 if found is not None:
                     call.sources.append(ValueSource(place, number, found))
                     break
@@ -175,7 +177,7 @@ def replace_value(value: Any, place: Path, new: Any) -> Any:
     """A copy of a JSON value with another value at one place."""
     if not place:
         return new
-    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied: Any = dict(value) if isinstance(value, dict) else list(value)
     copied[place[0]] = replace_value(value[place[0]], place[1:], new)
     return copied
 
@@ -193,7 +195,12 @@ def find_policies(
     found: dict[str, Match] = {}
     empty = Trajectory(messages=[])
     renamed = index_changes(rename_keys(list(later), pair_rows(list(later), list(plain), empty, {})))
-    free = {str(one.arguments[name]) for each, one in zip(calls, played, strict=True) for name in each.free if name in one.arguments}
+    free = {
+        str(one.arguments[name])
+        for each, one in zip(calls, played, strict=True)
+        for name in each.free
+        if name in one.arguments
+    }
     for path, change in index_changes(plain).items():
         is_row = len(path) == 2 and "old" not in change
         if path in renamed:

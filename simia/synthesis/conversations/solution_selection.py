@@ -80,4 +80,6 @@ def check_selection(
             if built.tools[call.name].writes and (
                 not isinstance(value, str) or value in keys or "enum" in properties.get(name, {})
             ):
-                raise Unreadable(f"free: {name} of call {number} is an id, a number or a choice, which the user decides")
+                raise Unreadable(
+                    f"free: {name} of call {number} is an id, a number or a choice, which the user decides"
+                )

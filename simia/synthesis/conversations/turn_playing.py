@@ -116,6 +116,20 @@ async def play_turn(environment: Environment, task: Task, before: Sequence[Messa
     return found
 
 
+def number_calls(messages: Sequence[Message], before: int) -> list[Message]:
+    """The messages with calls that are numbered through a conversation, since each solver numbers those of its turn. `before`: calls of the
+    turns before."""
+    found, names = [], dict[str, str]()
+    for message in messages:
+        for call in message.calls:
+            before += 1
+            names[call.id] = f"call_{before}"
+        calls = [call.model_copy(update={"id": names[call.id]}) for call in message.calls]
+        answered = names.get(message.call_id, message.call_id) if message.call_id else None
+        found.append(message.model_copy(update={"calls": calls, "call_id": answered}))
+    return found
+
+
 def describe_changes(changes: Sequence[Change]) -> list[str]:
     """Changes of a state in words."""
     lines = []

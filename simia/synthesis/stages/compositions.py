@@ -48,7 +48,12 @@ class Compositions:
             await check_composition(composition.built, context)
         graph = connect_environments(composition, graphs)
         across = sum(edge.source.partition("/")[0] != edge.target.partition("/")[0] for edge in graph.edges)
-        context.note(environments=len(parts), tools=len(composition.tools), tests=len(composition.built.tests), edges_across=across)
+        context.note(
+            environments=len(parts),
+            tools=len(composition.tools),
+            tests=len(composition.built.tests),
+            edges_across=across,
+        )
         return dump(ComposedEnvironment.from_composition(composition, graph))
 
 

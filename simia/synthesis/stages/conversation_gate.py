@@ -39,5 +39,7 @@ class GatedConversations(Gated):
         found = []
         for key, tasks in list_conversation_tasks(outputs).items():
             refused = outputs.of("verdicts").get(key, {"refused": {}})["refused"]
-            found += [StageInput(name, {"task": dump(task), "refused": refused.get(name)}) for name, task in tasks.items()]
+            found += [
+                StageInput(name, {"task": dump(task), "refused": refused.get(name)}) for name, task in tasks.items()
+            ]
         return found

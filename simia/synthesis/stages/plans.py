@@ -57,7 +57,9 @@ class Plans:
         turns = [[composed.tools[name] for name in turn] for turn in sampled]
         draft = await ask_plan(context, composed.built, turns, self._settings.rows)
         context.note(
-            turns=len(turns), tools=sum(map(len, turns)), environments=len({n.partition("/")[0] for t in sampled for n in t})
+            turns=len(turns),
+            tools=sum(map(len, turns)),
+            environments=len({n.partition("/")[0] for t in sampled for n in t}),
         )
         plan = ConversationPlan(composition=given.value["key"], turns=turns, **draft.model_dump())
         return dump(plan)

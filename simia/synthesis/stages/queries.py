@@ -77,7 +77,9 @@ def read_turns(text: str, count: int, built: BuiltEnvironment) -> list[UserTurn]
     for number, turn in enumerate(turns, start=1):
         query = " ".join(turn.query.split())
         if not query or not all(each.strip() for each in turn.subgoals) or len(turn.subgoals) > MOST_CALLS:
-            raise Unreadable(f"turn {number}: the query or a subgoal is empty, or there are more than {MOST_CALLS} subgoals")
+            raise Unreadable(
+                f"turn {number}: the query or a subgoal is empty, or there are more than {MOST_CALLS} subgoals"
+            )
         named = [name for name in built.tools if "_" in name and re.search(rf"\b{re.escape(name)}\b", query)]
         if named:
             raise Unreadable(f"turn {number}: the query names the tool {named[0]}: say it in the user's words")

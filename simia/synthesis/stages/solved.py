@@ -13,8 +13,8 @@ from simia.envs.environment import Environment
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.rewards import score_trajectory
 from simia.envs.worlds.executable import ExecutableBackend
-from simia.statistics import estimate_pass_at_k
 from simia.state import Change
+from simia.statistics import estimate_pass_at_k
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.conversations.conversation import (
@@ -41,6 +41,7 @@ from simia.synthesis.conversations.turn_playing import (
     SolverTurn,
     describe_changes,
     make_turn_task,
+    number_calls,
     play_turn,
 )
 from simia.synthesis.design import BuiltEnvironment
@@ -140,16 +141,17 @@ class ConversationSolver:
         if selection.best is None:
             return f"the selector keeps none: {selection.why}"
         best = solutions[selection.best - 1]
-        goal = await self._derive_goal(turn, best, selection)
-        if isinstance(goal, str):
-            return goal
-        goal, expected = goal
+        derived = await self._derive_goal(turn, best, selection)
+        if isinstance(derived, str):
+            return derived
+        goal, expected = derived
         passed = [self._satisfies(play, goal, expected) for play in plays]
         if not passed[plays.index(best)]:
             return "the essential calls alone do not leave the state that the whole solution leaves"
-        self._messages += best.messages
+        messages = number_calls(best.messages, sum(len(message.calls) for message in self._messages))
+        self._messages += messages
         self._changes = best.changes
-        rows = [message.model_dump(mode="json", exclude_defaults=True) for message in best.messages]
+        rows = [message.model_dump(mode="json", exclude_defaults=True) for message in messages]
         return SolvedTurn(goal=goal, messages=rows, solvers=len(plays), passed=sum(passed))
 
     async def _play(self, number: int) -> list[SolverTurn]:
@@ -163,9 +165,7 @@ class ConversationSolver:
             LLMAgent(model, self._settings.agent, item=f"turn{number}-solver{n}") for n, model in enumerate(models, 1)
         ]
         try:
-            return await ask_together(
-                *(play_turn(self._environment, task, self._messages, agent) for agent in agents)
-            )
+            return await ask_together(*(play_turn(self._environment, task, self._messages, agent) for agent in agents))
         finally:
             for model in models:
                 if model.fault is not None:
