@@ -14,6 +14,7 @@ from simia.pack_provenance import PackProvenance
 from simia.synthesis.building.code_assembly import assemble_code, name_tools_class
 from simia.synthesis.building.example_states import CLOCK
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign, ToolDesign
+from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.reply_reading import dump
 from simia.task import Task
 from simia.tool import ToolSpec
@@ -29,6 +30,7 @@ def write_environment(
     provenance: PackProvenance | None = None,
     user: Literal["none", "scripted", "llm"] = "none",
     clock: str = CLOCK,
+    graph: ToolGraph | None = None,
 ) -> None:
     """Write a complete pack to `folder`, which does not exist or is empty.
 
@@ -41,11 +43,13 @@ def write_environment(
         provenance: how the environment was made.
         user: which user plays where none is chosen.
         clock: when every episode starts.
+        graph: its edges between tools that the environment still has become `graph.jsonl`.
 
     Raises:
         UserError: the folder has files, or cannot be written.
     """
     design = built.design
+    edges = [edge for edge in graph.edges if {edge.source, edge.target} <= built.tools.keys()] if graph else []
     head: dict[str, Any] = {
         "format": 2,
         "name": design.name,
@@ -57,6 +61,7 @@ def write_environment(
         **({"seeds": "seeds.jsonl"} if seeds else {}),
         "tests": "tests.jsonl",
         **({"checks": "checks.py"} if checks else {}),
+        **({"graph": "graph.jsonl"} if edges else {}),
         "user": user,
         "schema": write_schema(design, checks),
         **({"provenance": dump(provenance)} if provenance else {}),
@@ -80,6 +85,7 @@ def write_environment(
             "tasks.jsonl": [dump(task) for task in tasks] if tasks else None,
             "seeds.jsonl": list(seeds) if seeds else None,
             "checks.py": checks,
+            "graph.jsonl": [dump(edge) for edge in edges] or None,
         }
         write_pack_files(draft, contents)
 

@@ -34,18 +34,16 @@ def make_graph(
     inputs, outputs = read_parameters(described, matcher)
     edges = [*match_parameters(described, matcher, inputs, outputs), *share_tables(described, inputs, outputs)]
     nodes = {name: tool.node for name, tool in described.tools.items()}
-    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known(inputs))
+    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known(described, inputs))
 
 
 def read_pack_graph(pack: Pack) -> ToolGraph:
     """Return the graph of a pack's tools with the edges that the pack keeps; without any, they are found by words."""
     if not pack.graph:
         return make_graph(pack)
-    described = describe_tools(pack)
-    inputs, _ = read_parameters(described, ParameterMatcher(described.schema, GraphSettings()))
-    nodes = {name: tool.node for name, tool in described.tools.items()}
+    nodes = {name: tool.node for name, tool in describe_tools(pack).tools.items()}
     edges = [edge for edge in pack.graph if edge.source in nodes and edge.target in nodes]
-    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known(inputs))
+    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known_arguments(pack))
 
 
 def join_graphs(graphs: Mapping[str, ToolGraph]) -> ToolGraph:
@@ -75,9 +73,16 @@ def read_parameters(described: DescribedTools, matcher: ParameterMatcher) -> tup
     return inputs, outputs
 
 
-def list_known(inputs: Inputs) -> set[tuple[str, str]]:
-    """(tool, argument) of the values that a user states: all that are no identifiers."""
-    return {place for place, found in inputs.items() if not found.identifier}
+def list_known_arguments(source: BuiltEnvironment | Pack) -> set[tuple[str, str]]:
+    """(tool, argument) of the arguments that a user states: all that are no identifiers."""
+    described = describe_tools(source)
+    inputs, _ = read_parameters(described, ParameterMatcher(described.schema, GraphSettings()))
+    return list_known(described, inputs)
+
+
+def list_known(described: DescribedTools, inputs: Inputs) -> set[tuple[str, str]]:
+    places = {(name, each.name) for name, tool in described.tools.items() for each in tool.node.inputs}
+    return {place for place in places if place not in inputs or not inputs[place].identifier}
 
 
 def match_parameters(
