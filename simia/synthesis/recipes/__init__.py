@@ -11,6 +11,7 @@ from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
+from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
 from simia.synthesis.stage_errors import describe_failure
@@ -27,6 +28,7 @@ class RecipeKind:
 RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
+    "vary": RecipeKind(VaryConfig, VaryRecipe),
 }
 """Recipe name → its kind."""
 
