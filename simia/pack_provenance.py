@@ -16,6 +16,8 @@ class SourceQuote(BaseModel):
     """Passages that the pack relies on."""
     licence: str = "unknown"
     """Licence of the source, as an SPDX expression."""
+    content_hash: str = ""
+    """SHA-256 of the source's content, hexadecimal; empty where it was not read by simia."""
 
 
 class PackProvenance(BaseModel):

@@ -41,7 +41,9 @@ def serve(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", help="The task of all episodes. Default: MCP: the first task; OpenEnv: all tasks."),
+        typer.Option(
+            "--task", help="The task of all episodes. Default: MCP: the first task without a user; OpenEnv: all tasks."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the episodes.")] = 0,
     out: Annotated[Path, typer.Option("--out", help="JSONL file that trajectories are appended to.")] = Path(
@@ -121,13 +123,17 @@ async def serve_mcp(
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
-    from simia.serve.mcp import Service, over_http, over_stdio
+    from simia.serve.mcp import FreePlay, Service, over_http, over_stdio
     from simia.serve.served_episode import TrajectoryFile
+    from simia.task import Task
 
     loaded = Pack.load(pack)
-    if task is None and not loaded.tasks:
-        raise UserError(f"pack {loaded.name} has no tasks to serve")
-    chosen = loaded.task(task) if task else loaded.tasks[0]
+    chosen = loaded.task(task) if task else next((each for each in loaded.tasks if not each.needs_user), None)
+    if chosen is None:
+        say_error(
+            f"{loaded.name} has no task without a user: its tools are served in the initial state, and nothing is scored"
+        )
+        chosen, grants = Task(id="free"), {**grants, "scorer": FreePlay()}
     limits = EpisodeLimits(turns=turns)
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, TrajectoryFile(out), chosen, seed, state)

@@ -24,7 +24,10 @@ ENDPOINT_MODEL = "gpt-5-mini"  # where a key is given and no model
 
 def synth(
     recipe: Annotated[
-        str, typer.Argument(help="envscaler, codegym, vary, or a Python file that defines RECIPE (./my_recipe.py).")
+        str,
+        typer.Argument(
+            help="envscaler, codegym, envfactory, vary, or a Python file that defines RECIPE (./my_recipe.py)."
+        ),
     ],
     source: Annotated[
         str, typer.Argument(help="What the recipe works on: a domain in words, a file of tasks or problems, or a pack.")
@@ -34,6 +37,14 @@ def synth(
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Config by name or path. Default: synth/RECIPE.")
+    ] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sources",
+            help="envfactory: a document, OpenAPI file, pack, folder of them, or mcp:COMMAND; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     settings: SETTINGS = None,
     name: NAME = None,
@@ -52,7 +63,7 @@ def synth(
         check_name(name)  # before a model is fetched
     if out is not None:
         refuse_existing(out)
-    resolved = resolve_synth_config(recipe, source, config, settings or [])
+    resolved = resolve_synth_config(recipe, source, config, settings or [], sources)
     if dry_run:
         with report_interrupt():
             show_first_prompt(resolved)
@@ -64,15 +75,19 @@ def synth(
     watch_synthesis(partial(start_synthesis, resolved, out, runs=runs, name=name), runs)
 
 
-def resolve_synth_config(recipe: str, source: str, config: str | None, settings: list[str]) -> SynthesisConfig:
+def resolve_synth_config(
+    recipe: str, source: str, config: str | None, settings: list[str], sources: list[str] | None = None
+) -> SynthesisConfig:
     """Return the config of this command line. An endpoint (a key, a base_url or a model that is not a local one) replaces the local model."""
     from simia.synthesis.recipes import find_recipe
     from simia.synthesis.session import choose_config, parse_synthesis_config
 
-    find_recipe(recipe)
+    kind = find_recipe(recipe)
+    if sources and "sources" not in kind.config.model_fields:
+        raise UserError(f"recipe {recipe} takes no --sources: give its source as the argument after the recipe")
     base = choose_config(recipe, config)
     data = read_config_file(base) if base is not None else {}
-    given = parse_settings(settings, read_command_line_value)
+    given = parse_settings(settings, read_command_line_value) | ({"sources": sources} if sources else {})
     if config is None:
         choose_endpoint(data, given)
     elif "llm.base_url" in given and "llm.kind" not in given:

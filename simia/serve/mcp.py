@@ -24,10 +24,12 @@ from starlette.responses import Response
 
 from simia.envs.environment import Environment
 from simia.envs.several_packs import CombinedPack
-from simia.errors import UserError
+from simia.errors import Code, UserError
+from simia.reward import Reward
 from simia.serve.http_server import Asgi, Deadlines, Receive, Scope, Send, listen, run_until_signal, serve_until_signal
 from simia.serve.served_episode import ServedEpisode, TrajectoryFile
 from simia.task import Task
+from simia.trajectory import Trajectory
 from simia.version import __version__
 
 FINISH = "finish_episode"
@@ -156,6 +158,14 @@ class Service:
         seat = self.seat(context)
         await seat.begin()
         return seat.task.instruction or seat.task.opening or ""
+
+
+class FreePlay:
+    """The scorer of a pack that is served without a task: no episode has a reward."""
+
+    async def score(self, trajectory: Trajectory, task: Task) -> Reward:
+        """Return no value."""
+        return Reward(error=Code.UNSCORED)
 
 
 def check_task(task: Task) -> None:

@@ -18,8 +18,8 @@ from simia.tool_test import ToolTest
 class ToolDesign(StrictModel):
     """One operation of an environment, before there is code for it (EnvScaler's logic planning, ScaleEnv §3.1)."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
-    """Name of the tool and of its method."""
+    name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")
+    """Name of the tool and of its method; in lower case unless a source gives it."""
     description: str
     """What it does, for the agent."""
     writes: bool
@@ -34,6 +34,8 @@ class ToolDesign(StrictModel):
     """When it refuses: one condition each."""
     tables: list[str] = Field(default_factory=list)
     """Tables that it reads or changes."""
+    given: bool = False
+    """Whether a source defines the tool: then the pack has its name, description and schema to the letter."""
 
 
 class EnvironmentDesign(StrictModel):

@@ -148,6 +148,13 @@ class Reason(MeaningfulCode):
     NOT_MEASURED = "not_measured", "no episode of the agent that measures difficulty has a reward"
     CHANGE_NOT_MADE = "change_not_made", "the variant does not differ from its task in the way that was asked for"
 
+    # environments from sources
+    SOURCE_UNREADABLE = "source_unreadable", "the source cannot be read, or its server does not list its tools"
+    SEARCH_FAILS = "search_fails", "the search function fails, or what it returns is no list of documents"
+    QUOTE_NOT_FOUND = "quote_not_found", "too few quotes of the proposal occur in the source that they name"
+    POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
+    DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"
+
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
     """The item of a stage has no output: a stage raises this with the reason, and a line of detail."""

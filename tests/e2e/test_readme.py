@@ -137,3 +137,14 @@ def test_the_page_of_synthesis_shows_the_example_as_it_is() -> None:
     page = (ROOT / "docs" / "synthesis.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(class Converters:.*?)^```$", page, re.M | re.S)
     assert code in (ROOT / "examples" / "converters" / "recipe.py").read_text(encoding="utf-8")
+
+
+def test_the_page_of_envfactory_shows_commands_that_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "envfactory.md").read_text(encoding="utf-8")
+    shutil.copytree(ROOT / "tests" / "synthesis" / "fixtures" / "sources" / "documents", tmp_path / "manuals")
+    lines = re.findall(r"^simia .*$", page, re.M)
+    assert len(lines) >= 2
+    for line in lines:
+        done = run_simia(*shlex.split(line)[1:], cwd=tmp_path, env={"OPENAI_API_KEY": None})
+        assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
+        assert "Storage is free for the first 24 hours." in done.stdout

@@ -115,14 +115,15 @@ def find_tool_faults(tools: list[ToolDesign], schema: StateSchema, least: int) -
         if tools and not there:
             found.append(f"no operation {kind}")
     for tool in tools:
-        if tool.name in KIT_MEMBERS or not is_name(tool.name):
+        if tool.name in KIT_MEMBERS or not (tool.given or is_name(tool.name)):
             found.append(f"{tool.name}: the name is taken or a word of Python: choose another one")
         unknown = [table for table in tool.tables if table not in schema.tables]
         if unknown:
             found.append(f"{tool.name}: there is no table {unknown[0]!r}")
         if not tool.tables:
             found.append(f"{tool.name}: `tables` is empty: name the tables that it reads or changes")
-        found += [f"{tool.name}: {fault}" for fault in find_parameter_faults(tool.parameters)]
+        if not tool.given:
+            found += [f"{tool.name}: {fault}" for fault in find_parameter_faults(tool.parameters)]
     return found
 
 

@@ -95,4 +95,4 @@ def describe_tables(schema: StateSchema) -> str:
 
 def describe_tool(tool: ToolDesign) -> str:
     """A designed operation as JSON for prompts."""
-    return orjson.dumps(tool.model_dump(mode="json"), option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(tool.model_dump(mode="json", exclude={"given"}), option=orjson.OPT_INDENT_2).decode()

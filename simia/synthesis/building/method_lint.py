@@ -149,7 +149,11 @@ class MethodReader:
         if len(source) > MOST_SOURCE:
             self.reason = Reason.WRONG_METHOD
             raise Unreadable(f"the method is longer than {MOST_SOURCE:,} characters")
-        return CheckedMethod(source, derive_tool(function))
+        spec = derive_tool(function)
+        if self._design.given:
+            given = {"description": self._design.description, "parameters": self._design.parameters}
+            spec = spec.model_copy(update=given)
+        return CheckedMethod(source, spec)
 
 
 def find_method(code: str, name: str) -> tuple[str, ast.FunctionDef | None]:

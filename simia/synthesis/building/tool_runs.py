@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from simia.authoring.findings import Fault
 from simia.authoring.tool_tests import BROKEN, PlayedTest, judge_test, play_test
@@ -14,7 +14,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
-from simia.state import Change
+from simia.state import Change, diff_states
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign, ToolDesign
 from simia.synthesis.reasons import Reason
@@ -25,6 +25,7 @@ from simia.tool_test import ToolTest
 LIMITS = WorkerLimits(memory=256 * MB)
 ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 LIMIT_CODES = {Code.TOOL_TIMEOUT, Code.RESOURCE_LIMIT}
+NOT_ROUND = "written out and read again, is another state: keep plain JSON values of the column's type in it"
 Outcome = Literal["success", "refusal", "failure"]
 
 
@@ -86,10 +87,26 @@ async def run_tool_tests(
             await require_sandbox(backend, error)
             found.append(ToolRun(test, "failure", Reason.UNEXPECTED_FAILURE, error.detail or str(error.code)))
             continue
-        found.append(judge_run(test, played, design, tools[test.call.name]))
+        run = judge_run(test, played, design, tools[test.call.name])
+        if run.reason is None and played.changes and not await is_round(backend, played.after):
+            run = replace(run, reason=Reason.STATE_NOT_ROUND, detail=f"the state after {test.call.name}, {NOT_ROUND}")
+        found.append(run)
         if played.result.error in LIMIT_CODES:
             break
     return found
+
+
+async def is_round(backend: ExecutableBackend, state: Any) -> bool:
+    """Whether a state that was written out is read as the same state (EnvFactory §3.2: standardized loading and dumping of states)."""
+    try:
+        world = await backend.open(Task(id="round", initial={"state": state}))
+    except Aborted as error:
+        await require_sandbox(backend, error)
+        return False
+    try:
+        return diff_states(state, await world.state()) == []
+    finally:
+        await world.close()
 
 
 async def require_sandbox(backend: ExecutableBackend, error: Aborted) -> None:

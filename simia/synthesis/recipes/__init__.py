@@ -10,6 +10,7 @@ from typing import Any
 from simia.envs.rewards.reward_function import import_file
 from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
+from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.settings import SynthesisConfig
@@ -27,6 +28,7 @@ class RecipeKind:
 
 RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
+    "envfactory": RecipeKind(EnvFactoryConfig, EnvFactoryRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
     "vary": RecipeKind(VaryConfig, VaryRecipe),
 }

@@ -17,6 +17,8 @@ from simia.synthesis.design import EnvironmentDesign, ToolDesign
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
 from simia.synthesis.reply_reading import dump, explain_errors, read_json, refuse_faults
+from simia.synthesis.sources.given_tools import describe_given_tool, fill_given_tools
+from simia.synthesis.sources.source_document import GivenTool
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.task import StrictModel
 
@@ -35,6 +37,10 @@ class Domain(StrictModel):
     """Name of the pack; None: made from the words."""
     description: str = ""
     """What the environment is, in a few sentences."""
+    quotes: list[str] = Field(default_factory=list)
+    """Passages of its sources."""
+    tools: list[GivenTool] = Field(default_factory=list)
+    """Tools that its sources define, which the design keeps."""
 
 
 class TablePlan(StrictModel):
@@ -69,24 +75,30 @@ class DesignStage:
             name = make_unique(domain.name or make_name(domain.domain), found)
             words = domain.domain if domain.title in ("", domain.domain) else f"{domain.title} ({domain.domain})"
             found[name] = {"domain": words, "description": domain.description}
+            found[name] |= domain.model_dump(include={"quotes", "tools"}, exclude_defaults=True)
         return [StageInput(name, value) for name, value in found.items()]
 
     async def make(self, given: StageInput, context: StageContext) -> Any:
+        given_tools = [GivenTool.model_validate(each) for each in given.value.get("tools", [])]
+        sources = {"quotes": given.value.get("quotes", []), "given": list(map(describe_given_tool, given_tools))}
         with name_refusal(Reason.INVALID_DESIGN):
-            plan, state = await context.ask("synthesis/tables.j2", given.value, read_tables, label="tables")
+            values = {**given.value, **sources}
+            plan, state = await context.ask("synthesis/tables.j2", values, read_tables, label="tables")
             rules = list(dict.fromkeys([*plan.rules, *plan.constraints]))
+            least = max(self._settings.operations, len(given_tools))
             values = {
-                "least": self._settings.operations,
-                "most": self._settings.operations + self._settings.operations // 3,
+                "least": least,
+                "most": least + least // 3,
                 "title": plan.title,
                 "description": plan.description,
                 "rules": rules,
                 "tables": describe_tables(state),
+                **sources,
             }
 
             def read_operations(text: str) -> list[ToolDesign]:
-                tools: list[ToolDesign] = read_json(text, list[ToolDesign])
-                refuse_faults(find_tool_faults(tools, state, self._settings.operations), SHOWN)
+                tools = read_tool_designs(text, given_tools)
+                refuse_faults(find_tool_faults(tools, state, least), SHOWN)
                 return tools
 
             tools = await context.ask("synthesis/operations.j2", values, read_operations, label="operations")
@@ -103,6 +115,18 @@ def read_tables(text: str) -> tuple[TablePlan, StateSchema]:
     given: StateSchema = read_schema(plan)
     refuse_faults(find_table_faults(given), SHOWN)
     return plan, normalize_state(given)
+
+
+def read_tool_designs(text: str, given: Sequence[GivenTool]) -> list[ToolDesign]:
+    """Read the operations of a reply, with the given tools as their sources define them. Raises `Unreadable`."""
+    if not given:
+        designed: list[ToolDesign] = read_json(text, list[ToolDesign])
+        return designed
+    rows = fill_given_tools(read_json(text, list[dict[str, Any]]), given)
+    try:
+        return [ToolDesign.model_validate(row) for row in rows]
+    except ValidationError as error:
+        raise Unreadable(explain_errors(error)) from None
 
 
 def read_schema(plan: TablePlan) -> StateSchema:

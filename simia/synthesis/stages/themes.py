@@ -98,14 +98,14 @@ class Clusters:
 
 
 def find_duplicates(
-    themes: Mapping[str, Theme], vectors: Mapping[str, Any], threshold: float
+    themes: Mapping[str, Theme], vectors: Mapping[str, Any], threshold: float, known: Sequence[str] = ()
 ) -> dict[str, tuple[str, float]]:
     """Return key → (key of the kept theme that it repeats, their cosine).
 
     The best themes come first, of equally good ones the first given. A theme repeats the most similar of those that are kept, at or above
-    the threshold, so that no chain of similar themes joins two that differ.
+    the threshold, so that no chain of similar themes joins two that differ. `known`: keys of vectors that are kept in any case.
     """
-    kept: list[str] = []
+    kept: list[str] = list(known)
     found: dict[str, tuple[str, float]] = {}
     for key in sorted(themes, key=lambda key: -themes[key].score):  # sorting is stable
         cosine, nearest = max(
