@@ -27,7 +27,7 @@ from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.assessment import Assessment, AssessmentSettings
 from simia.synthesis.stages.environments import EnvironmentStage, check_environment
-from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.tools import ToolStage
 from tests.synthesis.assessment_agents import check_carefully, write_test_call
@@ -187,7 +187,11 @@ def count_tasks(switches: Switches, chosen: Callable[[str], bool]) -> Count:
         state = {"environment": "library", "state": built.example}
         outputs = StageOutputs(made={"environments": {"library": dump(built)}, "states": {"library/0": state}})
         engine = FixtureEngine({f"scenarios/library/0/0.{label}": text for label, text in replies.items()})
-        stages = [Scenarios(settings, 0), Verdicts(MODES), Gated(MODES, TaskDifficultySettings())]
+        stages = [
+            Scenarios(settings, 0),
+            Verdicts(ScenarioTasks(MODES)),
+            Gated(ScenarioTasks(MODES), TaskDifficultySettings()),
+        ]
         found = run_stages(engine, stages, outputs)
         if found.of("scenarios"):
             count.accepted += len(MODES)

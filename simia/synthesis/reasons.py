@@ -155,6 +155,25 @@ class Reason(MeaningfulCode):
     POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
     DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"
 
+    # tasks from chains
+    NO_CHAIN = (
+        "no_chain",
+        "the graph of the tools gives no chain that differs from earlier ones and has a tool that writes",
+    )
+    CHAIN_IMPOSSIBLE = "chain_impossible", "the writer finds no request of a user that needs the sampled tools"
+    CHAIN_FAILS = "chain_fails", "the chain does not execute in its initial state after the repairs"
+    CHAIN_CHANGES_NOTHING = "chain_changes_nothing", "the chain executes, and leaves the state as it was"
+    CHAIN_SKIPS_TOOL = "chain_skips_tool", "the code of the chain never calls a sampled tool when it is executed"
+    CHAIN_UNGROUNDED = (
+        "chain_ungrounded",
+        "a call of the chain has a value that the user does not know and no earlier result gives",
+    )
+    CHAIN_BY_PLACE = "chain_by_place", "what the chain does depends on the order of the rows in results"
+    TASK_UNGROUNDED = (
+        "task_ungrounded",
+        "the user's words lack a value that the chain needs, or name one that it does not use",
+    )
+
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
     """The item of a stage has no output: a stage raises this with the reason, and a line of detail."""

@@ -17,7 +17,7 @@ from simia.synthesis.reply_reading import dump
 from simia.synthesis.scenarios.look_ups import add_look_ups, list_arguments
 from simia.synthesis.scenarios.solution_runs import play_solution
 from simia.synthesis.stage import StageOutputs
-from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.task import Action
 from simia.tool import ToolSpec
@@ -103,7 +103,11 @@ def test_a_wrong_reading_tool_costs_the_look_ups_at_most(fault: str) -> None:
     state = {"environment": "library", "state": built.example}
     outputs = StageOutputs(made={"environments": {"library": dump(built)}, "states": {"library/0": state}})
     replies = {f"scenarios/library/0/0.{label}": text for label, text in GOOD["scenarios/library/0/1"].items()}
-    stages = [Scenarios(ScenarioSettings(number=1), 0), Verdicts(modes), Gated(modes, TaskDifficultySettings())]
+    stages = [
+        Scenarios(ScenarioSettings(number=1), 0),
+        Verdicts(ScenarioTasks(modes)),
+        Gated(ScenarioTasks(modes), TaskDifficultySettings()),
+    ]
     found = run_stages(FixtureEngine(replies), stages, outputs)
     assert not any(found.refused.values()), found.refused
     (made,) = found.of("scenarios").values()

@@ -10,7 +10,7 @@ import pytest
 
 from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
-from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.states import States
 from simia.task import Task
@@ -21,7 +21,7 @@ MODES = ("conversation", "non_conversation")
 
 def list_stages(number: int = 2, **settings: Any) -> list[Any]:
     scenarios = ScenarioSettings(number=number, **settings)
-    gate = [Verdicts(scenarios.modes), Gated(scenarios.modes, TaskDifficultySettings())]
+    gate = [Verdicts(ScenarioTasks(scenarios.modes)), Gated(ScenarioTasks(scenarios.modes), TaskDifficultySettings())]
     return [States(1, 5), Scenarios(scenarios, 0), *gate]
 
 
@@ -129,7 +129,7 @@ def test_difficulty_is_measured_by_the_named_agent(tmp_path: Path, monkeypatch: 
     }
     stages = list_stages(1)
     settings = TaskDifficultySettings(agent="small", tries=2, sampling=LLMAgentSettings(calls="hermes"))
-    stages[-1] = Gated(["conversation", "non_conversation"], settings)
+    stages[-1] = Gated(ScenarioTasks(["conversation", "non_conversation"]), settings)
     outputs = run_stages(monkeypatch, tmp_path, ServingBackend(replies), stages)
     assert outputs.of("gated")["library/0/0/non_conversation"]["measured"] == {"small": {"n": 2, "solved": 1}}
     assert "measured" not in outputs.of("gated")["library/0/0/conversation"]

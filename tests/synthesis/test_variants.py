@@ -22,7 +22,7 @@ from simia.synthesis.reasons import Reason
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from simia.synthesis.scenarios.scenario import Mode
 from simia.synthesis.stage import StageOutputs
-from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.states import States
 from simia.synthesis.stages.variants import Variants, name_variant_fault
@@ -48,8 +48,8 @@ def make_variants(
     stages: list[Any] = [
         States(1, 5),
         Scenarios(ScenarioSettings(number=1), 0),
-        Verdicts(MODES),
-        Gated(MODES, TaskDifficultySettings()),
+        Verdicts(ScenarioTasks(MODES)),
+        Gated(ScenarioTasks(MODES), TaskDifficultySettings()),
         Variants(kinds),
     ]
     return run_stages(monkeypatch, folder, backend, stages), backend

@@ -12,9 +12,11 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.synthesis.conversations.conversation_settings import PlanSettings, QuerySettings, SolvingSettings
+from simia.synthesis.conversations.conversation_tasks import ConversationTasks, list_composed
+from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
 from simia.synthesis.stages.compositions import Compositions
-from simia.synthesis.stages.conversation_gate import ConversationVerdicts, GatedConversations
+from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.plans import Plans
 from simia.synthesis.stages.queries import Queries
 from simia.synthesis.stages.solved import Solved
@@ -33,6 +35,8 @@ class ConversationSettings(Config):
     """What is done to the queries."""
     solving: SolvingSettings = Field(default_factory=SolvingSettings)
     """How the turns are solved."""
+    difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
+    """Measured difficulty of whole conversations; off unless an agent is named."""
 
 
 def list_conversation_stages(
@@ -41,13 +45,14 @@ def list_conversation_stages(
     environments: Callable[[StageOutputs], dict[str, Any]] = list_environments,
 ) -> list[Stage]:
     """The stages of QueryGen in order. `environments`: finds the built environments by key; `graph` has one output for each."""
+    tasks = ConversationTasks()
     return [
         Compositions(settings.plans.together, environments),
         Plans(settings.plans, seed),
         Queries(settings.queries),
         Solved(settings.solving),
-        ConversationVerdicts(),
-        GatedConversations(),
+        Verdicts(tasks, list_composed),
+        Gated(tasks, settings.difficulty, list_composed),
     ]
 
 

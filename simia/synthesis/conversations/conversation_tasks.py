@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from simia.envs.play.record import make_seed_row
 from simia.pack_provenance import PackProvenance
@@ -46,15 +47,30 @@ def make_trajectory(solved: SolvedConversation) -> Trajectory:
     return Trajectory(messages=[Message.model_validate(row) for turn in solved.turns for row in turn.messages])
 
 
-def list_conversation_tasks(outputs: StageOutputs) -> dict[str, dict[str, Task]]:
-    """Composition → key of a conversation → its task, in the order of the plans."""
-    found: dict[str, dict[str, Task]] = {}
-    for key, row in outputs.of("solved").items():
-        plan = ConversationPlan.model_validate(outputs.of("plans")[key])
-        composed = ComposedEnvironment.model_validate(outputs.of("compositions")[plan.composition])
-        task = make_conversation_task(key, plan, composed, SolvedConversation.model_validate(row))
-        found.setdefault(plan.composition, {})[key] = task
-    return found
+class ConversationTasks:
+    """The tasks of solved conversations, as stages `verdicts` and `gated` read them."""
+
+    def list_tasks(self, outputs: StageOutputs) -> dict[str, dict[str, Task]]:
+        """Composition → key of a conversation → its task, in the order of the plans."""
+        found: dict[str, dict[str, Task]] = {}
+        for key, row in outputs.of("solved").items():
+            plan = ConversationPlan.model_validate(outputs.of("plans")[key])
+            composed = ComposedEnvironment.model_validate(outputs.of("compositions")[plan.composition])
+            task = make_conversation_task(key, plan, composed, SolvedConversation.model_validate(row))
+            found.setdefault(plan.composition, {})[key] = task
+        return found
+
+    def list_words(self, outputs: StageOutputs) -> dict[str, dict[str, str]]:
+        """Composition → key of a conversation → its queries."""
+        return {
+            composition: {key: "\n".join(goal.query for goal in task.goals) for key, task in tasks.items()}
+            for composition, tasks in self.list_tasks(outputs).items()
+        }
+
+
+def list_composed(outputs: StageOutputs) -> dict[str, Any]:
+    """The compositions as environments, by key."""
+    return {key: row["built"] for key, row in outputs.of("compositions").items()}
 
 
 def write_conversation_packs(outputs: StageOutputs, out: Path, provenance: PackProvenance | None = None) -> list[Path]:

@@ -28,7 +28,7 @@ from simia.synthesis.stages.assessment import Assessment, AssessmentSettings
 from simia.synthesis.stages.design import DesignStage
 from simia.synthesis.stages.environments import EnvironmentStage
 from simia.synthesis.stages.examples import ExampleStage
-from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.states import States, list_environments
 from simia.synthesis.stages.task_filter import Screening, StatefulFilter
@@ -141,8 +141,8 @@ class EnvScalerRecipe:
             Assessment(config.assessment, config.seed),
             States(config.states.number, config.states.rows),
             Scenarios(config.scenarios, config.seed),
-            Verdicts(modes),
-            Gated(modes, config.difficulty),
+            Verdicts(ScenarioTasks(modes)),
+            Gated(ScenarioTasks(modes), config.difficulty),
             Variants(self._variants),
         ]
 

@@ -80,14 +80,7 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
     """Return the user of a reply. Raises `Unreadable` for a fact that cannot be asked for, and for values of the task that the user
     could not tell."""
     user: ScenarioUser = read_json(text, ScenarioUser)
-    free = "\n".join([user.opening, user.instruction, *user.knows])
-    for each in user.withheld:
-        if not matches_question(each.asked, each.question):
-            raise Unreadable(f"asked: {each.asked!r} does not match the question {each.question!r}")
-        if matches_question(each.asked, ""):
-            raise Unreadable(f"asked: {each.asked!r} matches every message")
-        if each.fact.casefold() in free.casefold():
-            raise Unreadable(f"the withheld fact {each.fact!r} stands in another part too")
+    free = check_withheld(user)
     needed = [value for value in list_values([call.arguments for call in solution]) if value in task.casefold()]
     for each in user.withheld:
         held = [value for value in needed if value in each.fact.casefold()]
@@ -99,6 +92,19 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
     if lost := [value for value in dict.fromkeys(needed) if value not in told]:
         raise Unreadable(f"the assistant needs {lost[0]!r} of the task, and the user's part does not hold it")
     return user
+
+
+def check_withheld(user: ScenarioUser) -> str:
+    """Return the words that a user does not withhold. Raises `Unreadable` for a fact that cannot be asked for, or that the other words hold."""
+    free = "\n".join([user.opening, user.instruction, *user.knows])
+    for each in user.withheld:
+        if not matches_question(each.asked, each.question):
+            raise Unreadable(f"asked: {each.asked!r} does not match the question {each.question!r}")
+        if matches_question(each.asked, ""):
+            raise Unreadable(f"asked: {each.asked!r} matches every message")
+        if each.fact.casefold() in free.casefold():
+            raise Unreadable(f"the withheld fact {each.fact!r} stands in another part too")
+    return free
 
 
 def list_values(value: Any) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from simia.synthesis.scenarios.check_functions import GUARD
 from simia.synthesis.scenarios.scenario import Mode, Scenario, ScenarioState, ScenarioUser
-from simia.task import ChecklistSpec, RewardSpec, ScriptTurn, Task, WithheldFact
+from simia.task import Action, ChecklistSpec, RewardSpec, ScriptTurn, Task, WithheldFact
 
 DONE = "Done."
 DETAILS = "Could you give me the details?"
@@ -41,12 +41,12 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
         if mode == "conversation":
             if scenario.user is None:
                 continue
-            task = add_user(common.model_copy(update=fields), scenario, scenario.user)
+            task = add_user(common.model_copy(update=fields), scenario.solution, scenario.user)
         found[f"{key}/{mode}"] = task
     return found
 
 
-def add_user(task: Task, scenario: Scenario, user: ScenarioUser) -> Task:
+def add_user(task: Task, solution: Sequence[Action], user: ScenarioUser) -> Task:
     """The task with a user, and with a script in which the user tells all facts, and the agent asks for those that are withheld."""
     turns = [ScriptTurn(user=user.opening)]
     if user.knows:
@@ -54,7 +54,7 @@ def add_user(task: Task, scenario: Scenario, user: ScenarioUser) -> Task:
     if user.withheld:
         turns.append(ScriptTurn(agent=" ".join(each.question for each in user.withheld)))
         turns += [ScriptTurn(user=each.fact) for each in user.withheld]
-    turns += [ScriptTurn(calls=[call]) for call in scenario.solution]
+    turns += [ScriptTurn(calls=[call]) for call in solution]
     return task.model_copy(
         update={
             "instruction": user.instruction,

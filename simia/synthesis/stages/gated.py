@@ -6,9 +6,9 @@ are left are verified again, until all that are left pass: then the written pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from simia.authoring.findings import Finding
 from simia.authoring.verification_gate import verify_tasks
@@ -26,7 +26,39 @@ from simia.task import Task
 from simia.trajectory import Message, Trajectory
 
 Refusals = dict[str, tuple[Reason, str]]
+EnvironmentFinder = Callable[[StageOutputs], dict[str, Any]]
 LONGEST_DETAIL = 400
+
+
+class TaskSource(Protocol):
+    """What the tasks of a recipe are made of."""
+
+    def list_tasks(self, outputs: StageOutputs) -> dict[str, dict[str, Task]]:
+        """Environment → key of a task → task, in order."""
+
+    def list_words(self, outputs: StageOutputs) -> dict[str, dict[str, str]]:
+        """Environment → key → the user's words, by which duplicates are found. A key is that of a task, or what it begins with: `KEY/MODE`."""
+
+
+class ScenarioTasks:
+    """Tasks of EnvScaler's scenarios, one for each mode."""
+
+    def __init__(self, modes: Sequence[Mode]) -> None:
+        self._modes = list(modes)
+
+    def list_tasks(self, outputs: StageOutputs) -> dict[str, dict[str, Task]]:
+        found: dict[str, dict[str, Task]] = {}
+        for key, made in outputs.of("scenarios").items():
+            scenario = Scenario.model_validate(made)
+            start = ScenarioState.model_validate(outputs.of("states")[scenario.state])
+            found.setdefault(scenario.environment, {}).update(make_tasks(key, scenario, start, self._modes))
+        return found
+
+    def list_words(self, outputs: StageOutputs) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for name, made in outputs.of("scenarios").items():
+            found.setdefault(made["environment"], {})[name] = made["task"]
+        return found
 
 
 class Verdicts:
@@ -34,15 +66,16 @@ class Verdicts:
 
     name = "verdicts"
 
-    def __init__(self, modes: Sequence[Mode]) -> None:
-        self._modes = list(modes)
+    def __init__(self, source: TaskSource, environments: EnvironmentFinder = list_environments) -> None:
+        """`environments`: finds the environments that the tasks are played in."""
+        self._source, self._environments = source, environments
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
-        found, scenarios = [], outputs.of("scenarios")
-        tasks = list_scenario_tasks(outputs, self._modes)
-        for key, built in list_environments(outputs).items():
+        found = []
+        tasks, all_words = self._source.list_tasks(outputs), self._source.list_words(outputs)
+        for key, built in self._environments(outputs).items():
             if own := tasks.get(key):
-                words = {name: made["task"] for name, made in scenarios.items() if made["environment"] == key}
+                words = all_words[key]
                 rows = {name: dump(task) for name, task in own.items()}
                 found.append(StageInput(key, {"built": built, "tasks": rows, "words": words}))
         return found
@@ -50,7 +83,7 @@ class Verdicts:
     async def make(self, given: StageInput, context: StageContext) -> Any:
         built = BuiltEnvironment.model_validate(given.value["built"])
         tasks = {name: Task.model_validate(row) for name, row in given.value["tasks"].items()}
-        doubles = find_duplicate_scenarios(given.value["words"])
+        doubles = find_duplicate_words(given.value["words"])
         refused: Refusals = {
             name: fault for name in tasks if (fault := doubles.get(name) or doubles.get(name.rpartition("/")[0]))
         }
@@ -71,16 +104,22 @@ class Gated:
 
     name = "gated"
 
-    def __init__(self, modes: Sequence[Mode], difficulty: TaskDifficultySettings) -> None:
-        self._modes, self._difficulty = list(modes), difficulty
+    def __init__(
+        self,
+        source: TaskSource,
+        difficulty: TaskDifficultySettings,
+        environments: EnvironmentFinder = list_environments,
+    ) -> None:
+        self._source, self._difficulty, self._environments = source, difficulty, environments
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
-        found, environments = [], list_environments(outputs)
-        for key, tasks in list_scenario_tasks(outputs, self._modes).items():
+        found, environments = [], self._environments(outputs)
+        for key, tasks in self._source.list_tasks(outputs).items():
             verdicts = outputs.of("verdicts").get(key, {"refused": {}})
             for name, task in tasks.items():
                 value = {"task": dump(task), "refused": verdicts["refused"].get(name)}
-                if self._difficulty.agent and not task.conversation and not value["refused"]:
+                alone = not task.conversation or task.goals
+                if self._difficulty.agent and alone and not value["refused"]:
                     value["built"] = environments[key]
                 found.append(StageInput(name, value))
         return found
@@ -97,18 +136,8 @@ class Gated:
         return dump(task)
 
 
-def list_scenario_tasks(outputs: StageOutputs, modes: Sequence[Mode]) -> dict[str, dict[str, Task]]:
-    """Environment → key of a task → task, in the order of the scenarios."""
-    found: dict[str, dict[str, Task]] = {}
-    for key, made in outputs.of("scenarios").items():
-        scenario = Scenario.model_validate(made)
-        start = ScenarioState.model_validate(outputs.of("states")[scenario.state])
-        found.setdefault(scenario.environment, {}).update(make_tasks(key, scenario, start, modes))
-    return found
-
-
-def find_duplicate_scenarios(words: Mapping[str, str]) -> Refusals:
-    """The scenarios whose task has nearly the words of an earlier one."""
+def find_duplicate_words(words: Mapping[str, str]) -> Refusals:
+    """The keys whose words are nearly those of an earlier one."""
     refused: Refusals = {}
     index = NearDuplicateIndex()
     for name, text in words.items():

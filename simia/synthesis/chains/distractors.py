@@ -1,0 +1,191 @@
+"""Distractors: further rows of the initial state that a task does not concern (ScaleEnv §4.2.1).
+
+They are made by code from the rows that are there, so they cost no tokens. A distractor is a copy of a row with a key, texts and
+references of its own; columns that depend on each other stay together. What a distractor refers to is another distractor, or a row that
+the chain does not touch. Rows that the schema refuses are left out. Whether the chain has the same effect is decided by executing it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from simia.state_schema import ColumnSpec, StateSchema, TableSpec
+from simia.synthesis.building.state_model import describe_row_schema
+from simia.synthesis.chains.chain_code import holds_value, list_leaves
+from simia.synthesis.chains.chain_runs import PlayedChain
+from simia.tool import compile_schema
+
+MOST = 40  # distractors of a table
+TRIES = 8  # for a row that the schema allows
+CALLS = 10  # calls of a chain whose complexity is 1
+PHRASE = range(2, 5)  # words of a name or a title, whose parts make another one
+TIME = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}:\d{2}.*")
+DIGIT = re.compile(r"\d")
+Rows = dict[str, dict[str, Any]]
+
+
+def count_distractors(alpha: float, calls: int, rows: int) -> int:
+    """How many distractors a table gets: alpha · complexity · rows, where the complexity is a tenth of the chain's calls."""
+    return min(MOST, round(alpha * calls / CALLS * rows))
+
+
+def make_distractors(
+    schema: StateSchema,
+    state: Mapping[str, Any],
+    played: PlayedChain,
+    known: Mapping[str, Any],
+    alpha: float,
+    rng: random.Random,
+) -> dict[str, Rows]:
+    """Make distractors for every table that has rows, tables that others refer to first.
+
+    Args:
+        schema: of the state.
+        state: an initial state in which the chain executes.
+        played: the chain as it was executed there.
+        known: what the user knows: no text of a distractor equals it.
+        alpha: distractors for each row, at complexity 1.
+        rng: decides everything.
+
+    Returns:
+        Table → new rows by key.
+    """
+    touched = list_touched(state, played)
+    avoided = {str(leaf).casefold() for leaf in list_leaves(known) if isinstance(leaf, str)}
+    found: dict[str, Rows] = {}
+    for name in order_tables(schema):
+        rows = state.get(name)
+        if not isinstance(rows, Mapping) or not rows:
+            continue
+        maker = RowMaker(schema, state, found, touched, avoided, rng)
+        number = count_distractors(alpha, len(played.calls), len(rows))
+        found[name] = {}
+        for place in range(number):
+            if made := maker.make_row(name, place):
+                found[name][made[0]] = made[1]
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def list_touched(state: Mapping[str, Any], played: PlayedChain) -> set[str]:
+    """Keys of rows that the chain's arguments or changes name."""
+    named = [call.arguments for call in played.calls] + [[c["path"], c.get("new")] for c in played.changes]
+    return {key for rows in state.values() if isinstance(rows, Mapping) for key in rows if holds_value(named, key)}
+
+
+def order_tables(schema: StateSchema) -> list[str]:
+    """The tables, each after those that it refers to, as far as that is possible."""
+    needs = {
+        name: {each.references for each in table.columns.values() if each.references} - {name}
+        for name, table in schema.tables.items()
+    }
+    found: list[str] = []
+    while left := [name for name in needs if name not in found]:
+        found.append(next((name for name in left if needs[name] <= set(found)), left[0]))
+    return found
+
+
+class RowMaker:
+    """Makes the distractors of one state."""
+
+    def __init__(
+        self,
+        schema: StateSchema,
+        state: Mapping[str, Any],
+        made: Mapping[str, Rows],
+        touched: Collection[str],
+        avoided: Collection[str],
+        rng: random.Random,
+    ) -> None:
+        self._schema, self._state, self._made = schema, state, made
+        self._touched, self._avoided, self._rng = touched, avoided, rng
+
+    def make_row(self, table: str, place: int) -> tuple[str, dict[str, Any]] | None:
+        """A key and a row that the schema allows; None if several tries give none. `place`: number among the table's distractors."""
+        spec, rows = self._schema.tables[table], self._state[table]
+        taken = {*rows, *self._made[table]}
+        check = compile_schema(describe_row_schema(spec))
+        for _ in range(TRIES):
+            base = rows[self._rng.choice(list(rows))]
+            row = {
+                column: self._vary(table, spec, column, value, place)
+                for column, value in base.items()
+                if column in spec.columns
+            }
+            key = make_key(list(rows), taken, self._rng)
+            if key is not None and check.valid(row) and self._is_new(table, spec, row):
+                return key, row
+        return None
+
+    def _vary(self, table: str, spec: TableSpec, column: str, value: Any, place: int) -> Any:
+        each = spec.columns[column]
+        if each.references is not None:
+            return self._refer(each.references, value, place)
+        if isinstance(value, str) and not is_fixed_text(each, value):
+            others = [row[column] for row in self._state[table].values() if isinstance(row.get(column), str)]
+            return vary_text(value, others, self._rng)
+        if each.unique and isinstance(value, int) and not isinstance(value, bool):
+            return self._rng.randint(1, 10 ** max(2, len(str(abs(value)))) - 1)
+        return value
+
+    def _refer(self, table: str, value: Any, place: int) -> Any:
+        """The same number of references, to distractors if there are any, or to rows that the chain does not touch."""
+        own = list(self._made.get(table, {}))
+        free = own or [key for key in self._state.get(table, {}) if key not in self._touched]
+        if isinstance(value, list) and free:
+            return self._rng.sample(free, min(len(value), len(free)))
+        if isinstance(value, str) and free:
+            return free[place % len(free)] if own else self._rng.choice(free)
+        return value
+
+    def _is_new(self, table: str, spec: TableSpec, row: Mapping[str, Any]) -> bool:
+        """Whether unique values are new, and no text that tells rows apart is one that the user knows."""
+        others = [*self._state[table].values(), *self._made[table].values()]
+        for column, each in spec.columns.items():
+            if each.unique and any(other.get(column) == row.get(column) for other in others):
+                return False
+            value = row.get(column)
+            if isinstance(value, str) and not is_fixed_text(each, value) and value.casefold() in self._avoided:
+                return False
+        return True
+
+
+def is_fixed_text(column: ColumnSpec, value: str) -> bool:
+    """Whether a text is one of few, or a time: the row's other columns may depend on it."""
+    return "enum" in str(column.values) or "const" in column.values or bool(TIME.fullmatch(value))
+
+
+def vary_text(value: str, others: Sequence[str], rng: random.Random) -> str:
+    """A text of the same kind: parts of two texts of the column, or the same text with other digits."""
+    if "@" in value:
+        local, _, domain = value.partition("@")
+        return f"{DIGIT.sub('', local)}{rng.randint(10, 999)}@{domain}"
+    if DIGIT.search(value):
+        return DIGIT.sub(lambda _: str(rng.randint(0, 9)), value)
+    words, other = value.split(), rng.choice(list(others)).split()
+    if len(words) in PHRASE and len(other) in PHRASE:
+        return " ".join([*words[: (len(words) + 1) // 2], *other[len(other) // 2 + len(other) % 2 :]])
+    return rng.choice(list(others))
+
+
+def make_key(keys: Sequence[str], taken: Collection[str], rng: random.Random) -> str | None:
+    """A key in the form of the others that is not taken; None if there is hardly any."""
+    for _ in range(50):
+        model = rng.choice(list(keys))
+        key = (
+            DIGIT.sub(lambda _: str(rng.randint(0, 9)), model)
+            if DIGIT.search(model)
+            else f"{model}-{rng.randint(2, 99)}"
+        )
+        if key not in taken:
+            return key
+    return None
+
+
+def add_rows(state: Mapping[str, Any], rows: Mapping[str, Rows]) -> dict[str, Any]:
+    """The state with further rows after its own."""
+    return {
+        name: {**table, **rows.get(name, {})} if isinstance(table, Mapping) else table for name, table in state.items()
+    }

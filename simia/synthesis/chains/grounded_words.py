@@ -1,0 +1,123 @@
+"""Check that a user's words are grounded in a chain: they hold all that it needs, and no value that it does not use (ScaleEnv §4.2.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from simia.envs.rewards.compare_values import split_words
+from simia.state_schema import StateSchema
+from simia.synthesis.chains.chain_code import list_leaves
+from simia.synthesis.chains.distractors import is_fixed_text
+
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+FREE_TEXT = 5  # words from which on a text may be worded otherwise
+ALIKE = 0.6  # share of the words of a free text that the user's words must hold
+DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}:\d{2})(?::\d{2})?)?")
+NUMBER = re.compile(r"[0-9]+(?:[.,:/-][0-9]+)*")
+SHORTEST = 4  # characters of a value of the state that is looked for in the words
+
+
+def says_value(words: str, value: Any) -> bool:
+    """Whether words hold a value: a text as it is written, a number as digits or as a word, a date also as "16 May 2025"."""
+    if isinstance(value, bool) or value is None:
+        return True
+    if isinstance(value, int | float):
+        return says_number(words, value)
+    text = normalize_words(str(value))
+    if not text or holds_phrase(normalize_words(words), text):
+        return True
+    if found := DATE.fullmatch(str(value)):
+        return says_date(words, date(*map(int, found.groups()[:3])), found[4])
+    own = split_words(str(value))
+    return len(own) >= FREE_TEXT and len(set(own) & set(split_words(words))) >= ALIKE * len(set(own))
+
+
+def says_number(words: str, value: float) -> bool:
+    """Whether words hold a number."""
+    if value in range(len(NUMBERS)) and holds_phrase(normalize_words(words), NUMBERS[int(value)]):
+        return True
+    said = (each.replace(",", "") for each in NUMBER.findall(words))
+    return any(re.fullmatch(r"[0-9]+(\.[0-9]+)?", each) and float(each) == abs(value) for each in said)
+
+
+def says_date(words: str, day: date, time: str | None) -> bool:
+    """Whether words hold a day, and a time of day if there is one."""
+    text = normalize_words(words)
+    month = rf"({day:%B}|{day:%b})".casefold()
+    number = rf"{day.day}(st|nd|rd|th)?"
+    said = day.isoformat() in words or re.search(rf"\b({number} (of )?{month}|{month} (the )?{number})\b", text)
+    return bool(said) and (time is None or time in words or time.lstrip("0") in words)
+
+
+def normalize_words(text: str) -> str:
+    """Lower case, with single blanks in place of underscores, hyphens, commas and white space."""
+    return " ".join(re.sub(r"[\s_,\-]+", " ", text.casefold()).split())
+
+
+def holds_phrase(text: str, phrase: str) -> bool:
+    """Whether a phrase occurs in a text, not within a word."""
+    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
+
+
+def find_unsaid(words: str, known: Any) -> list[Any]:
+    """The values of what the user knows that words do not hold."""
+    return [value for value in list_leaves(known) if not says_value(words, value)]
+
+
+def find_unused(
+    words: str, known: Any, results: Sequence[Any], state: Mapping[str, Any], schema: StateSchema
+) -> list[str]:
+    """What words name although the chain does not use it: ids, numbers and dates, and texts of the state that no result of the chain holds.
+
+    Texts that results hold are no secret: the user knows the environment.
+    """
+    own = [str(value) for value in list_leaves(known)]
+    mine, text = normalize_words(" ".join(own)), normalize_words(words)
+    seen = normalize_words(" ".join(str(value) for value in list_leaves(list(results))))
+    ids = [key for rows in state.values() if isinstance(rows, Mapping) for key in rows if re.search(r"\d", key)]
+    found = [
+        key for key in ids if holds_phrase(text, normalize_words(key)) and not holds_phrase(mine, normalize_words(key))
+    ]
+    for key in own:
+        text = re.sub(rf"(?<!\w){re.escape(normalize_words(key))}(?!\w)", " ", text)
+    if not found:
+        found += [each for each in NUMBER.findall(words) if not is_part_of_known(each, own)]
+    for value in list_named_texts(state, schema):
+        phrase = normalize_words(value)
+        if holds_phrase(text, phrase) and not holds_phrase(mine, phrase) and not holds_phrase(seen, phrase):
+            found.append(value)
+    return list(dict.fromkeys(found))
+
+
+def is_part_of_known(number: str, own: Iterable[str]) -> bool:
+    """Whether a number in words is one of the known values, or a part of a date or a text among them."""
+    plain = strip_zeros(number.replace(",", ""))
+    return any(number in value or plain in map(strip_zeros, re.findall(r"[0-9]+(?:\.[0-9]+)?", value)) for value in own)
+
+
+def strip_zeros(number: str) -> str:
+    """Digits without leading zeros, and without zeros at the end of a fraction."""
+    whole, dot, part = number.partition(".")
+    part = part.rstrip("0")
+    return (whole.lstrip("0") or "0") + (dot + part if part else "")
+
+
+def list_named_texts(state: Mapping[str, Any], schema: StateSchema) -> list[str]:
+    """Names and titles of the state: texts that are no word of a fixed list, and begin with a capital letter."""
+    found: dict[str, None] = {}
+    for name, table in schema.tables.items():
+        rows = state.get(name)
+        for row in rows.values() if isinstance(rows, Mapping) else ():
+            for column, spec in table.columns.items():
+                value = row.get(column)
+                if (
+                    isinstance(value, str)
+                    and len(value) >= SHORTEST
+                    and value[0].isupper()
+                    and not is_fixed_text(spec, value)
+                ):
+                    found[value] = None
+    return list(found)

@@ -1,0 +1,254 @@
+"""Stage `chains`: sampled tools become executable code with an initial state in which it executes (ScaleEnv §4.2.1).
+
+The order is code, state, execution, repair of state or code, distractors. From then on the state is frozen.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.synthesis.building.example_states import ask_state
+from simia.synthesis.building.tool_runs import open_sandbox
+from simia.synthesis.chains.chain import Chain
+from simia.synthesis.chains.chain_code import ChainCode, find_ungrounded, read_chain
+from simia.synthesis.chains.chain_prompts import (
+    STATE_PURPOSE,
+    describe_calls,
+    describe_chain_tools,
+    describe_edges,
+    describe_environment,
+    describe_other_tools,
+    read_repair,
+)
+from simia.synthesis.chains.chain_runs import PlayedChain, find_effect_difference, open_runner, play_chain
+from simia.synthesis.chains.distractors import Rows, add_rows, make_distractors
+from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.graph.tool_graph import ToolGraph
+from simia.synthesis.gyms.function_runs import FunctionRunner
+from simia.synthesis.reasons import Reason, Refused
+from simia.synthesis.reply_reading import dump
+from simia.synthesis.scenarios.scenario_prompts import format_state
+from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.synthesis.stages.states import list_environments
+
+CODE_PROMPT, REPAIR_PROMPT = "synthesis/chain_code.j2", "synthesis/chain_repair.j2"
+SAMPLES = 40  # chains that are sampled until one differs from those before
+SHOWN = 4
+ChainMode = Literal["conversation", "non_conversation", "goals"]
+Sampler = Callable[[ToolGraph, random.Random], Sequence[str]]
+"""Samples the tools of a chain, such as `simia.synthesis.graph.sampling.sample_chain`."""
+
+
+class ChainSettings(Config):
+    """Chains of every environment, and the tasks that are made of them."""
+
+    number: int = Field(default=12, ge=1)
+    """Chains of each environment; each gives a task."""
+    modes: list[ChainMode] = Field(default=["conversation", "goals", "non_conversation"], min_length=1)
+    """What the tasks are, in turns. `conversation`: a user tells the task bit by bit. `goals`: the user asks for one thing after the other.
+    `non_conversation`: the whole task is the first message."""
+    turns: int = Field(default=3, ge=2)
+    """Most turns of a task of the mode `goals`. A chain with fewer calls that write has fewer; one with a single one becomes a conversation."""
+    rows: int = Field(default=5, ge=1)
+    """About how many rows a table of the initial state has, before distractors are added."""
+    repairs: int = Field(default=2, ge=0)
+    """How often a repair of the state or the code is asked for."""
+    distractors: float = Field(default=1.0, ge=0)
+    """Distractors for each row of a chain of ten calls; a chain of five gets half of them. 0: none."""
+    execution: bool = True
+    """Whether chains must execute. False accepts what the first replies give, with the calls that succeeded, for experiments."""
+
+
+class ChainStage:
+    """Ask for the chains of every environment, and execute them."""
+
+    name = "chains"
+
+    def __init__(self, settings: ChainSettings, sample: Sampler, seed: int = 0) -> None:
+        self._settings, self._sample, self._seed = settings, sample, seed
+
+    def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
+        graphs = outputs.of("graph")
+        return [
+            StageInput(f"{key}/{number}", {"environment": key, "number": number, "built": built, "graph": graphs[key]})
+            for key, built in list_environments(outputs).items()
+            if key in graphs
+            for number in range(self._settings.number)
+        ]
+
+    async def make(self, given: StageInput, context: StageContext) -> Any:
+        value = given.value
+        built = BuiltEnvironment.model_validate(value["built"])
+        graph = ToolGraph.model_validate(value["graph"])
+        tools = self._choose_tools(built, graph, value["environment"], value["number"])
+        rng = random.Random(f"{self._seed}/{given.key}/distractors")
+        writer = ChainWriter(value["environment"], built, graph, tools, context, self._settings)
+        return dump(await writer.write(rng))
+
+    def _choose_tools(self, built: BuiltEnvironment, graph: ToolGraph, environment: str, number: int) -> list[str]:
+        """The tools of the chain of this number. All chains before it are sampled too, since each must differ from them."""
+        found: list[list[str]] = []
+        rng = random.Random(f"{self._seed}/{environment}/chains")
+        for place in range(number + 1):
+            several = self._settings.modes[place % len(self._settings.modes)] == "goals"
+            chosen: list[str] = []
+            for _ in range(SAMPLES):
+                tools = [name for name in self._sample(graph, rng) if name in built.tools]
+                writing = sum(built.tools[name].writes for name in tools)
+                if writing and (not chosen or (several and writing > 1)) and sorted(tools) not in map(sorted, found):
+                    chosen = tools
+                    if not several or writing > 1:
+                        break
+            found.append(chosen)
+        if not found[-1]:
+            raise Refused(Reason.NO_CHAIN, f"{SAMPLES} samples give no other chain: ask for fewer than {number + 1}")
+        return found[-1]
+
+
+class ChainWriter:
+    """The work on one chain."""
+
+    def __init__(
+        self,
+        environment: str,
+        built: BuiltEnvironment,
+        graph: ToolGraph,
+        tools: Sequence[str],
+        context: StageContext,
+        settings: ChainSettings,
+    ) -> None:
+        self._environment, self._built, self._graph, self._tools = environment, built, graph, list(tools)
+        self._context, self._settings = context, settings
+        self._policies = built.design.state.list_policies()
+        self._runner: FunctionRunner | None = None
+
+    async def write(self, rng: random.Random) -> Chain:
+        """Ask for code and state, execute and repair. Raises `Refused` with the reason."""
+        code = await self._ask_code()
+        purpose = STATE_PURPOSE.format(rows=self._settings.rows, code=code.source)
+        state = await ask_state(self._context, self._built.design, label="state", purpose=purpose)
+        repairs, spare = 0, self._settings.repairs if self._settings.execution else 0
+        while True:
+            async with open_sandbox(self._context, self._built) as backend, open_runner() as self._runner:
+                played, reason, faults = await self._judge(backend, code, state)
+                if not faults or not self._settings.execution:
+                    state, played, added = await self._add_distractors(backend, code, state, played, rng)
+                    break
+            if repairs == spare:
+                self._context.note(tools=self._tools, repairs=repairs)
+                raise Refused(reason, "; ".join(faults[:SHOWN]))
+            repairs += 1
+            code, state = await self._ask_repair(code, state, played, faults, label=f"repair{repairs}")
+        self._context.note(
+            tools=self._tools, calls=len(played.calls), repairs=repairs, distractors=added, faults=faults
+        )
+        return Chain(
+            environment=self._environment,
+            tools=list(dict.fromkeys([*self._tools, *(call.name for call in played.calls)])),
+            code=code.source,
+            known=code.known,
+            state=state,
+            calls=played.calls,
+            results=played.results,
+        )
+
+    async def _ask_code(self) -> ChainCode:
+        built, graph, tools = self._built, self._graph, self._tools
+        values = {
+            **describe_environment(built),
+            "tools": describe_chain_tools(built, graph, tools),
+            "others": describe_other_tools(built, tools),
+            "edges": describe_edges(graph, tools),
+        }
+        parse = partial(read_chain, tools=tools, others=built.tools)
+        code: ChainCode = await self._context.ask(CODE_PROMPT, values, parse, label="code")
+        if code.impossible:
+            raise Refused(Reason.CHAIN_IMPOSSIBLE, code.impossible)
+        return code
+
+    async def _ask_repair(
+        self, code: ChainCode, state: dict[str, Any], played: PlayedChain, faults: Sequence[str], *, label: str
+    ) -> tuple[ChainCode, dict[str, Any]]:
+        built = self._built
+        called = [name for name in built.tools if name in self._tools or f'"{name}"' in code.source]
+        values = {
+            **describe_environment(built),
+            "tools": describe_chain_tools(built, self._graph, called),
+            "state": format_state(state),
+            "code": code.source,
+            "calls": describe_calls(played.calls, played.values),
+            "faults": list(faults[:SHOWN]),
+        }
+        parse = partial(read_repair, built=built, state=state, tools=self._tools)
+        changed, other = await self._context.ask(REPAIR_PROMPT, values, parse, label=label)
+        if other is not None and other.impossible:
+            raise Refused(Reason.CHAIN_IMPOSSIBLE, other.impossible)
+        return other or code, changed or state
+
+    async def _play(
+        self, backend: ExecutableBackend, state: Mapping[str, Any], code: ChainCode, *, reverse: bool = False
+    ) -> PlayedChain:
+        return await play_chain(backend, state, code.source, reverse=reverse, runner=self._runner)
+
+    async def _judge(
+        self, backend: ExecutableBackend, code: ChainCode, state: Mapping[str, Any]
+    ) -> tuple[PlayedChain, Reason, list[str]]:
+        """Execute the chain: what came of it, and what is wrong with it."""
+        played = await self._play(backend, state, code)
+        if played.fault is not None:
+            return played, Reason.CHAIN_FAILS, [played.fault]
+        called = {call.name for call in played.calls}
+        if missing := [name for name in self._tools if name not in called]:
+            words = "no call of it was executed in this state"
+            return played, Reason.CHAIN_SKIPS_TOOL, [f"{name}: {words}" for name in missing]
+        if not played.changes:
+            return played, Reason.CHAIN_CHANGES_NOTHING, ["all calls succeed, and the state is as it was before them"]
+        if broken := self._built.design.state.find_violations(played.final):
+            return played, Reason.CHAIN_FAILS, [f"after the chain: {fault}" for fault in broken]
+        if ungrounded := find_ungrounded(code, played, state, self._graph):
+            return played, Reason.CHAIN_UNGROUNDED, ungrounded
+        turned = await self._play(backend, state, code, reverse=True)
+        if difference := find_effect_difference(turned, played, self._policies):
+            words = "with the rows of results in the opposite order the chain does something else"
+            return played, Reason.CHAIN_BY_PLACE, [f"{words}: {difference}"]
+        return played, Reason.CHAIN_FAILS, []
+
+    async def _add_distractors(
+        self,
+        backend: ExecutableBackend,
+        code: ChainCode,
+        state: dict[str, Any],
+        played: PlayedChain,
+        rng: random.Random,
+    ) -> tuple[dict[str, Any], PlayedChain, int]:
+        """The state with the distractors that leave the chain's effect as it is: all of them, or table by table."""
+        if not self._settings.distractors or played.fault is not None:
+            return state, played, 0
+        schema = self._built.design.state
+        made = make_distractors(schema, state, played, code.known, self._settings.distractors, rng)
+
+        async def accept(rows: Mapping[str, Rows], start: dict[str, Any]) -> tuple[dict[str, Any], PlayedChain] | None:
+            found = add_rows(start, rows)
+            if schema.find_violations(found):
+                return None
+            for reverse in (True, False):
+                again = await self._play(backend, found, code, reverse=reverse)
+                if find_effect_difference(again, played, self._policies):
+                    return None
+            return found, again
+
+        parts: list[dict[str, Rows]] = [made, *({name: rows} for name, rows in made.items() if len(made) > 1)]
+        best, added = (state, played), 0
+        for part in parts if made else ():
+            if accepted := await accept(part, best[0]):
+                best, added = accepted, added + sum(map(len, part.values()))
+                if part is made:
+                    break
+        return *best, added
