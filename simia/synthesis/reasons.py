@@ -137,7 +137,6 @@ class Reason(MeaningfulCode):
         "not_composable",
         "the environments cannot be joined: a test of one of them fails in the composition",
     )
-    NO_CHAIN = "no_chain", "no chain of tools can be sampled from the graph"
     QUERY_UNUSABLE = (
         "query_unusable",
         "no reply has a usable query for each turn: none is missing, and none names a tool",

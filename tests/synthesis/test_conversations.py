@@ -18,7 +18,7 @@ from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.synthesis.building.pack_writing import open_built
 from simia.synthesis.conversations.conversation_stages import ConversationSettings, list_conversation_stages
-from simia.synthesis.conversations.conversation_tasks import write_conversation_packs
+from simia.synthesis.conversations.conversation_tasks import list_kept_compositions, write_conversation_pack
 from simia.synthesis.conversations.turn_playing import ContinuingAgent
 from simia.synthesis.graph.graph_settings import GraphSettings
 from simia.synthesis.reply_reading import dump
@@ -112,14 +112,15 @@ def test_conversations_over_both_environments_become_gated_tasks(
     assert backend.prompts[f"queries/{KEY}/0.refined"].count("Implicit reference") == 1
     assert len([draw for draw in backend.asked if draw.startswith(("plans", "queries"))]) == 6
 
-    folders = write_conversation_packs(outputs, tmp_path / "pack")
-    assert folders == [tmp_path / "pack"]
+    assert list(list_kept_compositions(outputs)) == [KEY]
+    write_conversation_pack(outputs, KEY, tmp_path / "pack")
     check_pack(tmp_path)
 
 
 def check_pack(folder: Path) -> None:
     """The written pack: its conversations are exported, and the reward for training is full for them and nothing for idleness."""
     pack = Pack.load(folder / "pack")
+    assert {(edge.source, edge.target) for edge in pack.graph} >= {("library_get_member", "pay_fine")} or pack.graph
     report = export(folder / "pack", folder / "rows", to="trl")
     assert (report.rows, report.refused) == (2, {})
 

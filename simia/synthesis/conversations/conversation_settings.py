@@ -19,8 +19,8 @@ class PlanSettings(Config):
 
     together: int = Field(default=3, ge=1, le=3)
     """Most environments that are composed into one pack (EnvFactory §3.3.2)."""
-    number: int = Field(default=12, ge=1)
-    """Conversations of each composition."""
+    number: int = Field(default=12, ge=0)
+    """Conversations of each composition. 0: none."""
     turns: int = Field(default=3, ge=1)
     """Most turns of a conversation; a longer chain is cut."""
     tools: int = Field(default=5, ge=1)

@@ -9,6 +9,7 @@ from simia.envs.play.record import make_seed_row
 from simia.pack_provenance import PackProvenance
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.conversations.conversation import ComposedEnvironment, ConversationPlan, SolvedConversation
+from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.stage import StageOutputs
 from simia.task import Measurement, Task
 from simia.trajectory import Message, Trajectory
@@ -73,35 +74,43 @@ def list_composed(outputs: StageOutputs) -> dict[str, Any]:
     return {key: row["built"] for key, row in outputs.of("compositions").items()}
 
 
-def write_conversation_packs(outputs: StageOutputs, out: Path, provenance: PackProvenance | None = None) -> list[Path]:
-    """Write a pack for each composition that has tasks: below `out`, or at `out` where there is one. Returns their folders.
+def list_kept_compositions(outputs: StageOutputs) -> dict[str, Any]:
+    """The compositions that have tasks, by key."""
+    kept = {outputs.of("plans")[key]["composition"] for key in outputs.of("gated")}
+    return {key: row for key, row in outputs.of("compositions").items() if key in kept}
 
-    The gated tasks are for reinforcement learning; their conversations are the pack's seeds, which `simia export` writes for supervised training.
+
+def write_conversation_pack(
+    outputs: StageOutputs, composition: str, folder: Path, provenance: PackProvenance | None = None
+) -> None:
+    """Write the pack of a composition.
+
+    Its tasks are for reinforcement learning. Its seeds, which `simia export` writes for supervised training, are the conversations of the
+    selected solvers.
     """
-    kept = {key: Task.model_validate(row) for key, row in outputs.of("gated").items()}
-    owners = {key: outputs.of("plans")[key]["composition"] for key in kept}
-    names = [name for name in outputs.of("compositions") if name in owners.values()]
-    folders = []
-    for name in names:
-        built = ComposedEnvironment.model_validate(outputs.of("compositions")[name]).built
-        tasks = {key: task for key, task in kept.items() if owners[key] == name}
-        seeds = [
-            make_seed_row(
-                make_trajectory(SolvedConversation.model_validate(outputs.of("solved")[key])).model_copy(
-                    update={"task_id": task.id}
-                ),
-                task,
-            )
-            for key, task in tasks.items()
-        ]
-        folder = out if len(names) == 1 else out / built.design.name
-        write_environment(
-            folder,
-            built,
-            tasks=list(tasks.values()),
-            seeds=seeds,
-            provenance=provenance or outputs.origin,
-            user="scripted",
-        )
-        folders.append(folder)
-    return folders
+    composed = ComposedEnvironment.model_validate(outputs.of("compositions")[composition])
+    tasks, seeds = [], []
+    for key, row in outputs.of("gated").items():
+        if outputs.of("plans")[key]["composition"] == composition:
+            task = Task.model_validate(row)
+            solved = SolvedConversation.model_validate(outputs.of("solved")[key])
+            tasks.append(task)
+            seeds.append(make_seed_row(make_trajectory(solved).model_copy(update={"task_id": task.id}), task))
+    write_environment(
+        folder,
+        composed.built,
+        tasks=tasks,
+        seeds=seeds,
+        graph=rename_graph(composed),
+        provenance=provenance or outputs.origin,
+        user="scripted",
+    )
+
+
+def rename_graph(composed: ComposedEnvironment) -> ToolGraph:
+    """The graph with the tools' names in the composition."""
+    names, graph = composed.tools, composed.graph
+    edges = [
+        edge.model_copy(update={"source": names[edge.source], "target": names[edge.target]}) for edge in graph.edges
+    ]
+    return ToolGraph(tools={names[name]: tool for name, tool in graph.tools.items()}, edges=edges)
