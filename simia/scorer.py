@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from simia.reward import Reward
 from simia.task import Task
@@ -14,3 +14,11 @@ class Scorer(Protocol):
 
     async def score(self, trajectory: Trajectory, task: Task) -> Reward:
         """Score an episode. A failure of infrastructure is not raised: the value is None then."""
+
+
+@runtime_checkable
+class ScheduledScorer(Scorer, Protocol):
+    """A scorer that depends on how far the training is."""
+
+    def note_step(self, step: int) -> None:
+        """Set how many steps the training has made."""

@@ -11,6 +11,7 @@ from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.pack_patterns import expand_pack_patterns
 from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.rewards.step_rewards import StepRewardSettings
+from simia.envs.rewards.trace_and_state import TraceStateSettings
 from simia.envs.users import UserSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
@@ -64,10 +65,13 @@ class EnvironmentConfig(Config):
     simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: `llm`.")
     player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
-    reward: Literal["auto", "rules", "oracle", "function"] = Field(
+    reward: Literal["auto", "rules", "oracle", "trace_state", "function"] = Field(
         "auto",
         description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated; "
-        "function: `reward_function` alone.",
+        "trace_state: EnvFactory's reward, by calls and state; function: `reward_function` alone.",
+    )
+    trace_state: TraceStateSettings = Field(
+        default_factory=TraceStateSettings, description="Weights of the reward `trace_state`."
     )
     reward_function: str | None = Field(
         None, description="Your own Python function, `FILE.py:NAME` or `MODULE:NAME`, that makes the final reward."

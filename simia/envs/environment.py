@@ -21,7 +21,7 @@ from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
 from simia.errors import Aborted, UserError, require_type
 from simia.pack import Pack
-from simia.scorer import Scorer
+from simia.scorer import ScheduledScorer, Scorer
 from simia.task import Task
 
 __all__ = ["Environment", "Episode", "EpisodeLimits", "Sample", "Step"]
@@ -92,6 +92,11 @@ class Environment:
         require_type("seed", seed, int)
         if self._closed:
             raise UserError("the environment is closed: open a new one with open_environment")
+
+    def note_training_step(self, step: int) -> None:
+        """Say how many steps the training has made, for a reward with a schedule. Trainers call it before they sample."""
+        if isinstance(self.scorer, ScheduledScorer):
+            self.scorer.note_step(step)
 
     async def close(self) -> None:
         """Close the back end and all that was opened for the environment. Closing twice is harmless."""

@@ -8,7 +8,8 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.rewards.reward_function import check_reward_function, load_reward_function
-from simia.envs.rewards.step_rewards import check_tasks
+from simia.envs.rewards.step_rewards import check_tasks, list_references
+from simia.envs.rewards.trace_and_state import TraceStateScorer
 from simia.envs.role_models import judges_outcome_by_model
 from simia.errors import UserError
 from simia.llm.engine import Engine
@@ -21,6 +22,8 @@ def check_reward_settings(config: EnvironmentConfig, tasks: Sequence[Task]) -> N
     """Raise `UserError` for reward settings that cannot work. The function is found and not run."""
     if config.reward == "function" and config.reward_function is None:
         raise UserError("reward is function, and none is named: set reward_function, as my_rewards.py:my_reward")
+    if config.reward == "trace_state" and tasks and not any(map(list_references, tasks)):
+        raise UserError("reward is trace_state, and no task has a reference solution: set rules")
     if config.reward_function is not None:
         check_reward_function(config.reward_function)
     if config.step_rewards is not None:
@@ -44,6 +47,8 @@ def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, oth
             "step_rewards.by is judge, and a scorer replaces the model: leave out scorer=, or set calls or value"
         )
     outcome = model if model is not None and by_model else other
+    if outcome is None and config.reward == "trace_state":
+        outcome = TraceStateScorer(pack, config.trace_state)
     if steps is None and named is None:
         return outcome
     return ComposedScorer(

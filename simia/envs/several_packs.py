@@ -98,6 +98,11 @@ class MultiPackEnvironment(Environment):
         """Make the episode of a world that could not be opened; see `Environment.abort`."""
         return self._find_member(task).abort(task, seed, error)
 
+    def note_training_step(self, step: int) -> None:
+        """Say how many steps the training has made; see `Environment.note_training_step`."""
+        for member in self.members.values():
+            member.note_training_step(step)
+
     def _find_member(self, task: Task) -> Environment:
         return self.members[task.id.partition("/")[0]]
 

@@ -141,6 +141,28 @@ class Reason(MeaningfulCode):
         "the chain does not execute in the state, or has another effect when it is repeated",
     )
     TOO_FEW_VISIBLE = "too_few_visible", "fewer tools around the chain can be executed than the config asks for"
+    # conversations over composed environments
+    NOT_COMPOSABLE = (
+        "not_composable",
+        "the environments cannot be joined: a test of one of them fails in the composition",
+    )
+    QUERY_UNUSABLE = (
+        "query_unusable",
+        "no reply has a usable query for each turn: none is missing, and none names a tool",
+    )
+    TURN_UNSOLVED = "turn_unsolved", "no solver has a right solution of the first turn"
+
+    # variants of tasks that an agent always or never solves
+    NOT_MEASURED = "not_measured", "no episode of the agent that measures difficulty has a reward"
+    CHANGE_NOT_MADE = "change_not_made", "the variant does not differ from its task in the way that was asked for"
+
+    # environments from sources
+    SOURCE_UNREADABLE = "source_unreadable", "the source cannot be read, or its server does not list its tools"
+    SEARCH_FAILS = "search_fails", "the search function fails, or what it returns is no list of documents"
+    QUOTE_NOT_FOUND = "quote_not_found", "too few quotes of the proposal occur in the source that they name"
+    POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
+    DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"
+
     # tasks from chains
     NO_CHAIN = (
         "no_chain",

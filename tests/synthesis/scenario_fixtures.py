@@ -76,7 +76,8 @@ class GivenRecipe:
         self._stages = stages
 
     def list_stages(self) -> Sequence[Stage]:
-        return [GivenEnvironments(), *self._stages]
+        given = any(stage.name == "environments" for stage in self._stages)
+        return [*([] if given else [GivenEnvironments()]), *self._stages]
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
         return []

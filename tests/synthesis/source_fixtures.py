@@ -21,6 +21,7 @@ DOCUMENTS, SERVER = FOLDER / "documents", FOLDER / "garden_server.py"
 GOOD: dict[str, str] = yaml.safe_load((FOLDER / "good.yaml").read_text())
 BAD: dict[str, dict[str, Any]] = yaml.safe_load((FOLDER / "bad.yaml").read_text())
 SMALL = {
+    "conversations": {"plans": {"number": 0}},
     "pool": ["customer_service"],
     "proposals": {"rounds": 2, "number": 5},
     "building": {"operations": 4, "kept": 3, "tests": 3, "debug_rounds": 3, "random_calls": 20},

@@ -127,6 +127,7 @@ def judge_goals(
             continue
         end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
         evidence = dict(turns[number]) if number < len(turns) else {}
+        evidence["before"] = trajectory.messages[: starts[number]]
         part = trajectory.model_copy(
             update={"messages": trajectory.messages[starts[number] : end], "evidence": evidence}
         )

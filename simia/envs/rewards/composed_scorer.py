@@ -13,7 +13,7 @@ from simia.envs.rewards.step_rewards import StepRewardSettings, score_calls, sco
 from simia.errors import Code
 from simia.pack import Pack
 from simia.reward import Reward
-from simia.scorer import Scorer
+from simia.scorer import ScheduledScorer, Scorer
 from simia.task import Task
 from simia.trajectory import Trajectory
 
@@ -33,6 +33,11 @@ class ComposedScorer:
     unjudged: bool = False
     function: RewardFunction | None = None
     steps: StepRewardSettings | None = None
+
+    def note_step(self, step: int) -> None:
+        """Set how many steps the training has made."""
+        if isinstance(self.outcome, ScheduledScorer):
+            self.outcome.note_step(step)
 
     def list_tracked_values(self, task: Task) -> list[str]:
         """The paths of the state whose numbers are needed after each turn."""

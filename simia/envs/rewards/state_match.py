@@ -29,23 +29,29 @@ def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> 
         return PartResult(None, "no evidence of the final state")
     if evidence.get("expected") is None:
         return PartResult(None, "no reference to compare the state with")
-    own, expected = evidence["changes"], evidence["expected"]
-    if own != expected:
-        own = rename_keys(own, pair_rows(own, expected, trajectory, policies))
-    have, want = index_changes(own), index_changes(expected)
-    wrong: list[str] = []
-    right = total = 0
-    for path in [*want, *(path for path in have if path not in want)]:
-        if find_policy(path, policies) == "exempt":
-            continue
-        total += 1
-        told = list(compare_path(path, have, want, policies))
-        wrong += told
-        right += not told
+    compared = compare_changes(trajectory, policies)
+    wrong = [line for lines in compared.values() for line in lines]
+    total, right = len(compared), sum(not lines for lines in compared.values())
     if not wrong:
-        return PartResult(1.0, f"the state is as expected ({total} changes)", vacuous=not want)
+        return PartResult(1.0, f"the state is as expected ({total} changes)", vacuous=not evidence["expected"])
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     return PartResult(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
+
+
+def compare_changes(trajectory: Trajectory, policies: Policies) -> dict[Path, list[str]]:
+    """Path → differences, for each path that the agent or the reference changed and that is compared; `evidence` has the changes of both."""
+    evidence = trajectory.evidence or {}
+    own, expected = evidence["changes"], evidence["expected"]
+    if own != expected:
+        # `before`: messages of earlier turns, which may have shown the agent a key that it uses in this one.
+        whole = trajectory.model_copy(update={"messages": [*evidence.get("before", ()), *trajectory.messages]})
+        own = rename_keys(own, pair_rows(own, expected, whole, policies))
+    have, want = index_changes(own), index_changes(expected)
+    return {
+        path: list(compare_path(path, have, want, policies))
+        for path in [*want, *(path for path in have if path not in want)]
+        if find_policy(path, policies) != "exempt"
+    }
 
 
 def index_changes(changes: Iterable[Change]) -> dict[Path, Change]:

@@ -26,6 +26,7 @@ def write_environment(
     *,
     tasks: Sequence[Task] = (),
     checks: str | None = None,
+    seeds: Sequence[dict[str, Any]] = (),
     provenance: PackProvenance | None = None,
     user: Literal["none", "scripted", "llm"] = "none",
     clock: str = CLOCK,
@@ -38,6 +39,7 @@ def write_environment(
         built: the environment.
         tasks: rows of `tasks.jsonl`; without tasks the pack has no such file.
         checks: source of `checks.py`. Constraints of the schema that it does not define are left out of `pack.yaml`.
+        seeds: rows of `seeds.jsonl`, trajectories; without them the pack has no such file.
         provenance: how the environment was made.
         user: which user plays where none is chosen.
         clock: when every episode starts.
@@ -56,6 +58,7 @@ def write_environment(
         "tools": "tools.json",
         "state": "state.json",
         **({"tasks": "tasks.jsonl"} if tasks else {}),
+        **({"seeds": "seeds.jsonl"} if seeds else {}),
         "tests": "tests.jsonl",
         **({"checks": "checks.py"} if checks else {}),
         **({"graph": "graph.jsonl"} if edges else {}),
@@ -80,6 +83,7 @@ def write_environment(
             "state.json": built.example,
             "tests.jsonl": [dump(test) for test in built.tests],
             "tasks.jsonl": [dump(task) for task in tasks] if tasks else None,
+            "seeds.jsonl": list(seeds) if seeds else None,
             "checks.py": checks,
             "graph.jsonl": [dump(edge) for edge in edges] or None,
         }

@@ -17,7 +17,15 @@ from simia.errors import UserError
 from simia.pack_provenance import PackProvenance, SourceQuote
 from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.building.pack_writing import write_environment
+from simia.synthesis.conversations.conversation_stages import (
+    ConversationSettings,
+    expect_conversation_questions,
+    list_conversation_stages,
+)
+from simia.synthesis.conversations.conversation_tasks import list_kept_compositions, write_conversation_pack
 from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.graph.graph_settings import GraphSettings
+from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.recipes.envscaler import ChosenDesigns
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.sources.pool_packs import PoolEntry, make_pool_absolute, read_pool
@@ -27,10 +35,10 @@ from simia.synthesis.sources.source_reading import SourcePlace, find_sources, ma
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
 from simia.synthesis.stages.environments import EnvironmentStage
 from simia.synthesis.stages.examples import ExampleStage
+from simia.synthesis.stages.graph import GraphStage
 from simia.synthesis.stages.proposals import ProposalRound, Proposals
 from simia.synthesis.stages.sources import SearchStage, SourceStage
 from simia.synthesis.stages.tools import ToolStage
-from simia.task import Task
 
 
 class EnvFactoryConfig(SynthesisConfig):
@@ -51,6 +59,10 @@ class EnvFactoryConfig(SynthesisConfig):
     """How environments are proposed."""
     building: BuildingSettings = Field(default_factory=lambda: BuildingSettings(tests=3, debug_rounds=3))
     """How environments are designed, built and tested."""
+    graph: GraphSettings = Field(default_factory=GraphSettings)
+    """How the tool graph is built."""
+    conversations: ConversationSettings = Field(default_factory=ConversationSettings)
+    """Conversations over composed environments, and their tasks. `conversations.plans.number` 0: environments alone."""
 
     @field_validator("sources")
     @classmethod
@@ -123,31 +135,50 @@ class EnvFactoryRecipe:
         for number in range(1, config.proposals.rounds + 1):
             found |= {f"search{number}": 1} if config.search.function else {}
             found[f"proposals{number}"] = shown
-        return found | {"design": 2 * count, "examples": count, "tools": 2 * count * config.building.operations}
+        found |= {"design": 2 * count, "examples": count, "tools": 2 * count * config.building.operations}
+        if config.conversations.plans.number:
+            found |= {
+                "graph": count * config.graph.refine,
+                **expect_conversation_questions(config.conversations, count),
+            }
+        return found
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
-        """Write a pack for each environment: below `out`, or at `out` where there is one."""
-        environments = outputs.of(EnvironmentStage.name)
-        tasks = collect_tasks(outputs)
-        folders = [out if len(environments) == 1 else out / key for key in environments]
-        for (key, row), folder in zip(environments.items(), folders, strict=True):
-            built = BuiltEnvironment.model_validate(row)
-            origin = cite_sources(outputs.origin, outputs.of(Proposals.name)[key])
-            write_environment(folder, built, tasks=tasks.get(key, []), provenance=origin)
+        """Write a pack for each composition that has tasks, and for each environment that is in none of them: below `out`, or at `out`
+        where there is one."""
+        proposals = outputs.of(Proposals.name)
+        composed = list_kept_compositions(outputs)
+        inside = {key for row in composed.values() for key in row["environments"]}
+        alone = [key for key in outputs.of(EnvironmentStage.name) if key not in inside]
+        single = len(composed) + len(alone) == 1
+        folders = []
+        for name, row in composed.items():
+            folder = out if single else out / row["built"]["design"]["name"]
+            origin = cite_sources(outputs.origin, [proposals[key] for key in row["environments"]])
+            write_conversation_pack(outputs, name, folder, origin)
+            folders.append(folder)
+        for key in alone:
+            folder = out if single else out / key
+            built = BuiltEnvironment.model_validate(outputs.of(EnvironmentStage.name)[key])
+            graph = outputs.of("graph").get(key)
+            write_environment(
+                folder,
+                built,
+                graph=ToolGraph.model_validate(graph) if graph else None,
+                provenance=cite_sources(outputs.origin, [proposals[key]]),
+            )
+            folders.append(folder)
         return folders
 
 
-def cite_sources(origin: PackProvenance, proposal: dict[str, Any]) -> PackProvenance:
-    """The provenance of an environment's pack: the sources of its proposal, with quotes and hashes."""
-    sources = [SourceQuote.model_validate(each) for each in proposal["sources"]]
+def cite_sources(origin: PackProvenance, proposals: Sequence[dict[str, Any]]) -> PackProvenance:
+    """The provenance of a pack: the sources of its environments' proposals, with quotes and hashes."""
+    sources = [SourceQuote.model_validate(each) for proposal in proposals for each in proposal["sources"]]
     return origin.model_copy(update={"sources": sources})
 
 
 def list_task_stages(config: EnvFactoryConfig) -> list[Stage]:
     """The stages after `environments`: composed environments, queries and their tasks (EnvFactory §3.3, §3.4)."""
-    return []
-
-
-def collect_tasks(outputs: StageOutputs) -> dict[str, list[Task]]:
-    """The tasks of each environment, by its key."""
-    return {}
+    if not config.conversations.plans.number:
+        return []
+    return [GraphStage(config.graph), *list_conversation_stages(config.conversations, config.seed)]

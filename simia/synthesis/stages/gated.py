@@ -6,7 +6,7 @@ are left are verified again, until all that are left pass: then the written pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from simia.task import Task
 from simia.trajectory import Message, Trajectory
 
 Refusals = dict[str, tuple[Reason, str]]
+EnvironmentFinder = Callable[[StageOutputs], dict[str, Any]]
 LONGEST_DETAIL = 400
 
 
@@ -65,13 +66,14 @@ class Verdicts:
 
     name = "verdicts"
 
-    def __init__(self, source: TaskSource) -> None:
-        self._source = source
+    def __init__(self, source: TaskSource, environments: EnvironmentFinder = list_environments) -> None:
+        """`environments`: finds the environments that the tasks are played in."""
+        self._source, self._environments = source, environments
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
         found = []
         tasks, all_words = self._source.list_tasks(outputs), self._source.list_words(outputs)
-        for key, built in list_environments(outputs).items():
+        for key, built in self._environments(outputs).items():
             if own := tasks.get(key):
                 words = all_words[key]
                 rows = {name: dump(task) for name, task in own.items()}
@@ -102,11 +104,16 @@ class Gated:
 
     name = "gated"
 
-    def __init__(self, source: TaskSource, difficulty: TaskDifficultySettings) -> None:
-        self._source, self._difficulty = source, difficulty
+    def __init__(
+        self,
+        source: TaskSource,
+        difficulty: TaskDifficultySettings,
+        environments: EnvironmentFinder = list_environments,
+    ) -> None:
+        self._source, self._difficulty, self._environments = source, difficulty, environments
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
-        found, environments = [], list_environments(outputs)
+        found, environments = [], self._environments(outputs)
         for key, tasks in self._source.list_tasks(outputs).items():
             verdicts = outputs.of("verdicts").get(key, {"refused": {}})
             for name, task in tasks.items():

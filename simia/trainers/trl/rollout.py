@@ -98,6 +98,7 @@ def rollout_func(
             sample = VLLMSampler.from_arguments(trainer.args) if trainer.use_vllm else sample_with_model
         if trainer.use_vllm:
             trainer.accelerator.wait_for_everyone()  # the first rank sends the weights, and no other samples before it has
+        environment.note_training_step(trainer.state.global_step)
         rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens, calls)
         rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 

@@ -113,6 +113,8 @@ def environment_factory(
             nonlocal batch
             if self is made[0]:  # TRL resets its instances in their order: the first one begins each batch
                 batch = name_batch()
+                if trainer is not None:
+                    environment.note_training_step(trainer().state.global_step)
             rank = trainer().accelerator.process_index if trainer is not None else os.environ.get("RANK", "0")
             return f"{batch}/{task}", f"{rank}.{made.index(self) + 1}"  # ranks may share one store of replies
 

@@ -93,6 +93,8 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         try:
             await asyncio.sleep(0)  # the group's other episodes, which are started by now, join before this one can end
             environment, play = await get_environment(settings), settings.play
+            if step is not None:
+                environment.note_training_step(step)
             text = make_text(self.tokenizer, tuple(play.end_tokens), self.template, settings.calls)
             policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
             async with take_place(settings):

@@ -1,0 +1,80 @@
+"""From the graph of a composition to the sampled tools of each turn (EnvFactory §3.3.2 and §3.4, planning)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from simia.synthesis.conversations.conversation_settings import PlanSettings
+from simia.synthesis.graph.sampling import ChainSampling, sample_chain
+from simia.synthesis.graph.tool_graph import ToolGraph
+
+
+def group_environments(keys: Sequence[str], together: int) -> list[list[str]]:
+    """Put environments into groups of at most `together`, in their order; each is in one group."""
+    return [list(keys[first : first + together]) for first in range(0, len(keys), together)]
+
+
+def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: PlanSettings) -> list[list[str]]:
+    """Sample a chain and split it into turns.
+
+    Conversation number n crosses at least 1 + n modulo the number of environments: where the edges of the graph do not lead there, further
+    chains are sampled in other environments. A prefix of a chain has all that it needs, so cutting one is harmless.
+
+    Args:
+        graph: tools named `environment/tool`.
+        number: of the conversation within its composition.
+        rng: makes every choice.
+        settings: numbers of turns and tools, and how chains are sampled.
+
+    Returns:
+        The tools of each turn, no tool twice; empty if no tool can be executed.
+    """
+    environments = list(dict.fromkeys(name.partition("/")[0] for name in graph.tools))
+    wanted = min(1 + number % max(1, len(environments)), settings.turns)
+    chain = sample_chain(graph, rng, shorten_chains(settings.sampling, wanted))
+    chains = [chain]
+    while chain and len(crossed := list_environments_of(chains)) < wanted:
+        other = rng.choice([each for each in environments if each not in crossed])
+        added = sample_chain(select_environment(graph, other), rng, shorten_chains(settings.sampling, wanted))
+        environments = environments if added else [each for each in environments if each != other]
+        wanted = min(wanted, len(environments))
+        chains += [added] if added else []
+    return share_turns(chains, rng, settings)
+
+
+def share_turns(chains: Sequence[Sequence[str]], rng: random.Random, settings: PlanSettings) -> list[list[str]]:
+    """The turns of several chains one after the other, at least one of each."""
+    turns = [split_chain(chain, rng, settings.tools) for chain in chains]
+    while sum(map(len, turns)) > settings.turns:
+        longest = max(turns, key=len)
+        longest.pop()
+    return [turn for each in turns for turn in each]
+
+
+def split_chain(chain: Sequence[str], rng: random.Random, most: int) -> list[list[str]]:
+    """Split a chain into turns of 1 to `most` tools."""
+    turns, left = [], list(chain)
+    while left:
+        size = rng.randint(1, most)
+        turns.append(left[:size])
+        left = left[size:]
+    return turns
+
+
+def shorten_chains(sampling: ChainSampling, parts: int) -> ChainSampling:
+    """The settings for one of several chains that make one conversation together."""
+    longest = max(1, sampling.longest // parts)
+    return sampling.model_copy(update={"shortest": min(sampling.shortest, longest), "longest": longest})
+
+
+def list_environments_of(chains: Sequence[Sequence[str]]) -> list[str]:
+    """The environments whose tools occur in chains."""
+    return list(dict.fromkeys(name.partition("/")[0] for chain in chains for name in chain))
+
+
+def select_environment(graph: ToolGraph, environment: str) -> ToolGraph:
+    """The part of a graph that belongs to one environment."""
+    tools = {name: tool for name, tool in graph.tools.items() if name.partition("/")[0] == environment}
+    edges = [edge for edge in graph.edges if edge.source in tools and edge.target in tools]
+    return ToolGraph(tools=tools, edges=edges)

@@ -1,0 +1,67 @@
+"""QueryGen as a part of a recipe: its stages, its settings, and what it is expected to ask (EnvFactory §3.4).
+
+A recipe has the stages `environments` and `graph` before these. The stages are `compositions`, `plans`, `queries`, `solved`, `verdicts` and `gated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import Field
+
+from simia.config import Config
+from simia.synthesis.conversations.conversation_settings import PlanSettings, QuerySettings, SolvingSettings
+from simia.synthesis.conversations.conversation_tasks import ConversationTasks, list_composed
+from simia.synthesis.measured_difficulty import TaskDifficultySettings
+from simia.synthesis.stage import Expectation, Stage, StageOutputs
+from simia.synthesis.stages.compositions import Compositions
+from simia.synthesis.stages.gated import Gated, Verdicts
+from simia.synthesis.stages.plans import Plans
+from simia.synthesis.stages.queries import Queries
+from simia.synthesis.stages.solved import Solved
+from simia.synthesis.stages.states import list_environments
+
+REPLIES_A_TURN = 5  # of a solver, for the projection of a dry run
+TURNS = 2
+
+
+class ConversationSettings(Config):
+    """Conversations over composed environments (EnvFactory §3.4)."""
+
+    plans: PlanSettings = Field(default_factory=PlanSettings)
+    """Compositions, and what is sampled for each conversation."""
+    queries: QuerySettings = Field(default_factory=QuerySettings)
+    """What is done to the queries."""
+    solving: SolvingSettings = Field(default_factory=SolvingSettings)
+    """How the turns are solved."""
+    difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
+    """Measured difficulty of whole conversations; off unless an agent is named."""
+
+
+def list_conversation_stages(
+    settings: ConversationSettings,
+    seed: int,
+    environments: Callable[[StageOutputs], dict[str, Any]] = list_environments,
+) -> list[Stage]:
+    """The stages of QueryGen in order. `environments`: finds the built environments by key; `graph` has one output for each."""
+    tasks = ConversationTasks()
+    return [
+        Compositions(settings.plans.together, environments),
+        Plans(settings.plans, seed),
+        Queries(settings.queries),
+        Solved(settings.solving),
+        Verdicts(tasks, list_composed),
+        Gated(tasks, settings.difficulty, list_composed),
+    ]
+
+
+def expect_conversation_questions(settings: ConversationSettings, environments: int) -> dict[str, Expectation]:
+    """What the stages are expected to ask for so many environments, for a dry run, if nothing is refused."""
+    plans = -(-environments // settings.plans.together) * settings.plans.number
+    turns = plans * min(TURNS, settings.plans.turns)
+    return {
+        "plans": Expectation(plans, 3500, 2000),
+        "queries": Expectation(plans * (1 + bool(settings.queries.refinements)), 5000, 500),
+        "solved": Expectation(turns * (settings.solving.solvers * REPLIES_A_TURN + 1), 4500, 150),
+    }

@@ -1,0 +1,226 @@
+"""Derive what a turn must do from its selected solution: essential calls, masked arguments, match policies (EnvFactory §3.4).
+
+Essential are the successful calls of tools that write, and the look-ups that the selector names. They are executed alone. A value that a
+tool made up, such as a new id, is taken from the result of the call that makes it, since it depends on the number of calls; such arguments are
+masked. Columns that depend on the clock are found by a second execution, some calls later, and are exempt from the comparison of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from simia.envs.rewards.row_pairing import pair_rows
+from simia.envs.rewards.state_match import index_changes, rename_keys
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.state import Change, diff_states
+from simia.synthesis.conversations.turn_playing import PlayedCall
+from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
+from simia.trajectory import ToolCall, Trajectory
+
+PADDING = 4  # calls before the second execution: more than a minute on the episode's clock
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """An argument that is a value of an earlier result."""
+
+    argument: Path
+    """Place in the arguments."""
+    call: int
+    """Number of the essential call, counted over all turns."""
+    result: Path
+    """Place in its result."""
+
+
+@dataclass(slots=True)
+class EssentialCall:
+    """A call that a turn needs."""
+
+    name: str
+    arguments: dict[str, Any]
+    writes: bool
+    data: Any
+    """Its result in the solver's conversation."""
+    free: list[str] = field(default_factory=list)
+    """Arguments whose value is left to the agent."""
+    sources: list[ValueSource] = field(default_factory=list)
+
+    @property
+    def mask(self) -> list[str]:
+        """Arguments that are not compared."""
+        return list(dict.fromkeys([*self.free, *(str(each.argument[0]) for each in self.sources)]))
+
+
+@dataclass(slots=True)
+class ReplayedCalls:
+    """Essential calls as they were executed alone."""
+
+    turns: list[list[GoalCall]] = field(default_factory=list)
+    """The calls of each turn with literal arguments."""
+    changes: list[list[Change]] = field(default_factory=list)
+    """Changes since the start, after each turn."""
+    fault: str = ""
+    """Why they cannot be executed alone; empty if they can."""
+
+
+def pick_essential(
+    calls: Sequence[PlayedCall], writing: Collection[str], look_ups: Collection[int], free: Mapping[int, Sequence[str]]
+) -> list[EssentialCall]:
+    """The essential calls of a turn. `look_ups`, `free`: numbers of calls from 1, as the selector counts them."""
+    return [
+        EssentialCall(
+            each.call.name,
+            each.call.arguments or {},
+            each.call.name in writing,
+            read_result(each.result.text),
+            list(free.get(number, ())),
+        )
+        for number, each in enumerate(calls, start=1)
+        if each.succeeded and (each.call.name in writing or number in look_ups)
+    ]
+
+
+def read_result(text: str) -> Any:
+    """The value of a result, or its text."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Find the arguments of the last turn that tools made up: values of an earlier writing call's result that neither the initial state nor
+    the user's words have."""
+    known = {str(value) for _, value in iterate_leaves(state)} | set(iterate_keys(state))
+    said = "\n".join(words)
+    before = [call for turn in turns[:-1] for call in turn]
+    for call in turns[-1]:
+        call.sources = []
+        for place, value in iterate_leaves(call.arguments):
+            if not isinstance(value, str) or len(value) < 2 or value in known or value in said:
+                continue
+            for number, earlier in enumerate(before):
+                found = next(
+                    (at for at, made in iterate_leaves(earlier.data) if earlier.writes and made == value), None
+                )
+                if found is not None:
+                    call.sources.append(ValueSource(place, number, found))
+                    break
+        before.append(call)
+
+
+def iterate_leaves(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The values of a JSON value that are no collections, with their places."""
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if pairs is None:
+        yield at, value
+        return
+    for key, inner in pairs:
+        yield from iterate_leaves(inner, (*at, key))
+
+
+def iterate_keys(value: Any) -> Iterator[str]:
+    """All keys of the objects in a JSON value."""
+    if isinstance(value, Mapping):
+        yield from map(str, value)
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from iterate_keys(inner)
+
+
+async def replay_essential(
+    backend: ExecutableBackend, state: dict[str, Any], turns: Sequence[Sequence[EssentialCall]], padding: int = 0
+) -> ReplayedCalls:
+    """Execute essential calls alone, up to the first that fails. `padding`: calls that are made before and do nothing."""
+    played, results = ReplayedCalls(), list[Any]()
+    world = await backend.open(Task(id="essential", initial={"state": state}), seed=0)
+    try:
+        for _ in range(padding):
+            await world.call([ToolCall(id="", name="", arguments={})])
+        for turn in turns:
+            own: list[GoalCall] = []
+            for call in turn:
+                try:
+                    arguments = put_values(call, results)
+                except LookupError:
+                    played.fault = f"{call.name}: a value of an earlier result is missing"
+                    return played
+                result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)]))[0]
+                if result.error:
+                    played.fault = f"{call.name} fails without the other calls: {result.content[:200]}"
+                    return played
+                results.append(result.data if result.data is not None else result.content)
+                own.append(GoalCall(name=call.name, arguments=arguments, mask=call.mask))
+            played.turns.append(own)
+            played.changes.append(await world.changes())
+    finally:
+        await world.close()
+    return played
+
+
+def put_values(call: EssentialCall, results: Sequence[Any]) -> dict[str, Any]:
+    """The arguments with the values that earlier calls returned this time. Raises `LookupError` for a missing one."""
+    arguments = call.arguments
+    for source in call.sources:
+        value = results[source.call]
+        for step in source.result:
+            value = value[step]
+        arguments = replace_value(arguments, source.argument, value)
+    return arguments
+
+
+def replace_value(value: Any, place: Path, new: Any) -> Any:
+    """A copy of a JSON value with another value at one place."""
+    if not place:
+        return new
+    copied: Any = dict(value) if isinstance(value, dict) else list(value)
+    copied[place[0]] = replace_value(value[place[0]], place[1:], new)
+    return copied
+
+
+def find_policies(
+    plain: Sequence[Change], later: Sequence[Change], calls: Sequence[EssentialCall], played: Sequence[GoalCall]
+) -> dict[str, Match]:
+    """Columns that are not compared: those that differ when the same calls are made later, and those that hold free arguments.
+
+    Args:
+        plain: changes of the essential calls.
+        later: changes of the same calls after `PADDING` other calls.
+        calls, played: the essential calls, and as they were executed.
+    """
+    found: dict[str, Match] = {}
+    empty = Trajectory(messages=[])
+    renamed = index_changes(rename_keys(list(later), pair_rows(list(later), list(plain), empty, {})))
+    free = {
+        str(one.arguments[name])
+        for each, one in zip(calls, played, strict=True)
+        for name in each.free
+        if name in one.arguments
+    }
+    for path, change in index_changes(plain).items():
+        is_row = len(path) == 2 and "old" not in change
+        if path in renamed:
+            for inner in diff_states(change.get("new"), renamed[path].get("new")):
+                found[name_path((*path, *inner["path"]), is_row)] = "exempt"
+        for place, value in iterate_leaves(change.get("new")):
+            if isinstance(value, str) and value in free:
+                found[name_path((*path, *map(str, place)), is_row)] = "exempt"
+    return found
+
+
+def name_path(path: Sequence[str], is_row: bool) -> str:
+    """A path as match policies write it; the key of a new row is any."""
+    return ".".join([path[0], "*", *path[2:]] if is_row else path)
+
+
+def make_parts(calls: Sequence[EssentialCall], changed: bool, policies: dict[str, Match]) -> list[GoalPart]:
+    """What is judged after a turn: the state, and the look-ups that the user asked for."""
+    look_ups = list(dict.fromkeys(call.name for call in calls if not call.writes))
+    state: list[GoalPart] = [StateSpec(policies=policies)]
+    if not changed:
+        return [*state, TraceSpec()]
+    return [*state, TraceSpec(only=look_ups)] if look_ups else state
