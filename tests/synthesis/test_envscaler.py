@@ -137,7 +137,7 @@ def test_a_file_of_tasks_becomes_a_pack(tmp_path: Path, monkeypatch: pytest.Monk
         for stage, found in done.outputs.refused.items()
         for key, each in found.items()
     }
-    assert refused == {"stateful/2": "stateless_task", "themes/book_loans": "duplicate_theme"}
+    assert refused == {"stateful/2": "stateless_task", "themes/library/3": "duplicate_theme"}
     assert all("Glass Harbour" not in backend.prompts[f"design/library.{label}"] for label in ("tables", "operations"))
     assert "A lending library. Members borrow books, return them" in backend.prompts["design/library.tables"]
     assert done.packs == [folder]
