@@ -132,15 +132,13 @@ class Reason(MeaningfulCode):
     )
     TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
-    # variants of tasks that an agent always or never solves
-    NOT_MEASURED = "not_measured", "no episode of the agent that measures difficulty has a reward"
-    CHANGE_NOT_MADE = "change_not_made", "the variant does not differ from its task in the way that was asked for"
     # expansion of chains
     REPLAY_DIFFERS = (
         "replay_differs",
         "the chain does not execute in the state, or has another effect when it is repeated",
     )
     TOO_FEW_VISIBLE = "too_few_visible", "fewer tools around the chain can be executed than the config asks for"
+
     # conversations over composed environments
     NOT_COMPOSABLE = (
         "not_composable",
@@ -181,12 +179,6 @@ class Reason(MeaningfulCode):
         "task_ungrounded",
         "the user's words lack a value that the chain needs, or name one that it does not use",
     )
-    # environments from sources
-    SOURCE_UNREADABLE = "source_unreadable", "the source cannot be read, or its server does not list its tools"
-    SEARCH_FAILS = "search_fails", "the search function fails, or what it returns is no list of documents"
-    QUOTE_NOT_FOUND = "quote_not_found", "too few quotes of the proposal occur in the source that they name"
-    POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
-    DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"
 
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
