@@ -9,6 +9,7 @@ from simia.authoring.variant_checks import is_mentioned
 
 LONGEST_TEXT = 300
 MOST_ROWS = 12
+LINKED_ROWS = 4
 OTHER_ROWS = 3
 MOST_KEYS = 40
 MOST_CHARACTERS = 24_000
@@ -36,9 +37,12 @@ def excerpt_start(state: Any, mentions: str) -> str:
 
 def excerpt_table(name: str, rows: dict[str, Any], named: set[str], linked: set[str]) -> str:
     """A table: its rows by weight, and the keys of those that are not shown."""
-    others = [key for key in rows if key not in named | linked]
-    chosen = [key for key in rows if key in named] + [key for key in rows if key in linked]
-    shown = {*chosen[:MOST_ROWS], *others[:OTHER_ROWS]}
+    groups = (
+        ([key for key in rows if key in named], MOST_ROWS),
+        ([key for key in rows if key in linked], LINKED_ROWS),
+        ([key for key in rows if key not in named | linked], OTHER_ROWS),
+    )
+    shown = {key for keys, most in groups for key in keys[:most]}
     lines = [f"  {json.dumps(key)}: {write_line(rows[key])}" for key in rows if key in shown]
     left = [key for key in rows if key not in shown]
     if left:
