@@ -148,3 +148,22 @@ def test_the_page_of_envfactory_shows_commands_that_run(tmp_path: Path) -> None:
         done = run_simia(*shlex.split(line)[1:], cwd=tmp_path, env={"OPENAI_API_KEY": None})
         assert done.returncode == 0, f"{line}\n{done.stderr[-2000:]}"
         assert "Storage is free for the first 24 hours." in done.stdout
+
+
+def test_the_page_of_vary_shows_commands_that_run(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "vary.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^simia .*$", page, re.M)
+    assert len(lines) == 4
+    endpoint = FakeEndpoint("--respond", "tests.synthesis.vary_replies:respond")
+    try:
+        for line in lines:
+            words = shlex.split(line)[1:]
+            if words[0] == "synth":
+                words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=gpt-5-mini"]
+            done = run_simia(*words, cwd=tmp_path)
+            assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+            if "--name" in words:
+                assert "easier: 1 variants hold, 1 pass the gate together" in done.stdout
+    finally:
+        endpoint.stop()
+    assert Pack.load(tmp_path / "shop2").tasks[-1].id == "cs-010-easier"

@@ -104,13 +104,18 @@ class VaryRecipe:
         name = agent.name or ((model.model or model.kind) if agent.agent == "llm" else agent.agent)
         return TaskSource(pack, name, tasks, config.grants, config.limit)
 
+    @property
+    def plan(self) -> VariationPlan:
+        """Which tasks are varied, and how."""
+        config = self._config
+        return VariationPlan(config.changes, config.number, config.low, config.high, config.repairs, config.seed)
+
     def list_stages(self) -> Sequence[Stage]:
-        config, source, agent = self._config, self._source, self._config.agent
+        source, agent = self._source, self._config.agent
         episodes = AgentEpisodes(agent.agent, agent.tries, agent.turns, agent.sampling)
-        plan = VariationPlan(config.changes, config.number, config.low, config.high, config.repairs, config.seed)
         return [
             Baseline(source, episodes),
-            Variations(source, plan),
+            Variations(source, self.plan),
             VariantVerdicts(source),
             Remeasured(source, episodes),
         ]

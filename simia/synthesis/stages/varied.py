@@ -201,7 +201,7 @@ class Variations:
             "start": excerpt_start(start, "\n".join([task.instruction, *lines])),
             "instruction": task.instruction,
             "script": lines,
-            "single": is_single_message(task),
+            "single": is_single_message(pack, task),
             "solved": before.solved,
             "tries": before.n,
             "demand": DEMANDS[given["change"]],

@@ -62,7 +62,11 @@ async def read_start(backend: ExecutableBackend, task: Task) -> Any:
 async def check_draft(environment: Environment, task: Task, change: TaskChange, draft: TaskDraft) -> Task | Fault:
     """Execute a draft of a variant of `task`. Returns the variant, or what is wrong."""
     pack, backend = environment.pack, get_backend(environment)
-    if is_single_message(task) and draft.withheld is None and sum(turn.user is not None for turn in draft.script) > 1:
+    if (
+        is_single_message(pack, task)
+        and draft.withheld is None
+        and sum(turn.user is not None for turn in draft.script) > 1
+    ):
         return (
             Reason.CHANGE_NOT_MADE,
             "the task is one message without a conversation: the script has one turn of the user",

@@ -8,10 +8,11 @@ from typing import Any
 from simia.authoring.variant_checks import is_mentioned
 
 LONGEST_TEXT = 300
-MOST_ROWS = 12
-OTHER_ROWS = 3
-MOST_KEYS = 40
-MOST_CHARACTERS = 24_000
+MOST_ROWS = 8
+LINKED_ROWS = 3
+OTHER_ROWS = 2
+MOST_KEYS = 12
+MOST_CHARACTERS = 16_000
 
 
 def excerpt_start(state: Any, mentions: str) -> str:
@@ -19,13 +20,13 @@ def excerpt_start(state: Any, mentions: str) -> str:
     if not isinstance(state, dict):
         return write_line(state)[:MOST_CHARACTERS]
     tables = {name: rows for name, rows in state.items() if is_table(rows)}
-    named = {key for rows in tables.values() for key in rows if is_mentioned(key, mentions)}
-    linked = {
-        key
-        for rows in tables.values()
-        for key, row in rows.items()
-        if key not in named and any(is_mentioned(each, json.dumps(row)) for each in named)
-    }
+    texts = {key: json.dumps(row) for rows in tables.values() for key, row in rows.items()}
+    named = {key for key in texts if contains_key(key, mentions)}
+    named |= {key for key in texts if any(contains_key(key, texts[each]) for each in named)}
+    linked: dict[str, int] = {}
+    for each in named:
+        found = [key for key, text in texts.items() if key not in named and contains_key(each, text)]
+        linked |= {key: min(len(found), linked.get(key, len(found))) for key in found}
     parts = [
         excerpt_table(name, rows, named, linked) if name in tables else f"{json.dumps(name)}: {write_line(rows)}"
         for name, rows in state.items()
@@ -34,17 +35,25 @@ def excerpt_start(state: Any, mentions: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}\n(cut here)"
 
 
-def excerpt_table(name: str, rows: dict[str, Any], named: set[str], linked: set[str]) -> str:
-    """A table: its rows by weight, and the keys of those that are not shown."""
-    others = [key for key in rows if key not in named | linked]
-    chosen = [key for key in rows if key in named] + [key for key in rows if key in linked]
-    shown = {*chosen[:MOST_ROWS], *others[:OTHER_ROWS]}
+def excerpt_table(name: str, rows: dict[str, Any], named: set[str], linked: dict[str, int]) -> str:
+    """A table: its most important rows, and the keys of others. `linked`: row → how many rows share the rarest of its links."""
+    groups = (
+        ([key for key in rows if key in named], MOST_ROWS),
+        (sorted((key for key in rows if key in linked), key=linked.__getitem__), LINKED_ROWS),
+        ([key for key in rows if key not in named and key not in linked], OTHER_ROWS),
+    )
+    shown = {key for keys, most in groups for key in keys[:most]}
     lines = [f"  {json.dumps(key)}: {write_line(rows[key])}" for key in rows if key in shown]
     left = [key for key in rows if key not in shown]
     if left:
         more = "" if len(left) <= MOST_KEYS else " and more"
         lines.append(f"  ({len(left)} more rows: {', '.join(left[:MOST_KEYS])}{more})")
     return "\n".join([f"{json.dumps(name)}: {len(rows)} rows", *lines])
+
+
+def contains_key(key: str, text: str) -> bool:
+    """Whether a text has a key as a word of its own."""
+    return key in text and is_mentioned(key, text)
 
 
 def is_table(value: Any) -> bool:

@@ -174,13 +174,13 @@ def make_varied_task(pack: Pack, task: Task, change: TaskChange, draft: TaskDraf
         ScriptTurn(calls=[next(literal) for _ in turn.calls]) if turn.calls is not None else turn
         for turn in draft.script
     ]
-    plain = is_single_message(task) and draft.withheld is None
+    plain = is_single_message(pack, task) and draft.withheld is None
     words = {"instruction": draft.opening} if plain else {"instruction": draft.instruction, "opening": draft.opening}
     return Task(
         **words,
         id=f"{task.id}-{change.replace('_', '-')}",
         split=task.split,
-        conversation=not plain,
+        conversation=task.conversation or draft.withheld is not None,
         profile=task.profile,
         initial=patch_start(pack, task, draft.patch),
         script=script,
@@ -195,9 +195,9 @@ def make_varied_task(pack: Pack, task: Task, change: TaskChange, draft: TaskDraf
     )
 
 
-def is_single_message(task: Task) -> bool:
-    """Whether the task is one message of the user, without a conversation."""
-    return not task.conversation and not task.goals
+def is_single_message(pack: Pack, task: Task) -> bool:
+    """Whether the user says one message: the task has no conversation, or the pack has no user."""
+    return not task.goals and (not task.conversation or pack.user == "none")
 
 
 CHANGES: tuple[TaskChange, ...] = get_args(TaskChange)
