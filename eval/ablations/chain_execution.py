@@ -60,7 +60,7 @@ def count_chains(execution: bool, cases: Collection[str]) -> ChainCount:
             continue
         count.accepted += 1
         if refused := found.refused.get(Gated.name, {}).get(f"{name}/0"):
-            count.gate_refuses[name] = refused.reason
+            count.gate_refuses[name] = str(refused.reason)
         elif "code" in replies:
             count.gate_passes.append(name)
     return count
@@ -86,7 +86,9 @@ def main() -> None:
         count = count_chains(execution, list_cases())
         passed, refused = len(count.gate_passes), len(count.gate_refuses)
         table.add_row(switch, str(count.given), str(count.accepted), str(refused), str(passed))
-        console.print(f"{switch}: refused {count.gate_refuses}; passed {count.gate_passes}", style="dim")
+        console.print(
+            f"{switch}: refused {dict(sorted(count.gate_refuses.items()))}; passed {count.gate_passes}", style="dim"
+        )
     console.print(table)
 
 
