@@ -73,6 +73,7 @@ class ChainStage:
 
     def __init__(self, settings: ChainSettings, sample: Sampler, seed: int = 0) -> None:
         self._settings, self._sample, self._seed = settings, sample, seed
+        self._chosen: dict[str, tuple[random.Random, list[list[str]]]] = {}
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
         graphs = outputs.of("graph")
@@ -94,22 +95,28 @@ class ChainStage:
 
     def _choose_tools(self, built: BuiltEnvironment, graph: ToolGraph, environment: str, number: int) -> list[str]:
         """The tools of the chain of this number. All chains before it are sampled too, since each must differ from them."""
-        found: list[list[str]] = []
-        rng = random.Random(f"{self._seed}/{environment}/chains")
-        for place in range(number + 1):
-            several = self._settings.modes[place % len(self._settings.modes)] == "goals"
-            chosen: list[str] = []
-            for _ in range(SAMPLES):
-                tools = [name for name in self._sample(graph, rng) if name in built.tools]
-                writing = sum(built.tools[name].writes for name in tools)
-                if writing and (not chosen or (several and writing > 1)) and sorted(tools) not in map(sorted, found):
-                    chosen = tools
-                    if not several or writing > 1:
-                        break
-            found.append(chosen)
-        if not found[-1]:
+        rng, found = self._chosen.setdefault(environment, (random.Random(f"{self._seed}/{environment}/chains"), []))
+        while len(found) <= number:
+            several = self._settings.modes[len(found) % len(self._settings.modes)] == "goals"
+            found.append(self._choose_next(built, graph, rng, {frozenset(each) for each in found}, 2 if several else 1))
+        if not found[number]:
             raise Refused(Reason.NO_CHAIN, f"{SAMPLES} samples give no other chain: ask for fewer than {number + 1}")
-        return found[-1]
+        return found[number]
+
+    def _choose_next(
+        self, built: BuiltEnvironment, graph: ToolGraph, rng: random.Random, taken: set[frozenset[str]], writing: int
+    ) -> list[str]:
+        """Tools that differ from those of earlier chains; among several samples the first of which so many write, or else any that writes."""
+        chosen: list[str] = []
+        for _ in range(SAMPLES):
+            tools = [name for name in self._sample(graph, rng) if name in built.tools]
+            writes = sum(built.tools[name].writes for name in tools)
+            if not writes or frozenset(tools) in taken:
+                continue
+            if writes >= writing:
+                return tools
+            chosen = chosen or tools
+        return chosen
 
 
 class ChainWriter:
