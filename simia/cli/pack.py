@@ -26,6 +26,7 @@ from simia.cli.options import (
     collect_grants,
     make_granted_paths,
 )
+from simia.cli.pack_graph import pack_graph
 from simia.cli.pack_report import pack_report
 from simia.cli.terminal_output import make_progress_bar
 from simia.cli.variants import variants
@@ -36,10 +37,11 @@ from simia.report.console import Terminal
 from simia.terminal import one_line, say, say_json
 
 app = typer.Typer(
-    help="Packs: validate, show, new, gate, record, difficulty, report, variants, upgrade.", no_args_is_help=True
+    help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, upgrade.", no_args_is_help=True
 )
 app.command()(difficulty)
 app.command("report")(pack_report)
+app.command("graph")(pack_graph)
 app.command()(variants)
 SHOWN = 30
 
