@@ -24,10 +24,13 @@ ENDPOINT_MODEL = "gpt-5-mini"  # where a key is given and no model
 
 def synth(
     recipe: Annotated[
-        str, typer.Argument(help="envscaler, scaleenv, codegym, or a Python file that defines RECIPE (./my_recipe.py).")
+        str,
+        typer.Argument(
+            help="envscaler, scaleenv, codegym, vary, or a Python file that defines RECIPE (./my_recipe.py)."
+        ),
     ],
     source: Annotated[
-        str, typer.Argument(help="What the recipe works on: a domain in words, or a file of tasks or problems.")
+        str, typer.Argument(help="What the recipe works on: a domain in words, a file of tasks or problems, or a pack.")
     ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the packs, which must not exist.", show_default=False)

@@ -89,6 +89,8 @@ def watch_synthesis(session: Callable[..., Coroutine[Any, Any, Synthesized]], ru
         done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         print_stages(cost_by_stage(run), Terminal())
+    for line in done.summary:
+        say(line)
     if done.stop.kind != "complete":
         print_next_command(done.run_id, done.stop, runs)
     elif done.packs:

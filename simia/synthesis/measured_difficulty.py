@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from simia.authoring.difficulty import measure_rewards
 from simia.config import Config
+from simia.envs.environment import Environment
+from simia.envs.play.agent import Agent
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
 from simia.envs.play.player import play
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.question_groups import ask_together
 from simia.synthesis.stage import StageContext
 from simia.task import Measurement, Task
 
@@ -36,19 +39,27 @@ async def measure_task(
     """Play a task with the agent of the settings: its name → how often it earned the full reward."""
     agent = settings.agent
     assert agent is not None
-    rewards: list[Any] = []
     model = ModelOfStage(context, agent, agent)
     async with context.execution() as folder:
         write_environment(folder / "pack", built, tasks=[task])
         environment = await open_built(folder / "pack", user="none", episode={"turns": settings.turns})
         try:
-            for number in range(1, settings.tries + 1):
-                player = LLMAgent(model, settings.sampling, item=f"try{number}")
-                played = await play(await environment.reset(task), player)
-                rewards.append(played.reward.value if played.reward else None)
+            agents = [LLMAgent(model, settings.sampling, item=f"try{number + 1}") for number in range(settings.tries)]
+            rewards = await play_agents(environment, task, agents)
         finally:
             await environment.close()
     if model.fault is not None:
         raise model.fault
     found = measure_rewards({task.id: rewards})
     return {agent: found[task.id]} if task.id in found else {}
+
+
+async def play_agents(environment: Environment, task: Task, agents: Sequence[Agent]) -> list[float | None]:
+    """Play a task with each agent, all at once, so that a batch asks for the next message of every episode together. Returns the rewards in the
+    order of the agents; None for an episode without one."""
+
+    async def play_once(agent: Agent) -> float | None:
+        played = await play(await environment.reset(task), agent)
+        return played.reward.value if played.reward else None
+
+    return await ask_together(*map(play_once, agents))

@@ -157,6 +157,10 @@ class Reason(MeaningfulCode):
         "the user's words lack a value that the chain needs, or name one that it does not use",
     )
 
+    # variants of tasks that an agent always or never solves
+    NOT_MEASURED = "not_measured", "no episode of the agent that measures difficulty has a reward"
+    CHANGE_NOT_MADE = "change_not_made", "the variant does not differ from its task in the way that was asked for"
+
 
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
     """The item of a stage has no output: a stage raises this with the reason, and a line of detail."""

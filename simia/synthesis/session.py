@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -49,6 +49,8 @@ class Synthesized(SessionResult):
     """Items, replies, tokens and cost by stage; each pack holds them as `synthesis.json`."""
     packs: list[Path]
     """The folders of the packs; empty before the run is complete."""
+    summary: list[str] = field(default_factory=list)
+    """What a complete run came to, in lines for people, where the recipe says it."""
 
 
 async def synthesize(
@@ -215,7 +217,9 @@ async def work_on_synthesis(
         prompts = run.ledger.meta("facts")["prompts"]
         work.outputs.origin = PackProvenance(recipe=recipe.name, model=facts["model"], prompts=prompts)
         packs = write_packs(recipe, work.outputs, figures, out, run.id) if stop.kind == "complete" else []
-        return Synthesized(run.folder, stop, work.progress, work.outputs, figures, packs)
+        summarize: Callable[[StageOutputs], list[str]] | None = getattr(recipe, "summarize", None)
+        lines = summarize(work.outputs) if summarize is not None and stop.kind == "complete" else []
+        return Synthesized(run.folder, stop, work.progress, work.outputs, figures, packs, lines)
 
 
 class PromptKeeper:

@@ -124,7 +124,8 @@ class Expectation:
 class Recipe(Protocol):
     """A method of making packs: its stages, and how their outputs become packs.
 
-    It may also have a method `expected() -> Mapping[str, int | Expectation]`: what each stage is expected to ask, for a dry run.
+    It may also have a method `expected() -> Mapping[str, int | Expectation]`: what each stage is expected to ask, for a dry run; and
+    `summarize(outputs) -> list[str]`: what a complete run came to, in lines for people.
     """
 
     name: str

@@ -12,6 +12,7 @@ from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from simia.synthesis.recipes.scaleenv import ScaleEnvConfig, ScaleEnvRecipe
+from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
 from simia.synthesis.stage_errors import describe_failure
@@ -29,6 +30,7 @@ RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
     "scaleenv": RecipeKind(ScaleEnvConfig, ScaleEnvRecipe),
+    "vary": RecipeKind(VaryConfig, VaryRecipe),
 }
 """Recipe name → its kind."""
 

@@ -60,9 +60,16 @@ def read_solution(text: str) -> list[Action]:
 
 async def play_solution(backend: ExecutableBackend, state: dict[str, Any], calls: Sequence[Action]) -> PlayedSolution:
     """Execute calls from an initial state, up to the first that fails."""
+    return await play_calls(backend, Task(id="solution", initial={"state": state}), calls)
+
+
+async def play_calls(
+    backend: ExecutableBackend, task: Task, calls: Sequence[Action], *, refused: bool = False
+) -> PlayedSolution:
+    """Execute calls from the start of a task, up to the first that fails; with `refused` all of them."""
     played = PlayedSolution(written=list(calls))
     values: list[Any] = []
-    world = await backend.open(Task(id="solution", initial={"state": state}), seed=0)
+    world = await backend.open(task, seed=0)
     try:
         for number, call in enumerate(calls, start=1):
             try:
@@ -70,11 +77,11 @@ async def play_solution(backend: ExecutableBackend, state: dict[str, Any], calls
             except LookupError as error:
                 played.fault = f"call {number}, {call.name}: {error.args[0]}"
                 return played
-            result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)]))[0]
-            if result.error:
+            result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)], call.by))[0]
+            if result.error and not refused:
                 played.fault = f"call {number}, {call.name}: {result.content[:MOST_RESULT]}"
                 return played
-            played.calls.append(Action(name=call.name, arguments=arguments))
+            played.calls.append(call.model_copy(update={"arguments": arguments}))
             played.results.append(result.content[:MOST_RESULT])
             values.append(result.data)
         played.changes, played.final = await world.changes(), await world.state()

@@ -1,0 +1,169 @@
+"""Vary: harder and easier variants of tasks that an agent always or never solves, until they teach it something.
+
+Stages: `baseline`, `variations`, `verdicts`, `measured`. The source is a pack of any origin, with tasks and code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from simia.config import Config
+from simia.envs.play.llm_agent import LLMAgentSettings
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.synthesis.settings import SynthesisConfig
+from simia.synthesis.stage import Expectation, Stage, StageOutputs
+from simia.synthesis.stages.gym_difficulty import AGENT_ROLE
+from simia.synthesis.stages.varied import (
+    AgentEpisodes,
+    Baseline,
+    Remeasured,
+    TaskSource,
+    VariantVerdicts,
+    VariationPlan,
+    Variations,
+)
+from simia.synthesis.varying.pack_copy import write_varied_pack
+from simia.synthesis.varying.task_drafts import CHANGES, TaskChange
+from simia.task import Measurement, Task
+
+MESSAGES = 6  # of an agent in an episode, for the projection of a dry run
+
+
+class VaryAgentSettings(Config):
+    """Whose pass rates decide."""
+
+    agent: Literal["llm", "reference", "nothing", "canned", "echo", "policy", "random"] = "llm"
+    """`llm`: the model of the role `agent`, or of `llm` without such a role; or a baseline."""
+    name: str | None = None
+    """The agent in the tasks' `measured`. None: the model's name, as `simia pack difficulty` stores it, or the baseline's."""
+    tries: int = Field(default=4, ge=1)
+    """Episodes of each task."""
+    turns: int = Field(default=30, ge=1)
+    """Messages of the agent in an episode."""
+    sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings)
+    """Prompting and sampling of the agent's model."""
+
+
+class VaryConfig(SynthesisConfig):
+    """Settings of `vary`."""
+
+    tasks: list[str] = Field(default_factory=list)
+    """Ids of the tasks that may be varied; empty: all."""
+    limit: int | None = Field(default=None, ge=1)
+    """Most tasks that are measured, and most that are varied; None: all."""
+    agent: VaryAgentSettings = Field(default_factory=VaryAgentSettings)
+    """Whose pass rates decide."""
+    low: float = Field(default=0.25, ge=0, le=1)
+    """Tasks that are solved less often get easier variants."""
+    high: float = Field(default=0.75, ge=0, le=1)
+    """Tasks that are solved more often get harder variants."""
+    changes: list[TaskChange] = Field(default_factory=lambda: list(CHANGES), min_length=1)
+    """How variants may differ. Which of them a task gets follows from the seed."""
+    number: int = Field(default=1, ge=1)
+    """Variants of each task, each by another change."""
+    repairs: int = Field(default=2, ge=0)
+    """How often a variant that execution or the gate refuses is written again."""
+    grants: dict[str, Any] = Field(default_factory=dict)
+    """What the pack is granted, as `backend_settings` of an environment: `read`, `network`, `variables`."""
+
+    @field_validator("source")
+    @classmethod
+    def make_folder_absolute(cls, source: str) -> str:
+        """Name a folder by its absolute path, for a resume from another one."""
+        path = Path(source).expanduser() if source and "\0" not in source else None
+        return str(path.absolute()) if path is not None and path.is_dir() else source
+
+
+class VaryRecipe:
+    """Measure, vary, verify, and measure again."""
+
+    name = "vary"
+
+    def __init__(self, config: VaryConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def _source(self) -> TaskSource:
+        """The pack. Raises `UserError` for one without tasks or code."""
+        config, agent = self._config, self._config.agent
+        if not config.source.strip():
+            raise UserError("vary: the pack is missing: simia synth vary PACK --out FOLDER")
+        if config.low > config.high:
+            raise UserError(f"vary: low is {config.low}, more than high, {config.high}: change one of them")
+        pack = Pack.load(config.source)
+        tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
+        if not tasks or pack.executable is None or pack.root is None:
+            raise UserError(f"vary: pack {pack.name} has no tasks or no code: variants are verified by playing them")
+        model = config.roles.get(AGENT_ROLE, config.llm)
+        name = agent.name or ((model.model or model.kind) if agent.agent == "llm" else agent.agent)
+        return TaskSource(pack, name, tasks, config.grants, config.limit)
+
+    @property
+    def plan(self) -> VariationPlan:
+        """Which tasks are varied, and how."""
+        config = self._config
+        return VariationPlan(config.changes, config.number, config.low, config.high, config.repairs, config.seed)
+
+    def list_stages(self) -> Sequence[Stage]:
+        source, agent = self._source, self._config.agent
+        episodes = AgentEpisodes(agent.agent, agent.tries, agent.turns, agent.sampling)
+        return [
+            Baseline(source, episodes),
+            Variations(source, self.plan),
+            VariantVerdicts(source),
+            Remeasured(source, episodes),
+        ]
+
+    def expected(self) -> Mapping[str, int | Expectation]:
+        """What each stage is expected to ask, for a dry run, if every task is varied and nothing is refused."""
+        source, config = self._source, self._config
+        known = sum(source.agent in task.measured for task in source.tasks)
+        tasks = min(known or len(source.tasks), config.limit or len(source.tasks))
+        episodes = MESSAGES * config.agent.tries if config.agent.agent == "llm" else 0
+        variants = tasks * min(config.number, len(config.changes))
+        return {
+            "baseline": Expectation(0 if known else episodes * tasks, 2500, 120),
+            "variations": Expectation(variants, 6000, 900),
+            "measured": Expectation(episodes * variants, 2500, 120),
+        }
+
+    def summarize(self, outputs: StageOutputs) -> list[str]:
+        """How many tasks were varied, verified and measured, and how many pass rates moved into the range."""
+        config, source = self._config, self._source
+        rates = {key: Measurement.model_validate(row).rate for key, row in outputs.of("baseline").items()}
+        outside = [rate for rate in rates.values() if not config.low <= rate <= config.high]
+        lines = [
+            f"{source.agent}: {len(rates)} tasks measured, {len(outside)} of them outside of {config.low:.0%} to {config.high:.0%}"
+        ]
+        for direction in ("harder", "easier"):
+            drafted = [row for row in outputs.of("variations").values() if direction in row["tags"]]
+            found = [task for task in self._list_variants(outputs) if direction in task.tags]
+            inside = sum(config.low <= task.measured[source.agent].rate <= config.high for task in found)
+            if drafted:
+                pairs = [(rates[str(task.extra["variant_of"])], task.measured[source.agent].rate) for task in found]
+                before, after = (
+                    (sum(side) / max(len(pairs), 1) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
+                )
+                lines.append(
+                    f"{direction}: {len(drafted)} variants hold, {len(found)} pass the gate together and were measured, "
+                    f"{inside} moved into {config.low:.0%} to {config.high:.0%}; mean pass rate {before:.0%} before, {after:.0%} after"
+                )
+        return lines
+
+    def _list_variants(self, outputs: StageOutputs) -> list[Task]:
+        return [Task.model_validate(row) for row in outputs.of("measured").values()]
+
+    def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
+        """Write one pack: the old tasks and the new ones, with what was measured. None if no variant passed."""
+        variants = self._list_variants(outputs)
+        if not variants:
+            return []
+        measured = {key: Measurement.model_validate(row) for key, row in outputs.of("baseline").items()}
+        write_varied_pack(self._source.pack, out, variants, agent=self._source.agent, measured=measured)
+        return [out]
