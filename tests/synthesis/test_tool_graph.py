@@ -179,6 +179,23 @@ def test_texts_of_tools_that_write_are_matched_unless_they_make_something() -> N
     }
 
 
+def test_numbers_in_names_tell_them_apart() -> None:
+    tools = [
+        {"name": "get_match", "returns": "{player1_id, player2_id}"},
+        {"name": "ban", "parameters": {"properties": {"player2_id": {"type": "string"}}, "required": ["player2_id"]}},
+    ]
+    graph = make_graph(make_pack(tools))
+    assert [edge.result for edge in graph.edges] == ["player2_id"]
+
+
+def test_a_field_of_the_same_name_comes_first() -> None:
+    tools = [
+        {"name": "get_stay", "returns": "{old_room_id, room_id}"},
+        {"name": "clean", "parameters": {"properties": {"room_id": {"type": "string"}}, "required": ["room_id"]}},
+    ]
+    assert [edge.result for edge in make_graph(make_pack(tools)).edges] == ["room_id"]
+
+
 def test_several_environments_make_one_graph() -> None:
     graph = join_graphs({"library": make_graph(load_library()), "travel": make_graph(read_travel())})
     assert graph.list_producers("library/lend_book", "book_id") == ["library/search_books", "library/list_loans"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from simia.pack import Pack
 from simia.pack_provenance import ToolEdge
@@ -88,15 +90,26 @@ def list_known(described: DescribedTools, inputs: Inputs) -> set[tuple[str, str]
 def match_parameters(
     described: DescribedTools, matcher: ParameterMatcher, inputs: Inputs, outputs: Outputs
 ) -> Iterator[ToolEdge]:
-    """An edge from each tool whose result has a value for an argument, by the best field."""
+    """An edge from each tool whose result has a value for an argument: by the field of the same name if there is one, else by the first
+    that matches."""
+    similar: dict[str | tuple[str, ...], set[str]] = defaultdict(set)
+    for source, fields in outputs.items():
+        for _, given in fields:
+            similar[given.words[-2:]].add(source)
+            similar[given.table or ""].add(source)
     for (target, argument), wanted in inputs.items():
+        near = similar[wanted.words[-2:]] | (similar[wanted.table] if wanted.table else set())  # no other names match
         for source, fields in outputs.items():
-            if source == target:
+            if source == target or (source not in near and not matcher.embeds):
                 continue
-            found = ((field, matcher.find_match(given, wanted, described.tools[target])) for field, given in fields)
-            matches = sorted(((m != "words", n), field, m) for n, (field, m) in enumerate(found) if m is not None)
+            tool = described.tools[target]
+            matches = [
+                ((origin != "words", given.words != wanted.words), field, origin)
+                for field, given in fields
+                if (origin := matcher.find_match(given, wanted, tool)) is not None
+            ]
             if matches:
-                _, field, origin = matches[0]
+                _, field, origin = min(matches, key=itemgetter(0))
                 yield ToolEdge(
                     source=source, target=target, kind=PROVIDES, argument=argument, result=field, origin=origin
                 )
@@ -130,12 +143,13 @@ def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> To
         The graph. An identifier whose producers all need it first is external for one of the tools, so that every tool can be called.
     """
     users = set(known)
+    producers = index_producers(graph)
     internal: dict[str, set[str]] = {name: set() for name in graph.tools}
     for name, tool in graph.tools.items():
         for each in tool.inputs:
-            if (name, each.name) not in users and graph.list_producers(name, each.name):
+            if (name, each.name) not in users and (name, each.name) in producers:
                 internal[name].add(each.name)
-    release_circular(graph, internal)
+    release_circular(graph, internal, producers)
     tools = {
         name: tool.model_copy(update={"inputs": [set_external(each, each.name not in internal[name]) for each in tool.inputs]})
         for name, tool in graph.tools.items()
@@ -143,15 +157,23 @@ def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> To
     return ToolGraph(tools=tools, edges=graph.edges)
 
 
+def index_producers(graph: ToolGraph) -> dict[tuple[str, str], set[str]]:
+    """(tool, argument) → the tools whose result can be the argument, as `list_producers` lists them."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for edge in graph.edges:
+        if edge.kind == PROVIDES and edge.argument is not None and edge.source != edge.target:
+            found.setdefault((edge.target, edge.argument), set()).add(edge.source)
+    return found
+
+
 def set_external(argument: GraphInput, external: bool) -> GraphInput:
     return argument.model_copy(update={"external": external})
 
 
-def release_circular(graph: ToolGraph, internal: dict[str, set[str]]) -> None:
+def release_circular(
+    graph: ToolGraph, internal: dict[str, set[str]], producers: Mapping[tuple[str, str], set[str]]
+) -> None:
     """Take arguments out of `internal` until every tool can be called: those of the look-up that lacks the fewest first."""
-    producers = {
-        (name, argument): graph.list_producers(name, argument) for name, names in internal.items() for argument in names
-    }
     required = {name: {each.name for each in tool.inputs if each.required} for name, tool in graph.tools.items()}
     callable_: set[str] = set()
     while len(callable_) < len(graph.tools):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import networkx as nx  # type: ignore[import-untyped,unused-ignore]
 
+from simia.synthesis.graph.graph_building import index_producers
 from simia.synthesis.graph.tool_graph import ToolGraph
 
 
@@ -57,7 +58,8 @@ def measure_graph(graph: ToolGraph, tables: int | None = None) -> GraphFigures:
 
 def find_levels(graph: ToolGraph) -> dict[str, int]:
     """Tool → least number of results that depend on each other before it can be called. Tools that cannot be called are left out."""
-    needs = {name: [graph.list_producers(name, each.name) for each in graph.list_needs(name)] for name in graph.tools}
+    producers = index_producers(graph)
+    needs = {name: [producers.get((name, each.name), set()) for each in graph.list_needs(name)] for name in graph.tools}
     levels: dict[str, int] = {}
     level = 0
     while ready := [

@@ -15,7 +15,8 @@ class GraphSettings(Config):
     """How the tool graph is built (EnvFactory §3.3.1, ScaleEnv §4.1.3)."""
 
     matcher: Literal["words", "embeddings"] = "words"
-    """What compares results with arguments: their names, or also embeddings by the model of the role `embeddings`."""
+    """What compares results with arguments: their names, or also embeddings by the model of the role `embeddings`; a
+    run without that role compares names alone."""
     threshold: float | None = Field(default=None, gt=0, le=1)
     """Likeness from which on a result can be an argument. None: 0.5 for words, 0.85 for embeddings."""
     refine: bool = True

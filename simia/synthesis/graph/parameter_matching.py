@@ -7,6 +7,7 @@ only as arguments that say what is there, not what shall be. An argument with li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ GENERIC_WORDS = (
 DATE_WORDS = "date day time at on month year since until from to start end"
 GENERIC, DATES = frozenset(GENERIC_WORDS.split()), frozenset(DATE_WORDS.split())
 MAKERS = frozenset((verb,) for verb in ("create", "add", "register", "make", "new", "insert", "write", "save"))
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 LOOSE = frozenset(("string", "integer", "number"))
 
 
@@ -55,6 +57,11 @@ class ParameterMatcher:
     def __init__(self, schema: StateSchema, settings: GraphSettings, vectors: Vectors | None = None) -> None:
         self._keys = list_key_names(schema)
         self._settings, self._vectors = settings, vectors
+
+    @property
+    def embeds(self) -> bool:
+        """Whether parameters of different names can match."""
+        return self._vectors is not None
 
     def read_input(self, tool: DescribedTool, argument: GraphInput) -> Parameter | None:
         """Return an argument as it is compared; None for one that no result can be."""
@@ -144,7 +151,7 @@ def compare_ends(one: tuple[str, ...], other: tuple[str, ...]) -> float:
 
 def split_name(name: str) -> tuple[str, ...]:
     """The words of a name in the singular: `itemIds`, `item_id` and `items.id` are alike."""
-    words = tuple(find_singular(word) for word in split_tool_name(name))
+    words = tuple(find_singular(word.lower()) for word in WORD.findall(name))
     return words or (name.lower(),)
 
 
