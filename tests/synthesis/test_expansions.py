@@ -105,6 +105,7 @@ def test_the_state_is_refined_until_a_tool_executes_and_the_chain_does_the_same(
     found, notes = read_expansion(outputs)
     assert list(engine.asked) == ["expansions/library/0.refinement1"]
     prompt = engine.asked["expansions/library/0.refinement1"].messages[0]["content"]
+    assert "It refuses if" in prompt
     assert "owes nothing" in prompt
     assert "members: MB-01" in prompt
     assert "books: BK-003" in prompt

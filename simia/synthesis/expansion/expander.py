@@ -85,7 +85,7 @@ class Expander:
 
     def _keep(self, name: str, trial: EntryTrial, how: str) -> None:
         if trial.entry is None:
-            self.failing[name] = trial.faults or ["no arguments could be derived"]
+            self.failing[name] = trial.faults or ["nothing: no arguments could be derived"]
             return
         self.failing.pop(name, None)
         self.tools.append(name)
@@ -117,15 +117,18 @@ class Expander:
             **list_prompt_values(self._built, self.state),
             "code": self._chain.code,
             "frozen": [f"{table}: {', '.join(keys)}" for table, keys in self._list_frozen().items()],
-            "tools": [
-                {"schema": orjson.dumps(self._built.tools[name].spec.flat()).decode(), "faults": self.failing[name]}
-                for name in tools
-            ],
+            "tools": [self._describe_failing(name) for name in tools],
             "fault": fault,
         }
         return await self._context.ask(
             PROMPT, values, lambda text: read_refinement(text, self._built, tools), label=f"refinement{self._questions}"
         )
+
+    def _describe_failing(self, name: str) -> dict[str, Any]:
+        """A tool as the question shows it: its schema, when it refuses, and what came of its calls."""
+        design = next(tool for tool in self._built.design.tools if tool.name == name)
+        schema = orjson.dumps(self._built.tools[name].spec.flat()).decode()
+        return {"schema": schema, "refusals": design.refusals, "faults": self.failing[name]}
 
     def _list_frozen(self) -> dict[str, list[str]]:
         return list_touched_rows(self._built.design.state, self.state, self.played.calls, self.played.changes)

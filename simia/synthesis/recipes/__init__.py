@@ -31,8 +31,8 @@ RECIPES: dict[str, RecipeKind] = {
     "codegym": RecipeKind(CodeGymConfig, CodeGymRecipe),
     "envfactory": RecipeKind(EnvFactoryConfig, EnvFactoryRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
-    "vary": RecipeKind(VaryConfig, VaryRecipe),
     "scaleenv": RecipeKind(ScaleEnvConfig, ScaleEnvRecipe),
+    "vary": RecipeKind(VaryConfig, VaryRecipe),
 }
 """Recipe name → its kind."""
 
