@@ -193,3 +193,27 @@ def test_equal_replies_in_another_order_give_equal_outputs(tmp_path: Path, monke
     ]
     assert orjson.dumps(found[0].made) == orjson.dumps(found[1].made)
     assert found[0].notes == found[1].notes
+
+
+def test_a_turn_that_only_reads_is_judged_by_its_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = f"solved/{KEY}/0"
+    member = '{"name": "library_get_member", "arguments": {"member_id": "MB-02"}}'
+    book = '{"name": "search_books", "arguments": {"word": "Maren"}}'
+    pay = '{"name": "pay_fine", "arguments": {"member_id": "MB-02"}}'
+    turn = '{"subgoals": ["tell what MB-02 owes"], "query": "Tomas Weber, card MB-02: do I owe the library anything?"}'
+    replies = list_replies() | {
+        f"queries/{KEY}/0.queries": f"```json\n[{turn}]\n```",
+        f"{item}.turn1-solver1/0": f"<tool_call>{member}</tool_call><tool_call>{book}</tool_call>",
+        f"{item}.turn1-solver1/1": "You owe 4.50.",
+        f"{item}.turn1-solver2/0": f"<tool_call>{member}</tool_call><tool_call>{pay}</tool_call>",
+        f"{item}.turn1-solver2/1": "You owed 4.50, and I have recorded that you paid.",
+        f"{item}.turn1-select": '{"right": [1], "best": 1, "essential": [1]}',
+    }
+    stages = list_stages(1, queries={"refinements": []}, plans={"number": 1, "turns": 1, "tools": 1})
+    outputs = run_stages(monkeypatch, tmp_path, SolverBackend(replies), stages)
+    assert not any(outputs.refused.values()), outputs.refused
+    (row,) = outputs.of("gated").values()
+    task = Task.model_validate(row)
+    assert list_call_names(task) == [["library_get_member"]]
+    assert [part.kind for part in task.goals[0].parts] == ["state", "trace"]
+    assert task.measured["solver"].model_dump() == {"n": 2, "solved": 1}
