@@ -126,6 +126,7 @@ def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
         base = root / kind
         if kind == "seeds":
             found |= {p.parent.name for p in base.glob("*/pack.yaml")}
+            found |= {f"{p.parts[-3]}/{p.parts[-2]}" for p in base.glob("*/*/pack.yaml") if p.parts[-3] not in found}
         else:
             found |= {str(p.relative_to(base)) for p in base.rglob("*") if p.is_file() and p.suffix in TEXT}
     return sorted(found)

@@ -51,8 +51,6 @@ METHODS = (
 MODES: list[Mode] = ["conversation", "non_conversation"]
 RANDOM_CALLS = 100
 ROUNDS = 56
-TOOL_THRESHOLD = 0.6
-"""More than the half of the calls that are negative: a tool that does nothing passes those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +141,7 @@ def count_tools(switches: Switches, chosen: Callable[[str], bool]) -> Count:
 def count_environments(switches: Switches, chosen: Callable[[str], bool]) -> Count:
     """Assess the library, and one library for each broken tool that its tests have not seen."""
     count = Count()
-    settings = AssessmentSettings(
-        rounds=ROUNDS, chains=4, check_agent=switches.check_agent, tool_threshold=TOOL_THRESHOLD
-    )
+    settings = AssessmentSettings(rounds=ROUNDS, chains=4, check_agent=switches.check_agent)
     for name in filter(chosen, ("right library", *BROKEN)):
         count.given += 1
         built = load_library() if name == "right library" else break_tool(name)

@@ -37,6 +37,12 @@ def export(
             "--reasoning/--no-reasoning", help="Train on reasoning. Default: where the suite's prompt demands it."
         ),
     ] = None,
+    step_reasons: Annotated[
+        bool,
+        typer.Option(
+            "--step-reasons", help="With --to codegym: a reason before each call, from calls and results alone."
+        ),
+    ] = False,
     template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
         int, typer.Option("--cutoff", min=1, help="Longest example in tokens; longer ones are refused, never cut.")
@@ -116,6 +122,7 @@ def export(
         to=to,
         segment=segment,
         reasoning=reasoning,
+        step_reasons=step_reasons,
         template=template,
         cutoff=cutoff,
         model=chosen,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,26 @@ from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
+
+if TYPE_CHECKING:
+    from simia.report.pack_comparison import ToolMap
+
+
+async def make_map(packs: list[Pack], model: str | None, base_url: str | None) -> ToolMap:
+    """Map the tools of several packs, by embeddings if a model is named."""
+    from simia.llm.openai_settings import OpenAISettings
+    from simia.llm.types import LLMFault
+    from simia.report.pack_comparison import embed_tools, map_tools
+
+    if model is None:
+        if base_url is not None:
+            raise UserError("--base-url is the endpoint of a model for embeddings: name it with --embeddings")
+        return map_tools(packs)
+    settings = OpenAISettings(model=model, **({"base_url": base_url} if base_url else {}))
+    try:
+        return map_tools(packs, await embed_tools(packs, settings), model=model)
+    except LLMFault as error:
+        raise UserError(f"the tools cannot be embedded by {model}: {error}") from None
 
 
 def pack_report(
@@ -25,6 +45,14 @@ def pack_report(
             "--run/--no-run", help="Run the tools' tests, and a solution that is not recorded, in the sandbox."
         ),
     ] = True,
+    embeddings: Annotated[
+        str | None,
+        typer.Option(
+            "--embeddings",
+            help="Model that embeds the tools for the map of a folder's packs; without it, their words are compared.",
+        ),
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="Endpoint of the model for embeddings.")] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
@@ -54,10 +82,13 @@ def pack_report(
             return found
 
         found = event_loop.run_command(work())
-        print_folder(found, Terminal())
+        tools = event_loop.run_command(make_map([of.pack for of in found], embeddings, base_url))
+        print_folder(found, tools, Terminal())
         if html is not None:
-            write_folder_page(found, folder.resolve().name, html)
+            write_folder_page(found, tools, folder.resolve().name, html)
     else:
+        if embeddings is not None:
+            raise UserError("--embeddings is for the report of a folder of packs: omit it")
         one = event_loop.run_command(collect_pack(Pack.load(pack), task=task, execute=run, grants=grants))
         print_pack(one, Terminal())
         if html is not None:

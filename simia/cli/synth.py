@@ -26,7 +26,7 @@ def synth(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="envscaler, codegym, envfactory, vary, or a Python file that defines RECIPE (./my_recipe.py)."
+            help="envscaler, scaleenv, envfactory, codegym, vary, or a Python file that defines RECIPE (./my_recipe.py)."
         ),
     ],
     source: Annotated[

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simia.search_path import looks_like_path, resource_roots
+
 
 def expand_pack_patterns(shares: Sequence[Any]) -> list[Any]:
     """Read names as shares, and replace each share whose name contains `*` by one share for each pack folder that matches.
 
-    Folders are taken in the order of their names. Raises `ValueError` for a pattern that matches no pack.
+    Folders are taken in the order of their names. A pattern that matches nothing here is one of bundled packs (`gyms/*`). Raises
+    `ValueError` for a pattern that matches no pack.
     """
     found: list[Any] = []
     for share in shares:
@@ -21,10 +24,17 @@ def expand_pack_patterns(shares: Sequence[Any]) -> list[Any]:
             continue
         pattern = Path(name).expanduser()
         root = Path(pattern.anchor)
-        folders = sorted(path.parent for path in root.glob(str(pattern.relative_to(root) / "pack.yaml")))
+        folders = find_folders(root, pattern.relative_to(root))
+        if not folders and not looks_like_path(name):
+            folders = next(filter(None, (find_folders(each / "seeds", pattern) for each in resource_roots())), [])
         if not folders:
             raise ValueError(
                 f"no folder with a pack.yaml matches {name!r}; a pattern names folders of packs, such as gyms/*"
             )
         found += [{**given, "pack": f"./{path}" if not path.is_absolute() else str(path)} for path in folders]
     return found
+
+
+def find_folders(root: Path, pattern: Path) -> list[Path]:
+    """The folders with a pack below `root` that match a pattern."""
+    return sorted(path.parent for path in root.glob(str(pattern / "pack.yaml")))

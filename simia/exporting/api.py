@@ -24,6 +24,7 @@ def export(
     to: Format = "llamafactory",
     segment: Segment = "whole",
     reasoning: bool | None = None,
+    step_reasons: bool = False,
     template: Template = "qwen",
     cutoff: int = 12000,
     model: str | None = None,
@@ -46,6 +47,7 @@ def export(
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained. None: in trajectories of suites whose prompts demand it (os, webshop, mind2web,
             officebench), which those models write before each call.
+        step_reasons: To `codegym`: a short reason before each call without words, derived from the calls and results.
         template: LLaMA-Factory's chat template of the model.
         cutoff: Longest row in tokens. A longer one is refused, not cut.
         model: One of configs/llamafactory/models.yaml; it sets the weights and the template.
@@ -111,6 +113,7 @@ def export(
         to=to,
         segment=segment,
         reasoning=reasoning,
+        step_reasons=step_reasons,
         template=template,
         cutoff=cutoff,
         model=ModelEntry.named(model) if model else None,

@@ -13,6 +13,7 @@ from simia import formats
 from simia.errors import Code, Issue
 from simia.exporting.export_records import ExportRow
 from simia.exporting.llamafactory_rows import RESERVE, TURN_TOKENS, LLaMAFactoryWriter
+from simia.exporting.step_reasons import add_step_reasons
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json, write_whole
 from simia.trajectory import Message, Trajectory
 
@@ -33,7 +34,8 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
     """Yield the row of a trajectory, or why it has none."""
     reasoning = trainer.keeps_reasoning(t)
     try:
-        t = t.model_copy(update={"messages": split_steps(drop_last_results(t.messages))})
+        steps = split_steps(drop_last_results(t.messages))
+        t = t.model_copy(update={"messages": add_step_reasons(steps) if trainer.step_reasons else steps})
         write_whole(convert_conversation(t, reasoning=reasoning))  # what is refused for LLaMA-Factory's own rows
         messages = t.messages if reasoning else [m.model_copy(update={"reasoning": None}) for m in t.messages]
         shown = t.model_copy(update={"messages": messages, "system": t.system or None, "extra": {}})

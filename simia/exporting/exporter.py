@@ -41,6 +41,7 @@ def export(
     cutoff: int = 12000,
     facts: CardFacts,
     count: CountTokens | None = None,
+    step_reasons: bool = False,
     model: ModelEntry | None = None,
     write_empty: bool = True,
     dropped: Iterable[DroppedEpisode] = (),
@@ -49,14 +50,17 @@ def export(
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's
     thinking; None: where the suite's prompt demands it. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
+    `step_reasons`: short reasons for calls without words, derived from calls and results; rows of `codegym` only.
     `dropped`: episodes that were left out while the trajectories were read, which are listed with the refusals.
     `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
         raise UserError(f"segment={segment} is for llamafactory and trl; {to} rows hold whole trajectories")
+    if step_reasons and to != "codegym":
+        raise UserError(f"step reasons are for --to codegym; {to} rows keep the words that the agent said")
     refuse_output_folder(out)
     template = model.template if model else template
-    trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model)
+    trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model, step_reasons)
     report = ExportReport(
         to=to, segment=segment, reasoning=reasoning, template=trainer.template, cutoff=cutoff, counted=count is not None
     )

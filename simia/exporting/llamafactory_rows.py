@@ -77,6 +77,7 @@ class LLaMAFactoryWriter:
     cutoff: int
     count: CountTokens | None = None
     model: ModelEntry | None = None
+    step_reasons: bool = False
 
     def __post_init__(self) -> None:
         # Without reasoning the qwen3 template would add an empty thinking block to every turn, and train on it.

@@ -15,15 +15,32 @@ from simia.report.conversation import print_trajectory
 from simia.report.graph_drawing import GraphEdge, GraphNode, draw_graph
 from simia.report.html_page import make_page_environment, read_page_file, save_page
 from simia.report.html_sample import fit_turns, format_arguments, format_result
+from simia.report.pack_comparison import (
+    MAP_HEAD,
+    STRUCTURE_HEAD,
+    ToolMap,
+    describe_map,
+    draw_map,
+    draw_structures,
+    list_map_cells,
+    list_structure_cells,
+    measure_structures,
+)
 from simia.report.pack_statistics import (
     PackStatistics,
     SynthesisPrice,
     make_access_graph,
     make_table_graph,
-    make_tool_graph,
 )
 from simia.report.report_rows import Rows, draw_sparkline, format_counts
 from simia.report.terminal_report import make_grid
+from simia.report.tool_graph_report import (
+    describe_edges,
+    find_pack_graph,
+    list_graph_rows,
+    make_tool_drawing,
+    measure_pack,
+)
 
 FOLDER_HEAD = (
     "pack", "recipe", ">tools", ">dropped", ">tests", ">failed", ">tasks", ">refused", ">calls", ">tokens", ">cost",
@@ -52,11 +69,8 @@ def print_pack(of: PackStatistics, to: Console) -> None:
         to.print(Text("\nforeign keys", style="bold"))
         for line in lines:
             to.print(make_plain_text(f"  {line}"))
-    if of.pack.graph:
-        to.print(Text("\ntool graph", style="bold"))
-        for edge in of.pack.graph[:200]:
-            argument = f" ({edge.argument})" if edge.argument else ""
-            to.print(make_plain_text(f"  {edge.source} {edge.kind} {edge.target}{argument}"))
+    if (figures := measure_pack(of.pack)) is not None:
+        print_grid(f"tool graph, {describe_edges(of.pack)}", list_graph_rows(figures), to)
     if of.is_gym:
         print_gyms([len(of.pack.tools)], of.calls, to)
     to.print(Text(f"\n{describe_played(of)}", style="bold"))
@@ -125,7 +139,11 @@ def write_pack_page(of: PackStatistics, path: Path) -> None:
                     make_access_graph(of.pack),
                     "Strong: writes; thin: reads, as the tools declare it.",
                 ),
-                ("Tool graph", make_tool_graph(of.pack), "A tool points to those that it depends on."),
+                (
+                    f"Tool graph, {describe_edges(of.pack)}",
+                    make_tool_drawing(find_pack_graph(of.pack)),
+                    "A tool points to those whose results it takes; light: it can do without. Dashed: a condition that they fulfil.",
+                ),
             )
             if graph[0]
         ],
@@ -236,25 +254,42 @@ def list_folder_rows(found: Sequence[PackStatistics]) -> Rows:
     return pack_rows.list_price_texts(tools, tasks, domains) if runs else []
 
 
-def print_folder(found: Sequence[PackStatistics], to: Console) -> None:
-    """Print the table of a folder's packs with totals, and the statistics of its gyms."""
+def print_folder(found: Sequence[PackStatistics], tools: ToolMap, to: Console) -> None:
+    """Print the table of a folder's packs with totals, their structure, and the statistics of its gyms."""
     print_cells("packs", FOLDER_HEAD, list_folder_cells(found), to)
     print_grid("for each accepted", list_folder_rows(found), to)
+    structures = measure_structures([of.pack for of in found])
+    print_cells("structure of the tool graphs", STRUCTURE_HEAD, list_structure_cells(structures), to)
+    if len(found) > 1:
+        print_cells("likeness of the tools", MAP_HEAD, list_map_cells(tools), to)
     gyms = [of for of in found if of.is_gym]
     if gyms:
         print_gyms([len(of.pack.tools) for of in gyms], [n for of in gyms for n in of.calls], to)
 
 
-def write_folder_page(found: Sequence[PackStatistics], title: str, path: Path) -> None:
+def write_folder_page(found: Sequence[PackStatistics], tools: ToolMap, title: str, path: Path) -> None:
     """Write the page of a folder of packs. Raises `UserError` where it cannot be written."""
     gyms = [of for of in found if of.is_gym]
-    tools, calls = [len(of.pack.tools) for of in gyms], [n for of in gyms for n in of.calls]
+    counts, calls = [len(of.pack.tools) for of in gyms], [n for of in gyms for n in of.calls]
+    structures = measure_structures([of.pack for of in found])
     page = render_pack_page(
         title=title,
         summary=[("packs", str(len(found))), ("gyms", str(len(gyms)))],
-        tables=[("Packs", FOLDER_HEAD, list_folder_cells(found))],
+        tables=[
+            ("Packs", FOLDER_HEAD, list_folder_cells(found)),
+            ("Structure of the tool graphs", STRUCTURE_HEAD, list_structure_cells(structures)),
+            ("Likeness of the tools", MAP_HEAD, list_map_cells(tools) if len(found) > 1 else []),
+        ],
         prices=list_folder_rows(found),
-        gym=list_gym_parts(tools, calls),
-        gym_rows=pack_rows.list_gym_rows(tools, calls),
+        graphs=[
+            (
+                "Tools, tables and density",
+                Markup(draw_structures(structures)),
+                "A bubble for each pack; the larger and stronger, the denser its tool graph (ScaleEnv, Fig. 5).",
+            ),
+            ("Map of the tools", Markup(draw_map(tools)), describe_map(tools)),
+        ],
+        gym=list_gym_parts(counts, calls),
+        gym_rows=pack_rows.list_gym_rows(counts, calls),
     )
     save_page(page, path)

@@ -231,13 +231,6 @@ def table_node(table: str) -> str:
     return f"{table} ▤"
 
 
-def make_tool_graph(pack: Pack) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """The typed edges of the pack's tool graph. A tool stands to the right of those that it depends on."""
-    edges = [GraphEdge(e.target, e.source, " ".join(filter(None, (e.kind, e.argument))), "needs") for e in pack.graph]
-    names = dict.fromkeys(name for edge in edges for name in (edge.source, edge.target))
-    return [GraphNode(name, kind="reader") for name in names], edges
-
-
 def count_histogram(values: Sequence[int], most_bins: int = 12) -> list[tuple[str, int]]:
     """Bins of equal width with their counts; a bin for each number where there are few."""
     if not values:

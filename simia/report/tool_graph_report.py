@@ -40,6 +40,11 @@ def measure_pack(pack: Pack) -> GraphFigures | None:
     return None if graph is None else measure_graph(graph, len(pack.state_schema.tables) if pack.state_schema else None)
 
 
+def describe_edges(pack: Pack) -> str:
+    """Where the edges of a pack's graph come from."""
+    return "edges of the pack" if pack.graph else "edges found by words"
+
+
 def list_graph_rows(found: GraphFigures) -> Rows:
     """The summary of a graph."""
     rows = [
@@ -98,11 +103,13 @@ def print_graph(graph: ToolGraph, found: GraphFigures, to: Console) -> None:
         to.print(make_plain_text(line, "" if line.startswith(" ") else "bold"))
 
 
-def make_tool_drawing(graph: ToolGraph, *, changes: bool = False) -> tuple[list[GraphNode], list[GraphEdge]]:
+def make_tool_drawing(graph: ToolGraph | None, *, changes: bool = False) -> tuple[list[GraphNode], list[GraphEdge]]:
     """Nodes and edges to draw; a tool stands to the right of those that it depends on, and points to them.
 
     There is one edge for each pair of tools and kind. `changes`: draw shared tables too.
     """
+    if graph is None:
+        return [], []
     labels: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for edge in graph.edges:
         if edge.kind == CHANGES and not changes:

@@ -132,6 +132,13 @@ class Reason(MeaningfulCode):
     )
     TOO_EASY = "too_easy", "the agent that measures difficulty solves every input too often"
 
+    # expansion of chains
+    REPLAY_DIFFERS = (
+        "replay_differs",
+        "the chain does not execute in the state, or has another effect when it is repeated",
+    )
+    TOO_FEW_VISIBLE = "too_few_visible", "fewer tools around the chain can be executed than the config asks for"
+
     # conversations over composed environments
     NOT_COMPOSABLE = (
         "not_composable",

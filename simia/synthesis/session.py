@@ -13,6 +13,7 @@ from simia import search_path, terminal
 from simia.authoring.pack_draft import refuse_existing
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.errors import require_type
+from simia.formats import pin_hub_name
 from simia.jobs import Run, find_run
 from simia.jobs.coordinator import Coordinator
 from simia.jobs.run import saved_config
@@ -143,9 +144,13 @@ async def start_synthesis(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Synthesized:
-    """Start a run and work on it until its packs are written to `out`, or a stop. Raises `UserError` if `out` exists."""
+    """Start a run and work on it until its packs are written to `out`, or a stop. Raises `UserError` if `out` exists.
+
+    A data set of the hub is pinned to its commit, so that a resume reads the same rows.
+    """
     refuse_existing(out)
     refuse_unusable(out)
+    config = config.model_copy(update={"source": pin_hub_name(config.source)})
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     recipe = find_recipe(config.recipe).make(config)
     return await work_on_synthesis(config, recipe, make_absolute(out), open_run, **options)

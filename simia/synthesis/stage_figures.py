@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from simia.errors import UserError
 from simia.jobs.ledger import PASSED, REJECTED
 from simia.jobs.run import Run
 from simia.jobs.tables import build_token_sum
@@ -169,17 +168,6 @@ def sort_keys(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: sort_keys(value[key]) for key in sorted(value)}
     return [sort_keys(each) for each in value] if isinstance(value, list) else value
-
-
-def read_figures(pack: Path) -> SynthesisFigures | None:
-    """Return the content of a pack's `synthesis.json`; None if it has none. Raises `UserError`."""
-    path = pack / FILE
-    if not path.is_file():
-        return None
-    try:
-        return SynthesisFigures.model_validate_json(path.read_bytes())
-    except ValueError as error:
-        raise UserError(f"{path} is not what a synthesis writes: {' '.join(str(error).split())[:200]}") from None
 
 
 def cost_by_stage(run: Run) -> list[StageFigures]:

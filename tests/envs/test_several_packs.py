@@ -12,6 +12,7 @@ import pytest
 import simia
 from simia.authoring.scaffold import scaffold_pack
 from simia.envs.opening import open_environment
+from simia.envs.pack_patterns import expand_pack_patterns
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.several_packs import PackTasks, mix_tasks
@@ -19,6 +20,7 @@ from simia.envs.worlds import worker_parents
 from simia.envs.worlds.executable import ExecutableBackend, choose_isolation
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.search_path import list_names
 from simia.task import Task
 
 
@@ -119,3 +121,15 @@ def test_a_foreign_pack_does_not_share_a_process_by_its_own_word(tmp_path: Path)
     assert choose_isolation(Pack.load("customer_service")) == "shared"
     assert not ExecutableBackend(pack, isolation="shared").isolated
     assert json.dumps(pack.executable and pack.executable.isolation) == '"shared"'
+
+
+def test_a_pattern_names_bundled_packs_where_no_folder_matches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    bundled = [Path(share["pack"]).name for share in expand_pack_patterns(["gyms/*"])]
+    assert len(bundled) >= 9
+    assert {"cold-cells", "tank-cascade"} <= set(bundled)
+    assert [f"gyms/{name}" for name in bundled] == [name for name in list_names("seeds") if name.startswith("gyms/")]
+    scaffold_pack(tmp_path / "gyms" / "own")
+    assert expand_pack_patterns(["gyms/*"]) == [{"pack": "./gyms/own"}]
+    with pytest.raises(ValueError, match=r"no folder with a pack\.yaml matches"):
+        expand_pack_patterns(["./others/*"])

@@ -13,8 +13,9 @@ from simia import formats
 from simia.cli import build_app
 from simia.envs.opening import open_environment
 from simia.envs.play.record import record_pack, write_recorded_pack
-from simia.errors import Code
+from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
+from simia.exporting.step_reasons import add_step_reasons
 from simia.formats.codegym import read_message
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -128,3 +129,47 @@ def test_a_call_that_was_refused_as_the_second_is_not_trained(tmp_path: Path) ->
 )
 def test_what_a_trainer_would_change_or_cut_is_refused(tmp_path: Path, t: Trajectory, code: str, more: Any) -> None:
     assert write_one(t, tmp_path, **more).refused == {code: 1}
+
+
+async def test_step_reasons_say_where_values_come_from_and_change_no_call(tmp_path: Path) -> None:
+    pack = await record_gym(tmp_path / "gym")
+    t = pack.references["easy-01"]
+    write_one(t, tmp_path / "plain")
+    write_one(t, tmp_path / "reasoned", step_reasons=True)
+    (plain,), (reasoned,) = read_rows(tmp_path / "plain"), read_rows(tmp_path / "reasoned")
+    pairs = list(zip(plain["messages"], reasoned["messages"], strict=True))
+    assert all(one == other for one, other in pairs if one["role"] != "assistant")
+    for one, other in pairs[2::2]:
+        assert one["content"].startswith("<|FunctionCallBegin|>"), "the oracle says nothing"
+        assert other["content"].endswith("\n" + one["content"])
+    said = [read_message(other["content"], "c").text for _, other in pairs[2::2]]
+    assert said[0] == "Next: observe."
+    assert all(f"{call.name}" in words for (_, _, call), words in zip(t.calls(), said, strict=True))
+
+
+def test_a_reason_names_the_field_of_a_result_or_the_step_from_the_argument_before() -> None:
+    def call(number: int, name: str, **arguments: Any) -> Message:
+        return Message(role="assistant", calls=[ToolCall(id=f"c{number}", name=name, arguments=arguments)])
+
+    def result(number: int, value: Any) -> Message:
+        return Message(role="tool", content=json.dumps(value), call_id=f"c{number}")
+
+    told = add_step_reasons(
+        [
+            call(0, "look_up", index=4), result(0, {"index": 4, "value": 93}),
+            call(1, "look_up", index=5), result(1, {"index": 5, "value": 12}),
+            call(2, "add", first=93, second=12, note=True), result(2, "x" * 400),
+            Message(role="assistant", content="So it is 105.", calls=[ToolCall(id="c3", name="done", arguments={"answer": 105})]),
+        ]
+    )  # fmt: skip
+    assert [message.text for message in told if message.role == "assistant"] == [
+        "Next: look_up.",
+        'look_up returned {"index": 4, "value": 93}. Next: look_up, with index 5, one more than before.',
+        'look_up returned {"index": 5, "value": 12}. Next: add, with first 93, value of look_up, second 12, value of look_up.',
+        "So it is 105.",
+    ]
+
+
+def test_step_reasons_are_for_rows_of_codegym(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="step reasons are for --to codegym; trl rows"):
+        export([], tmp_path / "sft", to="trl", facts=CardFacts(), step_reasons=True)

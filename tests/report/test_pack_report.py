@@ -79,7 +79,7 @@ def test_a_pack_written_by_hand(tmp_path: Path, name: str) -> None:
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "src=" not in page
     if name == "customer_service":
-        assert page.count('<svg class="graph"') == 2, "tables, and tools with their tables"
+        assert page.count('<svg class="graph"') == 3, "tables, tools with their tables, and the tool graph"
         assert page.count('<path class="reference"') == 10
         assert "orders → customers: customer_id" in page
 

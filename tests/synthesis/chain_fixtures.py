@@ -25,9 +25,10 @@ TOOLS = {
     "lend": ["search_books", "lend_book"],
     "return": ["list_loans", "return_book", "pay_fine"],
     "renew": ["get_member", "list_loans", "renew_loan"],
+    "last": ["search_books", "get_member", "lend_book", "list_loans"],
 }
-MODES = {"lend": "conversation", "return": "goals", "renew": "non_conversation"}
-WORDS = {"lend": "talk", "return": "goals", "renew": "plain"}
+MODES = {"lend": "conversation", "return": "goals", "renew": "non_conversation", "last": "non_conversation"}
+WORDS = {"lend": "talk", "return": "goals", "renew": "plain", "last": "plain"}
 
 
 class GivenGraph:

@@ -17,7 +17,6 @@ from simia.task import Task
 from tests.synthesis.build_fixtures import load_library
 from tests.synthesis.chain_fixtures import (
     BAD_CHAINS,
-    GOOD_CHAINS,
     WORDS,
     list_case_stages,
     list_chain_replies,
@@ -46,7 +45,7 @@ def list_replies(chains: list[str]) -> dict[str, str]:
 
 
 def test_chains_become_gated_tasks_in_three_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    chains = list(GOOD_CHAINS)
+    chains = ["lend", "return", "renew"]
     outputs, backend = run_chains(monkeypatch, tmp_path / "one", chains, list_replies(chains))
     assert not any(outputs.refused.values()), outputs.refused
     assert len(backend.asked) == 9
@@ -93,7 +92,23 @@ async def play_all(folder: Path, tasks: list[Task]) -> list[tuple[float | None, 
     return found
 
 
-@pytest.mark.parametrize("chain", GOOD_CHAINS)
+def test_distractors_that_would_be_chosen_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs, _ = run_chains(monkeypatch, tmp_path, ["last"], list_replies(["last"]), distractors=10)
+    (state,) = (row["initial"]["state"] for row in outputs.of("gated").values())
+    added = {name: len(state[name]) - len(rows) for name, rows in LIBRARY["example"].items()}
+    assert added["books"] == 0 < added["members"]
+    assert outputs.of("chains")["library/0"]["calls"][2]["arguments"] == {"member_id": "MB-01", "book_id": "BK-003"}
+
+
+def test_without_execution_a_chain_that_fails_reaches_the_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = list_chain_replies("library/0", "lend", BAD_CHAINS["state_refuses_a_call"]["replies"])
+    outputs, backend = run_chains(monkeypatch, tmp_path, ["lend"], replies, execution=False)
+    assert [draw.rpartition(".")[2] for draw in backend.asked] == ["code", "state", "talk"]
+    assert [call["name"] for call in outputs.of("chains")["library/0"]["calls"]] == ["search_books"]
+    assert outputs.refused["gated"]["library/0"].reason == "nothing_to_verify"
+
+
+@pytest.mark.parametrize("chain", ["lend", "return", "renew"])
 def test_wrong_and_hostile_replies_are_shown_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: str
 ) -> None:

@@ -130,8 +130,8 @@ def check_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = yaml.safe_load((folder / "gyms" / "packs.yaml").read_text())
     assert index.pop("extends") == "rollout/default"
     config = parse_config(EnvironmentConfig, index, where="packs.yaml")
-    assert [share.pack for share in config.packs or []] == ["gyms/closest"]
-    monkeypatch.chdir(folder)
+    assert [share.pack for share in config.packs or []] == ["./closest"]
+    monkeypatch.chdir(folder / "gyms")
     assert Pack.load(config.packs[0].pack if config.packs else "").name == "closest"
     assert config.episode.turns == 600
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import pytest
 
 from simia.errors import UserError
 from simia.jobs import Run
+from simia.jobs.run import saved_config
 from simia.llm.embeddings import compute_cosine, make_lexical_vectors
 from simia.synthesis import session
 from simia.synthesis.recipes import RECIPES, RecipeKind
@@ -31,6 +34,7 @@ from simia.synthesis.stages.themes import (
     find_duplicates,
     read_theme,
 )
+from tests.hub_server import start_hub
 from tests.synthesis.assessment_agents import FIXTURES, AgentBackend
 
 if TYPE_CHECKING:  # pytest loads it as a plugin
@@ -93,7 +97,7 @@ def discover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         writer = AgentBackend("writer", reply)
         roles = {"embeddings": {"kind": "openai", "model": "embedder", "base_url": endpoint.url}} if endpoint else {}
         config = DiscoveryConfig.model_validate(
-            {"source": str(tasks), "roles": roles, **settings, "limits": {"retries": 0}}
+            {"source": source or str(tasks), "roles": roles, **settings, "limits": {"retries": 0}}
         )
         monkeypatch.setattr(
             session,
@@ -222,3 +226,21 @@ def test_names_of_environments(words: str, name: str) -> None:
     assert all(
         re.fullmatch(r"[a-z][a-z0-9_]{0,40}", each) for each in (found, make_name(words), make_name(f"9{words}"))
     )
+
+
+def test_a_data_set_is_pinned_so_that_a_resume_reads_the_same_tasks(
+    discover: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [json.dumps({"task": task}) for task in REPLIES]
+    with start_hub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("SIMIA_CACHE", str(tmp_path / "simia-cache"))
+        monkeypatch.setattr(import_module("huggingface_hub.constants"), "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+        commit = hub.add("acme/tasks", {"train.jsonl": "\n".join(rows[:3]).encode()})
+        first, _ = discover("pinned", source="hf:acme/tasks")
+        hub.add("acme/tasks", {"train.jsonl": "\n".join(reversed(rows)).encode()})
+        again, _ = discover("pinned")
+    with contextlib.closing(Run.open(tmp_path / "runs", "pinned")) as run:
+        assert saved_config(run.folder)["source"] == f"hf:acme/tasks@{commit}"
+    assert first.outputs.made == again.outputs.made
+    assert len(first.outputs.of("stateful")) + len(first.outputs.refused["stateful"]) == 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simia.synthesis.chains.chain_runs import PlayedChain
-from simia.synthesis.chains.distractors import add_rows, count_distractors, make_distractors, vary_text
+from simia.synthesis.chains.distractors import DistractorMaker, add_rows, count_distractors, vary_text
 from simia.task import Action
 from tests.synthesis.build_fixtures import load_library
 
@@ -23,7 +23,7 @@ def make_played(calls: int) -> PlayedChain:
 @pytest.mark.parametrize("seed", range(30))
 def test_distractors_are_allowed_and_refer_to_each_other(seed: int) -> None:
     known = {"name": "Ines Weber", "title": "The Salt Road"}
-    made = make_distractors(SCHEMA, STATE, make_played(10), known, 1.0, random.Random(seed))
+    made = DistractorMaker(SCHEMA, STATE, make_played(10), known, 1.0, random.Random(seed)).make_all()
     assert {name: len(rows) for name, rows in made.items()} == {"books": 5, "members": 4, "loans": 5}
     state = add_rows(STATE, made)
     assert SCHEMA.find_violations(state) == []
@@ -34,14 +34,14 @@ def test_distractors_are_allowed_and_refer_to_each_other(seed: int) -> None:
     assert {loan["book_id"] for loan in made["loans"].values()} <= set(made["books"])
     assert not {"Ines Weber"} & {member["name"] for member in made["members"].values()}
     assert not {"The Salt Road"} & {book["title"] for book in made["books"].values()}
-    again = make_distractors(SCHEMA, STATE, make_played(10), known, 1.0, random.Random(seed))
+    again = DistractorMaker(SCHEMA, STATE, make_played(10), known, 1.0, random.Random(seed)).make_all()
     assert again == made
 
 
 def test_a_longer_chain_has_more() -> None:
     assert [count_distractors(1.0, calls, 20) for calls in (0, 3, 10, 30)] == [0, 6, 20, 40]
     assert count_distractors(0, 10, 20) == 0
-    assert make_distractors(SCHEMA, STATE, make_played(10), {}, 0, random.Random(0)) == {}
+    assert DistractorMaker(SCHEMA, STATE, make_played(10), {}, 0, random.Random(0)).make_all() == {}
 
 
 def test_texts_keep_their_form() -> None:
@@ -53,3 +53,13 @@ def test_texts_keep_their_form() -> None:
         vary_text("The room is too loud at night", ["Late again, as usual on Fridays"], rng)
         == "Late again, as usual on Fridays"
     )
+
+
+def test_rows_refer_to_distractors_that_were_kept() -> None:
+    maker = DistractorMaker(SCHEMA, STATE, make_played(10), {}, 1.0, random.Random(1))
+    assert maker.tables == ["books", "members", "loans"]
+    members = maker.make_table("members")
+    maker.keep("members", members)
+    loans = maker.make_table("loans")
+    assert {loan["member_id"] for loan in loans.values()} <= set(members)
+    assert {loan["book_id"] for loan in loans.values()} <= set(STATE["books"]) - {"BK-004"}

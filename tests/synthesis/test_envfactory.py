@@ -24,6 +24,7 @@ from simia.config import parse_config, read_config_file
 from simia.errors import UserError
 from simia.importers.openapi import read_document
 from simia.pack import Pack
+from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
 from tests.synthesis.source_fixtures import DOCUMENTS, GOOD, PROPOSALS, SERVER, add_proposals, make_packs
 
@@ -66,7 +67,8 @@ def test_documents_become_a_pack_with_their_tools_and_quotes(tmp_path: Path, mon
         "round2/1": "quote_not_found",  # the server is not among the sources here
         "round2/2": "low_usefulness", "round2/3": "duplicate_proposal",
     }  # fmt: skip
-    assert "parcel_lockers" in str(done.outputs.made["proposals"])
+    assert list(done.outputs.made["proposals"]) == ["parcel_lockers"]
+    assert len(backend.asked) == 13  # 2 of proposals, 2 of the design, the example, 2 for each of 4 tools
     assert "Parcel lockers: Lockers with compartments" in backend.prompts["proposals2/all.proposals-0"]
     assert "Toll roads: refused, quote_not_found" in backend.prompts["proposals2/all.proposals-0"]
     assert "customer service" in backend.prompts[PROPOSALS]
@@ -97,6 +99,10 @@ def test_documents_become_a_pack_with_their_tools_and_quotes(tmp_path: Path, mon
     assert schemas["storeParcel"]["properties"]["recipient"]["maxLength"] == 60
     assert result == [{"compartment_id": "CP-004", "size": "medium", "free": False}]
 
+    rechecked = recheck_synthesis(tmp_path / "one" / "runs", "run", lambda _: None)
+    assert (rechecked.complete, rechecked.missing) == (True, [])
+    assert all(before == after for before, after in rechecked.figures.values()), rechecked.figures
+
     again, _ = make_packs(tmp_path / "two", monkeypatch, [DOCUMENTS], replies, slow=True)
     assert again.outputs.made == done.outputs.made
     assert read_files(tmp_path / "two" / "packs") == read_files(done.packs[0])
@@ -113,11 +119,7 @@ def test_a_server_is_a_source_beside_documents(
     script.chmod(0o644)
     interpreter = environments("mcp")
     sources = [DOCUMENTS / "lockers.yaml", DOCUMENTS / "locker-rules.md", f"mcp:{interpreter} {script}"]
-    replies = {
-        key: text.replace("python garden_server.py", f"{interpreter.name} garden_server.py")
-        for key, text in GOOD.items()
-    }
-    done, _ = make_packs(tmp_path / "one", monkeypatch, sources, replies)
+    done, _ = make_packs(tmp_path / "one", monkeypatch, sources, GOOD)
     assert done.stop.kind == "complete", done.stop
     assert not any(done.outputs.refused.values()), done.outputs.refused
     assert [pack.name for pack in done.packs] == ["parcel_lockers", "community_garden"]

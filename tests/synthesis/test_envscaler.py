@@ -105,6 +105,52 @@ def test_shipped_configs_are_those_of_the_recipe() -> None:
     assert paper.variants == small.variants == ["missing_parameter", "missing_function"]
 
 
+VERDICTS = [
+    {"task": 1, "reason": "It changes loans and fines of a library.", "stateful": True},
+    {"task": 2, "reason": "Language knowledge needs no records.", "stateful": False},
+    {"task": 3, "reason": "It changes a loan.", "stateful": True},
+]
+THEMES = [
+    {"name": "library", "title": "Lending library", "domain": "a small lending library", "usefulness": 7, "modelability": 9,
+     "description": "A lending library. Members borrow books, return them and pay fines."},
+    {"name": "book_loans", "title": "Library loans", "domain": "a lending library", "usefulness": 7, "modelability": 8,
+     "description": "A lending library. Members borrow books, renew and return them and pay fines."},
+]  # fmt: skip
+
+
+def test_a_file_of_tasks_becomes_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One task needs no state, one row has no text, and the environment of the third is that of the first."""
+    replies = {
+        "screening/1-3.verdicts": f"```json\n{json.dumps(VERDICTS)}\n```",
+        "descriptions/1.theme": f"```json\n{json.dumps(THEMES[0])}\n```",
+        "descriptions/3.theme": f"```json\n{json.dumps(THEMES[1])}\n```",
+    }
+    backend = LibraryBackend(list_library_replies() | list_good_replies() | replies)
+    monkeypatch.setattr(session, "open_backend", lambda *_, **__: backend)
+    source = Path(__file__).parent / "fixtures" / "discover" / "library_tasks.jsonl"
+    config = parse_config(EnvScalerConfig, {**SMALL, "source": str(source), "variants": []}, where="the test")
+    folder = tmp_path / "made"
+    done = asyncio.run(session.start_synthesis(config, folder, runs=tmp_path / "runs", name="r", say=lambda _: None))
+    assert done.stop.kind == "complete", done.stop
+    refused = {
+        f"{stage}/{key}": str(each.reason)
+        for stage, found in done.outputs.refused.items()
+        for key, each in found.items()
+    }
+    assert refused == {"stateful/2": "stateless_task", "themes/library/3": "duplicate_theme"}
+    assert all("Glass Harbour" not in backend.prompts[f"design/library.{label}"] for label in ("tables", "operations"))
+    assert "A lending library. Members borrow books, return them" in backend.prompts["design/library.tables"]
+    assert done.packs == [folder]
+    pack = Pack.load(folder)
+    assert (pack.name, len(pack.tools), len(pack.tasks)) == ("library", 7, 4)
+    assert pack.file is not None
+    assert pack.file.provenance is not None
+    assert [each.name for each in pack.file.provenance.sources] == ["library_tasks.jsonl"]
+    invoke("pack", "validate", str(folder))
+    gate = json.loads(invoke("pack", "gate", str(folder), "--json"))
+    assert (gate["tasks"], gate["passed"], gate["floors"]["nothing"]) == (4, 4, 0.0)
+
+
 def test_a_file_of_tasks_has_the_discovery_stages(tmp_path: Path) -> None:
     source = tmp_path / "tasks.txt"
     source.write_text("Move my booking to Friday.\nWhat is the capital of Peru?\n")

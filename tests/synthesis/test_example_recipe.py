@@ -11,7 +11,7 @@ import pytest
 
 from simia.cli.synth import choose_endpoint
 from simia.pack import Pack
-from simia.synthesis.stage_figures import read_figures
+from simia.synthesis.stage_figures import SynthesisFigures
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
 from tests.synthesis.converter_replies import GOOD, SOURCE
@@ -40,8 +40,8 @@ def test_a_recipe_of_a_user_becomes_packs(endpoint: FakeEndpoint, tmp_path: Path
     done = run_simia(*synth(endpoint, tmp_path, "--out", "out", "--name", "one"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"packs: {', '.join(str(tmp_path / 'out' / key) for key in GOOD)}"
-    figures = read_figures(tmp_path / "out" / "km_to_miles")
-    assert figures is not None
+    record = tmp_path / "out" / "km_to_miles" / "synthesis.json"
+    figures = SynthesisFigures.model_validate_json(record.read_bytes())
     (stage,) = figures.stages
     assert (stage.inputs, stage.made, stage.refused, stage.questions) == (5, 3, {"unverified": 2}, 6)
     assert not stage.estimated

@@ -52,6 +52,7 @@ NOTES = StateSchema(
         ("she comes late tonight, so keep the room for her please", "guest arrives late tonight, keep the room", True),
         ("keep quiet", "guest arrives late tonight, keep the room", False),
         ("card-17", "card-1", False),
+        ("the Reader\u2019s Guide", "The Reader's Guide", True),
     ],
 )  # fmt: skip
 def test_a_value_is_said_in_its_usual_forms(words: str, value: Any, said: bool) -> None:
@@ -71,6 +72,7 @@ def test_values_of_lists_are_looked_for_one_by_one() -> None:
         ("I am MB-01, lend me The Fox Who Counted", []),
         ("I am MB-01, lend me BK-004", ["BK-004"]),
         ("I am MB-01 and so is MB-02", ["MB-02"]),
+        ("I am MB-01, lend me the fox book, not the one about a glass harbour", []),
         ("I am MB-01, lend me Glass Harbour too", ["Glass Harbour"]),
         ("I am MB-01, lend me 3 books with fox", ["3"]),
         ("I am MB-01, lend me the fox book until 2025-06-01", ["2025-06-01"]),

@@ -14,7 +14,7 @@ from simia.sandbox.limits import WorkerLimits
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenarios.look_ups import add_look_ups, list_arguments
+from simia.synthesis.scenarios.look_ups import KnownKeys, add_look_ups, list_amounts, list_arguments
 from simia.synthesis.scenarios.solution_runs import play_solution
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
@@ -94,6 +94,43 @@ def test_arguments_are_the_required_ones_from_known_values() -> None:
     ]
     assert list(list_arguments(spec(number={"type": "integer"}), ["x"])) == []
     assert list(list_arguments(spec(), ["x"])) == [{}]
+
+
+def test_a_filter_is_an_optional_text_that_is_known() -> None:
+    properties = {
+        "member_id": {"type": ["string", "null"]},
+        "open": {"type": "boolean"},
+        "tier": {"type": "string", "enum": ["a"]},
+    }
+    spec = ToolSpec(name="t", parameters={"type": "object", "properties": properties})
+    assert list(list_arguments(spec, ["MB-01", "x"], ["MB-01"])) == [{}, {"member_id": "MB-01"}]
+
+
+STATE = {
+    "guests": {"GU-01": {"name": "Anna Berg"}, "GU-02": {"name": "Anna Bergh"}},
+    "stays": {"RS-01": {"guest_id": "GU-01", "room_id": "RM-01"}, "RS-02": {"guest_id": "GU-02", "room_id": "RM-02"}},
+    "rooms": {"RM-01": {"number": "101"}, "RM-02": {"number": "102"}},
+}
+
+
+def test_a_key_is_known_if_a_record_links_it_to_what_the_user_says() -> None:
+    known = KnownKeys(STATE, ["Anna Berg leaves."])
+    known.add_result({}, '[{"stay": "RS-01", "guest": "GU-01"}, {"stay": "RS-02", "guest": "GU-02"}]')
+    assert known.keys == set(), "a list of all stays does not say which guest is meant"
+    known.add_result({}, '[{"guest": "GU-01", "name": "Anna Berg"}, {"guest": "GU-02", "name": "Anna Bergh"}]')
+    assert known.keys == {"GU-01", "RS-01"}, "Anna Bergh is another guest"
+
+
+def test_a_key_that_the_user_names_is_not_known_by_another_record() -> None:
+    known = KnownKeys(STATE, ["Anna Berg moves to 102."])
+    known.add_result({"stay": "RS-01"}, '{"guest": "GU-01", "rooms": [{"room": "RM-02"}]}')
+    assert known.keys == set()
+    known.add_result({}, '{"RM-02": {"number": "102"}}')
+    assert "RM-02" in known.keys
+
+
+def test_amounts_are_large_numbers_at_any_depth() -> None:
+    assert list(list_amounts({"a": [120, 3, True, {"b": -450.5}], "c": "700"})) == [120, -450.5]
 
 
 @pytest.mark.parametrize("fault", ["list_loans ends the process", "get_member writes"])

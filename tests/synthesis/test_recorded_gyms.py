@@ -13,10 +13,15 @@ from simia.authoring.verification_gate import verify_tasks
 from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.pack import Pack
+from simia.search_path import data_root
+from simia.synthesis.pack_output import is_same_tree
 from simia.synthesis.recipes.codegym import CodeGymConfig
 from simia.synthesis.session import Synthesized, start_synthesis
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "codegym.jsonl"
+TERRACES = Path(__file__).parent / "fixtures" / "gym" / "terrace_path.jsonl"
+"""A problem that was one of the ten: its gym needs too few tools."""
+SHIPPED = data_root() / "seeds" / "gyms"
 SETTINGS = (
     "llm.kind=replay", f"llm.path={RECORDING}", "llm.match=draw", "solutions.k=4", "difficulty.agent=null",
 )  # fmt: skip
@@ -47,17 +52,29 @@ def test_two_problems_become_gyms(tmp_path: Path) -> None:
     assert [pack.name for pack in done.packs] == ["cold-cells", "ferry-trip"]
     for pack in done.packs:
         asyncio.run(check_pack(pack))
+        for file in sorted(pack.iterdir()):
+            same = file.read_bytes() == (SHIPPED / pack.name / file.name).read_bytes()
+            assert same is (file.name != "synthesis.json"), (
+                f"{file} and the shipped one; {file.name} tells of all problems"
+            )
     record = orjson.loads((done.packs[0] / "synthesis.json").read_bytes())
     assert (record["recipe"], record["model"]) == ("codegym", "strong")
 
 
 @pytest.mark.all
-def test_nine_of_ten_problems_become_gyms(tmp_path: Path) -> None:
-    done = replay(tmp_path)
+def test_nine_problems_become_the_shipped_gyms(tmp_path: Path) -> None:
+    done = replay(tmp_path, "problems=9")
     assert done.stop.kind == "complete", done.stop
     assert {pack.name for pack in done.packs} == MADE
+    assert not any(done.outputs.refused.values()), done.outputs.refused
+    assert is_same_tree(tmp_path / "gym", SHIPPED), f"cp -r {tmp_path / 'gym'}/. {SHIPPED}/"
+    for pack in done.packs:
+        asyncio.run(check_pack(pack))
+
+
+def test_a_problem_whose_oracle_needs_too_few_tools_is_refused(tmp_path: Path) -> None:
+    done = replay(tmp_path, f"source={TERRACES}")
+    assert (done.stop.kind, done.packs) == ("complete", [])
     assert {key: str(each.reason) for key, each in done.outputs.refused["solutions"].items()} == {
         "terrace-path": "few_tools_used"
     }
-    for pack in done.packs:
-        asyncio.run(check_pack(pack))

@@ -11,6 +11,8 @@ from simia.authoring.verification_gate import verify_tasks
 from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.pack import Pack
+from simia.search_path import data_root
+from simia.synthesis.pack_output import is_same_tree
 from simia.synthesis.recipes.envscaler import EnvScalerConfig
 from simia.synthesis.session import start_synthesis
 
@@ -37,6 +39,8 @@ def test_a_hotel_with_scenarios_in_both_modes(tmp_path: Path) -> None:
         start_synthesis(config, tmp_path / "hotel", runs=tmp_path / "runs", name="r", say=lambda _: None)
     )
     assert done.stop.kind == "complete", done.stop
+    shipped = data_root() / "seeds" / "hotel_front_desk"
+    assert is_same_tree(tmp_path / "hotel", shipped), f"cp -r {tmp_path / 'hotel'}/. {shipped}/"
     pack = Pack.load(tmp_path / "hotel")
     assert pack.state_schema is not None
     assert (len(pack.tools), len(pack.state_schema.tables)) == (33, 8)

@@ -10,6 +10,7 @@ import pytest
 
 from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
+from simia.synthesis.scenarios.scenario_tasks import change_to_first_person
 from simia.synthesis.stages.gated import Gated, ScenarioTasks, Verdicts
 from simia.synthesis.stages.scenarios import Scenarios, ScenarioSettings
 from simia.synthesis.stages.states import States
@@ -150,5 +151,20 @@ def test_tasks_say_which_mode_they_are(tmp_path: Path, monkeypatch: pytest.Monke
     assert [turn.agent for turn in talk.script if turn.agent] == [
         "Could you give me the details?", "Which book would you like to borrow?", "Done.",
     ]  # fmt: skip
-    assert [turn.user for turn in talk.script if turn.user][1] == "I am Tomas Weber, member MB-02."
+    assert [turn.user for turn in talk.script if turn.user][1] == (
+        "I want to pay everything that I owe. Then I want a book about bridges if a copy is free, otherwise another one. "
+        "I am Tomas Weber, member MB-02."
+    )
     assert talk.reward == plain.reward
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("You want your loan renewed. If you cannot, you pay.", "I want my loan renewed. If I cannot, I pay."),
+        ("You're the owner; the clerk gives you a refund and sends it to you.", "I'm the owner; the clerk gives me a refund and sends it to me."),
+        ("Tell the desk what you were told: the key is yours, you keep it yourself.", "Tell the desk what I was told: the key is mine, I keep it myself."),
+    ],
+)  # fmt: skip
+def test_an_instruction_becomes_the_users_own_words(told: str, said: str) -> None:
+    assert change_to_first_person(told) == said

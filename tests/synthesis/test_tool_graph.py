@@ -138,6 +138,47 @@ def test_the_edges_of_a_pack_come_before_those_that_words_find() -> None:
     assert list_internal(graph, "bookFlight") == ["travellerId"]
 
 
+def test_odd_and_hostile_declarations_are_read_as_data() -> None:
+    deep: dict[str, Any] = {"properties": {"order_id": {"type": "string"}}}
+    for _ in range(400):
+        deep = {"items": deep}
+    tools = [
+        {"name": "get_order", "returns": deep},
+        {"name": "find_order", "returns": {"anyOf": 5, "properties": ["x"], "items": {"properties": {"id": "string"}}}},
+        {"name": "a", "parameters": {"properties": ["x"], "required": "x"}},
+        {
+            "name": "list_orders",
+            "returns": {"properties": {"订单号": {"type": ["null", "string"]}, "": {}, "orderID": {}}},
+        },
+        {
+            "name": "取消",
+            "parameters": {
+                "properties": {"订单号": {"type": "string"}, "order_id": {"anyOf": [{"type": "null"}]}, "y": 1}
+            },
+        },
+    ]
+    graph = make_graph(make_pack(tools))
+    assert {("list_orders", "取消", "订单号"), ("list_orders", "取消", "order_id")} <= list_provided(graph)
+    assert make_graph(make_pack([])) == ToolGraph(tools={})
+
+
+def test_texts_of_tools_that_write_are_matched_unless_they_make_something() -> None:
+    path = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "rows": {"type": "integer"}},
+        "required": ["path"],
+    }
+    tools = [
+        {"name": "search_files", "returns": {"properties": {"path": {"type": "string"}, "rows": {"type": "integer"}}}},
+        *({"name": name, "parameters": path} for name in ("delete_file", "create_file", "read_file")),
+    ]
+    assert list_provided(make_graph(make_pack(tools))) == {
+        ("search_files", "delete_file", "path"),
+        ("search_files", "read_file", "path"),
+        ("search_files", "read_file", "rows"),
+    }
+
+
 def test_several_environments_make_one_graph() -> None:
     graph = join_graphs({"library": make_graph(load_library()), "travel": make_graph(read_travel())})
     assert graph.list_producers("library/lend_book", "book_id") == ["library/search_books", "library/list_loans"]

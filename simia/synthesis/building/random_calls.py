@@ -24,9 +24,14 @@ SHARE_OF_IDS = 0.5
 
 
 async def make_random_calls(
-    backend: ExecutableBackend, built: BuiltEnvironment, count: int, *, seed: int = 0
+    backend: ExecutableBackend,
+    built: BuiltEnvironment,
+    count: int,
+    *,
+    seed: int = 0,
+    state: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, tuple[Reason, str]], int]:
-    """Call the tools in turn, `count` calls in all, in episodes that begin with the example state.
+    """Call the tools in turn, `count` calls in all, in episodes that begin with the example state, or with `state`.
 
     Returns:
         Tool → why it is refused, with the call; and how many calls succeeded. A refused tool is not called again.
@@ -35,9 +40,10 @@ async def make_random_calls(
     designs = {tool.name: tool for tool in built.design.tools}
     refused: dict[str, tuple[Reason, str]] = {}
     names = list(built.tools)
+    initial = {} if state is None else {"state": dict(state)}
     succeeded, made = 0, 0
     while made < count and names:
-        world = await backend.open(Task(id=f"random/{made}"), seed=made)
+        world = await backend.open(Task(id=f"random/{made}", initial=initial), seed=made)
         try:
             state = await world.state()
             for _ in range(min(EPISODE, count - made)):

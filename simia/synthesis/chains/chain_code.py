@@ -15,6 +15,7 @@ from typing import Any
 from simia.synthesis.chains.chain_runs import CHAIN_FUNCTION, PlayedChain
 from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.gyms.function_runs import find_forbidden
+from simia.synthesis.gyms.hidden_inputs import list_leaves
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_python
 
@@ -55,7 +56,7 @@ def read_chain(text: str, tools: Collection[str], others: Collection[str]) -> Ch
     if words := find_forbidden(source):
         raise Unreadable(f"the code may not use this: {words}")
     check_known(known, tree)
-    check_tools(functions[-1], tools, others)
+    check_called_tools(functions[-1], tools, others)
     return ChainCode(source, known)
 
 
@@ -86,7 +87,7 @@ def check_known(known: Any, tree: ast.Module) -> None:
         raise Unreadable(f"{KNOWN} has no {missing[0]!r}")
 
 
-def check_tools(function: ast.FunctionDef, tools: Collection[str], others: Collection[str]) -> None:
+def check_called_tools(function: ast.FunctionDef, tools: Collection[str], others: Collection[str]) -> None:
     """Refuse code that lacks a sampled tool, or calls one that does not exist."""
     (argument,) = function.args.args
     called = {
@@ -104,7 +105,7 @@ def check_tools(function: ast.FunctionDef, tools: Collection[str], others: Colle
         raise Unreadable(f"the chain calls {strange[0]}, which is no tool")
 
 
-def find_ungrounded(
+def find_ungrounded_values(
     code: ChainCode, played: PlayedChain, state: Mapping[str, Any], graph: ToolGraph | None
 ) -> list[str]:
     """Values of the executed calls that no agent could know, one line each.
@@ -113,7 +114,7 @@ def find_ungrounded(
     the code, or the id of a row which the user would have to know although the graph says that only tools give it.
     """
     ids = {key for rows in state.values() if isinstance(rows, Mapping) for key in rows}
-    known = list(list_leaves(code.known))
+    known = list(list_plain_values(code.known))
     constants = list(list_constants(code.source))
     found: list[str] = []
     for number, call in enumerate(played.calls):
@@ -124,7 +125,7 @@ def find_ungrounded(
         }
         earlier = played.values[:number]
         for argument, value in call.arguments.items():
-            for leaf in list_leaves(value):
+            for leaf in list_plain_values(value):
                 if isinstance(leaf, bool) or leaf is None or any(holds_value(each, leaf) for each in earlier):
                     continue
                 place = f"{call.name}({argument}={leaf!r})"
@@ -153,16 +154,9 @@ def list_constants(source: str) -> Iterator[Any]:
                     yield node.value
 
 
-def list_leaves(value: Any) -> Iterator[Any]:
+def list_plain_values(value: Any) -> Iterator[Any]:
     """The values of a JSON value that are neither objects nor lists."""
-    if isinstance(value, Mapping):
-        for each in value.values():
-            yield from list_leaves(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from list_leaves(each)
-    else:
-        yield value
+    return (leaf for _, leaf in list_leaves(value))
 
 
 def holds_value(result: Any, value: Any) -> bool:

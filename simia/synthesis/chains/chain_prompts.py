@@ -26,7 +26,7 @@ STATE_PURPOSE = (
 )
 
 
-def describe_environment(built: BuiltEnvironment, tables: Collection[str] | None = None) -> dict[str, Any]:
+def describe_domain(built: BuiltEnvironment, tables: Collection[str] | None = None) -> dict[str, Any]:
     """Description, rules and tables of an environment. `tables`: those that are shown; None: all."""
     design = built.design
     schema = design.state
@@ -52,16 +52,16 @@ def describe_chain_tools(built: BuiltEnvironment, graph: ToolGraph, names: Colle
     return found
 
 
-def describe_other_tools(built: BuiltEnvironment, names: Collection[str]) -> list[str]:
-    """Tools with arguments and result, in a short form."""
+def describe_other_tools(built: BuiltEnvironment, graph: ToolGraph, names: Collection[str]) -> list[str]:
+    """Tools that are not among the names, with arguments and result, in a short form; a star marks an argument that a user knows."""
     designs = {tool.name: tool for tool in built.design.tools}
     found = []
     for name, tool in built.tools.items():
         if name not in names:
-            arguments = ", ".join(tool.spec.parameters.get("properties", {}))
-            found.append(
-                f"- {name}({arguments}): {tool.spec.description} Returns: {designs[name].returns or 'nothing'}"
-            )
+            known = {each.name for each in graph.tools[name].inputs if each.external} if name in graph.tools else set()
+            arguments = [f"{each}*" if each in known else each for each in tool.spec.parameters.get("properties", {})]
+            what = f"{name}({', '.join(arguments)}): {tool.spec.description.rstrip('.')}"
+            found.append(f"- {what}. Returns: {designs[name].returns or 'nothing'}")
     return found
 
 

@@ -55,7 +55,7 @@ def split_turns(built: BuiltEnvironment, calls: Sequence[Action], most: int) -> 
     return [list(calls[start:end]) for start, end in itertools.pairwise(bounds)]
 
 
-def make_goals(turns: Sequence[Sequence[Action]], queries: Sequence[str]) -> list[Goal]:
+def make_chain_goals(turns: Sequence[Sequence[Action]], queries: Sequence[str]) -> list[Goal]:
     """The goals of a task over several turns: the user's words of each turn with its calls."""
     return [
         Goal.model_validate({"query": query, "calls": [call.model_dump() for call in calls]})

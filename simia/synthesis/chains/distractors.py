@@ -14,12 +14,13 @@ from typing import Any
 
 from simia.state_schema import ColumnSpec, StateSchema, TableSpec
 from simia.synthesis.building.state_model import describe_row_schema
-from simia.synthesis.chains.chain_code import holds_value, list_leaves
+from simia.synthesis.chains.chain_code import holds_value, list_plain_values
 from simia.synthesis.chains.chain_runs import PlayedChain
 from simia.tool import compile_schema
 
 MOST = 40  # distractors of a table
 TRIES = 8  # for a row that the schema allows
+SHORTEST = 3  # characters of a known text that no text of a distractor holds
 CALLS = 10  # calls of a chain whose complexity is 1
 PHRASE = range(2, 5)  # words of a name or a title, whose parts make another one
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}:\d{2}.*")
@@ -30,43 +31,6 @@ Rows = dict[str, dict[str, Any]]
 def count_distractors(alpha: float, calls: int, rows: int) -> int:
     """How many distractors a table gets: alpha · complexity · rows, where the complexity is a tenth of the chain's calls."""
     return min(MOST, round(alpha * calls / CALLS * rows))
-
-
-def make_distractors(
-    schema: StateSchema,
-    state: Mapping[str, Any],
-    played: PlayedChain,
-    known: Mapping[str, Any],
-    alpha: float,
-    rng: random.Random,
-) -> dict[str, Rows]:
-    """Make distractors for every table that has rows, tables that others refer to first.
-
-    Args:
-        schema: of the state.
-        state: an initial state in which the chain executes.
-        played: the chain as it was executed there.
-        known: what the user knows: no text of a distractor equals it.
-        alpha: distractors for each row, at complexity 1.
-        rng: decides everything.
-
-    Returns:
-        Table → new rows by key.
-    """
-    touched = list_touched(state, played)
-    avoided = {str(leaf).casefold() for leaf in list_leaves(known) if isinstance(leaf, str)}
-    found: dict[str, Rows] = {}
-    for name in order_tables(schema):
-        rows = state.get(name)
-        if not isinstance(rows, Mapping) or not rows:
-            continue
-        maker = RowMaker(schema, state, found, touched, avoided, rng)
-        number = count_distractors(alpha, len(played.calls), len(rows))
-        found[name] = {}
-        for place in range(number):
-            if made := maker.make_row(name, place):
-                found[name][made[0]] = made[1]
-    return {name: rows for name, rows in found.items() if rows}
 
 
 def list_touched(state: Mapping[str, Any], played: PlayedChain) -> set[str]:
@@ -87,25 +51,65 @@ def order_tables(schema: StateSchema) -> list[str]:
     return found
 
 
-class RowMaker:
-    """Makes the distractors of one state."""
+class DistractorMaker:
+    """Makes the distractors of one state, table by table."""
 
     def __init__(
         self,
         schema: StateSchema,
         state: Mapping[str, Any],
-        made: Mapping[str, Rows],
-        touched: Collection[str],
-        avoided: Collection[str],
+        played: PlayedChain,
+        known: Mapping[str, Any],
+        alpha: float,
         rng: random.Random,
     ) -> None:
-        self._schema, self._state, self._made = schema, state, made
-        self._touched, self._avoided, self._rng = touched, avoided, rng
+        """
+        Args:
+            schema: of the state.
+            state: an initial state in which the chain executes.
+            played: the chain as it was executed there.
+            known: what the user knows: no text of a distractor equals it.
+            alpha: distractors for each row, at complexity 1.
+            rng: decides everything.
+        """
+        self._schema, self._state, self._rng = schema, state, rng
+        self._touched = list_touched(state, played)
+        self._avoided = {leaf.casefold() for leaf in list_plain_values(known) if isinstance(leaf, str)}
+        filled = [name for name in order_tables(schema) if isinstance(state.get(name), Mapping) and state[name]]
+        self._numbers = {name: count_distractors(alpha, len(played.calls), len(state[name])) for name in filled}
+        self._made: dict[str, Rows] = {}
+
+    @property
+    def tables(self) -> list[str]:
+        """Tables that get distractors, those that others refer to first."""
+        return [name for name, number in self._numbers.items() if number]
+
+    def make_all(self) -> dict[str, Rows]:
+        """Make distractors for every table: table → new rows by key."""
+        for name in self.tables:
+            self.keep(name, self.make_table(name))
+        made, self._made = self._made, {}
+        return {name: rows for name, rows in made.items() if rows}
+
+    def make_table(self, name: str) -> Rows:
+        """Make distractors of one table. They may refer to those that are kept."""
+        kept = self._made.get(name, {})
+        found: Rows = {}
+        for place in range(self._numbers[name]):
+            self._made[name] = {**kept, **found}
+            if made := self.make_row(name, place):
+                found[made[0]] = made[1]
+        self._made[name] = kept
+        return found
+
+    def keep(self, name: str, rows: Rows) -> None:
+        """Keep rows of a table, to which later ones may refer."""
+        self._made[name] = {**self._made.get(name, {}), **rows}
 
     def make_row(self, table: str, place: int) -> tuple[str, dict[str, Any]] | None:
         """A key and a row that the schema allows; None if several tries give none. `place`: number among the table's distractors."""
         spec, rows = self._schema.tables[table], self._state[table]
-        taken = {*rows, *self._made[table]}
+        taken = {*rows, *self._made.get(table, {})}
         check = compile_schema(describe_row_schema(spec))
         for _ in range(TRIES):
             base = rows[self._rng.choice(list(rows))]
@@ -114,7 +118,7 @@ class RowMaker:
                 for column, value in base.items()
                 if column in spec.columns
             }
-            key = make_key(list(rows), taken, self._rng)
+            key = make_row_key(list(rows), taken, self._rng)
             if key is not None and check.valid(row) and self._is_new(table, spec, row):
                 return key, row
         return None
@@ -147,8 +151,10 @@ class RowMaker:
             if each.unique and any(other.get(column) == row.get(column) for other in others):
                 return False
             value = row.get(column)
-            if isinstance(value, str) and not is_fixed_text(each, value) and value.casefold() in self._avoided:
-                return False
+            if isinstance(value, str) and not is_fixed_text(each, value):
+                text = value.casefold()
+                if any(text == known or (len(known) >= SHORTEST and known in text) for known in self._avoided):
+                    return False
         return True
 
 
@@ -170,7 +176,7 @@ def vary_text(value: str, others: Sequence[str], rng: random.Random) -> str:
     return rng.choice(list(others))
 
 
-def make_key(keys: Sequence[str], taken: Collection[str], rng: random.Random) -> str | None:
+def make_row_key(keys: Sequence[str], taken: Collection[str], rng: random.Random) -> str | None:
     """A key in the form of the others that is not taken; None if there is hardly any."""
     for _ in range(50):
         model = rng.choice(list(keys))

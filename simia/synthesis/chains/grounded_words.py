@@ -9,7 +9,7 @@ from typing import Any
 
 from simia.envs.rewards.compare_values import split_words
 from simia.state_schema import StateSchema
-from simia.synthesis.chains.chain_code import list_leaves
+from simia.synthesis.chains.chain_code import list_plain_values
 from simia.synthesis.chains.distractors import is_fixed_text
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -17,6 +17,7 @@ FREE_TEXT = 5  # words from which on a text may be worded otherwise
 ALIKE = 0.6  # share of the words of a free text that the user's words must hold
 DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}:\d{2})(?::\d{2})?)?")
 NUMBER = re.compile(r"[0-9]+(?:[.,:/-][0-9]+)*")
+SEPARATORS = re.compile(r"[\s_,\-]+")
 SHORTEST = 4  # characters of a value of the state that is looked for in the words
 
 
@@ -53,8 +54,8 @@ def says_date(words: str, day: date, time: str | None) -> bool:
 
 
 def normalize_words(text: str) -> str:
-    """Lower case, with single blanks in place of underscores, hyphens, commas and white space."""
-    return " ".join(re.sub(r"[\s_,\-]+", " ", text.casefold()).split())
+    """Lower case with straight apostrophes, and single blanks in place of underscores, hyphens, commas and white space."""
+    return " ".join(SEPARATORS.sub(" ", text.casefold().replace("\u2019", "'")).split())
 
 
 def holds_phrase(text: str, phrase: str) -> bool:
@@ -64,7 +65,7 @@ def holds_phrase(text: str, phrase: str) -> bool:
 
 def find_unsaid(words: str, known: Any) -> list[Any]:
     """The values of what the user knows that words do not hold."""
-    return [value for value in list_leaves(known) if not says_value(words, value)]
+    return [value for value in list_plain_values(known) if not says_value(words, value)]
 
 
 def find_unused(
@@ -74,9 +75,9 @@ def find_unused(
 
     Texts that results hold are no secret: the user knows the environment.
     """
-    own = [str(value) for value in list_leaves(known)]
+    own = [str(value) for value in list_plain_values(known)]
     mine, text = normalize_words(" ".join(own)), normalize_words(words)
-    seen = normalize_words(" ".join(str(value) for value in list_leaves(list(results))))
+    seen = normalize_words(" ".join(str(value) for value in list_plain_values(list(results))))
     ids = [key for rows in state.values() if isinstance(rows, Mapping) for key in rows if re.search(r"\d", key)]
     found = [
         key for key in ids if holds_phrase(text, normalize_words(key)) and not holds_phrase(mine, normalize_words(key))
@@ -87,7 +88,8 @@ def find_unused(
         found += [each for each in NUMBER.findall(words) if not is_part_of_known(each, own)]
     for value in list_named_texts(state, schema):
         phrase = normalize_words(value)
-        if holds_phrase(text, phrase) and not holds_phrase(mine, phrase) and not holds_phrase(seen, phrase):
+        named = holds_phrase(words, value) and holds_phrase(text, phrase)
+        if named and not holds_phrase(mine, phrase) and not holds_phrase(seen, phrase):
             found.append(value)
     return list(dict.fromkeys(found))
 

@@ -13,7 +13,7 @@ from typing import Any
 from simia.envs.rewards.compare_values import find_policy, split_words
 from simia.state import Change
 from simia.state_schema import StateSchema
-from simia.synthesis.chains.chain_code import list_leaves
+from simia.synthesis.chains.chain_code import list_plain_values
 from simia.task import Action, Match
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
@@ -32,12 +32,12 @@ def derive_policies(
         changes: what the chain changes.
     """
     given = schema.list_policies()
-    stated = [leaf for call in calls for leaf in list_leaves(call.arguments)]
-    stored = set(map(str, list_leaves(dict(state))))
+    stated = [leaf for call in calls for leaf in list_plain_values(call.arguments)]
+    stored = set(map(str, list_plain_values(dict(state))))
     columns: dict[str, list[Any]] = {}
     for path, value in list_changed_values(changes):
         if len(path) >= 3 and schema.find_table(list(path)):
-            columns.setdefault(f"{path[0]}.*.{path[2]}", []).extend(list_leaves(value))
+            columns.setdefault(f"{path[0]}.*.{path[2]}", []).extend(list_plain_values(value))
     found: dict[str, Match] = {}
     for column, values in columns.items():
         policy = choose_policy([value for value in values if value is not None], stated, stored)
@@ -54,12 +54,12 @@ def choose_policy(values: Sequence[Any], stated: Sequence[Any], stored: set[str]
     texts = [value for value in values if isinstance(value, str)]
     if any(MOMENT.fullmatch(text) and not states_text(stated, text) for text in texts):
         return "exempt"
-    if any(count_words(text) >= FREE_TEXT and text in stated and text not in stored for text in texts):
+    if any(count_plain_words(text) >= FREE_TEXT and text in stated and text not in stored for text in texts):
         return "semantic"
     return None
 
 
-def count_words(text: str) -> int:
+def count_plain_words(text: str) -> int:
     """How many words without digits a text has: a time has none."""
     return sum(word.isalpha() for word in split_words(text))
 

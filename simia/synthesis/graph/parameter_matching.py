@@ -1,8 +1,8 @@
 """Compare fields of results with arguments: can this value be that argument? By names, and by embeddings if there are vectors.
 
 Two identifiers match if both are keys of the same table, or if one name ends with the other (`new_product_id`, `product_id`). Values that
-are no identifiers match only as the arguments of look-ups, and only by their full name, unless it is one that means something else in
-every tool (`status`, `note`) or a date. An argument with listed values is never matched: the schema gives its values.
+are no identifiers match only by their full name, unless it is one that means something else in every tool (`status`, `note`) or a date, and
+only as arguments that say what is there, not what shall be. An argument with listed values is never matched: the schema gives its values.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Vectors = Mapping[str, Sequence[float]]
 GENERIC_WORDS = (
     "name title status state type kind role note text description summary message reason comment query keyword limit offset page size"
     " count number total amount quantity price value unit currency language sort order active enabled method priority level category"
-    " email phone"
+    " email phone subject body content location organisation organization"
 )
 DATE_WORDS = "date day time at on month year since until from to start end"
 GENERIC, DATES = frozenset(GENERIC_WORDS.split()), frozenset(DATE_WORDS.split())
+MAKERS = frozenset((verb,) for verb in ("create", "add", "register", "make", "new", "insert", "write", "save"))
 LOOSE = frozenset(("string", "integer", "number"))
 
 
@@ -109,10 +110,16 @@ class ParameterMatcher:
             return 0.0
         if given.identifier and wanted.identifier:
             return compare_ends(given.words, wanted.words)
-        if given.identifier or wanted.identifier or target.node.writes:
+        if given.identifier or wanted.identifier or takes_new_values(target, wanted):
             return 0.0
         means_little = set(wanted.words) <= GENERIC | DATES or wanted.words[-1] in DATES
         return 0.0 if means_little or given.words != wanted.words else 1.0
+
+
+def takes_new_values(tool: DescribedTool, wanted: Parameter) -> bool:
+    """Whether an argument that is no identifier says what shall be, not what is there: of tools that write all but texts, and all of
+    those that make something."""
+    return tool.node.writes and (wanted.kind != "string" or split_tool_name(tool.spec.name)[:1] in MAKERS)
 
 
 def are_compatible(given: Parameter, wanted: Parameter) -> bool:

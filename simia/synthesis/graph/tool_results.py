@@ -98,7 +98,8 @@ def describe_one(spec: ToolSpec, schema: StateSchema, tests: list[ToolTest], obs
 def list_graph_inputs(spec: ToolSpec) -> list[GraphInput]:
     """The arguments of a tool; all are external until edges show which are not."""
     properties = spec.parameters.get("properties")
-    required = spec.parameters.get("required") or ()
+    listed = spec.parameters.get("required")
+    required = listed if isinstance(listed, list) else []
     return [
         GraphInput(
             name=name, type=find_kind(schema), description=str(schema.get("description", "")), required=name in required, external=True
@@ -108,13 +109,12 @@ def list_graph_inputs(spec: ToolSpec) -> list[GraphInput]:
     ]  # fmt: skip
 
 
-def find_kind(schema: Mapping[str, Any]) -> str:
+def find_kind(schema: Mapping[str, Any], depth: int = 0) -> str:
     """The JSON type of a schema: the first that is not null, or `any`."""
     kinds = schema.get("type")
     names = [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, list) else []
-    if not names:
-        parts = [part for key in ("anyOf", "oneOf") for part in schema.get(key) or () if isinstance(part, dict)]
-        names = [find_kind(part) for part in parts]
+    if not names and depth < MOST_DEPTH:
+        names = [find_kind(part, depth + 1) for part in list_branches(schema) if isinstance(part, dict)]
     return next((str(name) for name in names if name not in ("null", "any")), "any")
 
 
@@ -147,19 +147,26 @@ def add_output(found: dict[str, GraphOutput], path: tuple[str, ...], kind: str, 
         found[name] = GraphOutput(name=name, type=kind, description=description)
 
 
-def iterate_fields(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def iterate_fields(
+    schema: Mapping[str, Any], path: tuple[str, ...] = (), depth: int = 0
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(path, schema) of every property of a result's schema; elements of lists have the path of their list."""
-    if len(path) > MOST_DEPTH:
+    if depth > MOST_DEPTH:
         return
     properties = schema.get("properties")
     for name, part in properties.items() if isinstance(properties, dict) else ():
         if isinstance(part, dict):
             yield (*path, str(name)), part
-            yield from iterate_fields(part, (*path, str(name)))
-    branches = [part for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key) or ()]
-    for part in (*branches, schema.get("items")):
+            yield from iterate_fields(part, (*path, str(name)), depth + 1)
+    for part in (*list_branches(schema), schema.get("items")):
         if isinstance(part, dict):
-            yield from iterate_fields(part, path)
+            yield from iterate_fields(part, path, depth + 1)
+
+
+def list_branches(schema: Mapping[str, Any]) -> list[Any]:
+    """The alternatives of a schema."""
+    found = [schema.get(key) for key in ("anyOf", "oneOf", "allOf")]
+    return [part for parts in found if isinstance(parts, list) for part in parts]
 
 
 def read_fields(text: str) -> list[str]:
@@ -171,21 +178,21 @@ def read_fields(text: str) -> list[str]:
     return list(dict.fromkeys(fields or COMPOUND.findall(text)))
 
 
-def iterate_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def iterate_values(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(path, value) of every field of a recorded result; keys that are data, such as ids, are no fields."""
-    if len(path) > MOST_DEPTH:
+    if depth > MOST_DEPTH:
         return
     if isinstance(value, dict):
         for name, part in value.items():
             if not isinstance(name, str) or not FIELD.fullmatch(name):
-                yield from iterate_values(part, path)
+                yield from iterate_values(part, path, depth + 1)
                 continue
             if part is not None:
                 yield (*path, name), part
-            yield from iterate_values(part, (*path, name))
+            yield from iterate_values(part, (*path, name), depth + 1)
     elif isinstance(value, list):
         for part in value[:MOST_ROWS]:
-            yield from iterate_values(part, path)
+            yield from iterate_values(part, path, depth + 1)
 
 
 def read_recorded_results(pack: Pack) -> dict[str, list[Any]]:

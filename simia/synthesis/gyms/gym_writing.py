@@ -18,6 +18,7 @@ from simia.tool_test import ToolTest
 AUGMENTED = "augmented"
 MOST_CALLS, MOST_AUGMENTED_CALLS = 256, 512
 """Calls of an episode (CodeGym §3.4 and appendix C.3)."""
+LONGEST_DESCRIPTION = 300
 STATE, ANSWER = "State", "answer"
 POLICY = """\
 You solve a task by calling tools. The data of the task lies in an environment that you cannot see. Each tool shows a part of it,
@@ -77,7 +78,7 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
     head: dict[str, Any] = {
         "format": 2,
         "name": problem.id,
-        "description": " ".join(gym.task.split())[:300],
+        "description": shorten_text(" ".join(gym.task.split())),
         "licence": problem.licence,
         "policy": "policy.md",
         "tools": "tools.json",
@@ -97,6 +98,14 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
     if provenance is not None:
         head["provenance"] = provenance.model_dump(mode="json", exclude_defaults=True)
     return head
+
+
+def shorten_text(text: str, most: int = LONGEST_DESCRIPTION) -> str:
+    """The first sentences of a text, as many as fit; the first words where not even one does."""
+    if len(text) <= most:
+        return text
+    end = max(text.rfind(mark, 0, most) for mark in (". ", "! ", "? "))
+    return text[: end + 1] if end > 0 else f"{text[:most].rpartition(' ')[0]} …"
 
 
 def list_state_fields(code: str) -> list[str]:

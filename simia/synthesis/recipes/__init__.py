@@ -12,6 +12,7 @@ from simia.errors import UserError
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe
 from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
+from simia.synthesis.recipes.scaleenv import ScaleEnvConfig, ScaleEnvRecipe
 from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Recipe
@@ -31,6 +32,7 @@ RECIPES: dict[str, RecipeKind] = {
     "envfactory": RecipeKind(EnvFactoryConfig, EnvFactoryRecipe),
     "envscaler": RecipeKind(EnvScalerConfig, EnvScalerRecipe),
     "vary": RecipeKind(VaryConfig, VaryRecipe),
+    "scaleenv": RecipeKind(ScaleEnvConfig, ScaleEnvRecipe),
 }
 """Recipe name → its kind."""
 

@@ -26,7 +26,7 @@ from simia.synthesis.stages.gyms import GymStage
 from simia.synthesis.stages.problems import ProblemStage
 
 INDEX = """\
-# All gyms of this folder in one environment. Start in the folder above this one: simia rollout --config {name}/packs.yaml
+# All gyms of this folder in one environment. Start in this folder: simia rollout --config packs.yaml
 extends: rollout/default
 packs: [{packs}]
 episode: {{turns: {turns}}}
@@ -106,8 +106,8 @@ class CodeGymRecipe:
                 write_gym(out / key, gym, instances, split=split, provenance=name_source(outputs.origin, sources[key]))
                 packs.append(out / key)
         if packs:
-            names = ", ".join(f"{out.name}/{pack.name}" for pack in packs)
-            index = INDEX.format(name=out.name, packs=names, turns=MOST_TURNS)
+            names = ", ".join(f"./{pack.name}" for pack in packs)
+            index = INDEX.format(packs=names, turns=MOST_TURNS)
             (out / "packs.yaml").write_text(index, encoding="utf-8")
         return packs
 

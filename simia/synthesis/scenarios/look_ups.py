@@ -1,14 +1,18 @@
 """Look-ups of a reference solution: reading calls by which an agent finds the keys that the user does not say.
 
 The writer of a solution sees the state and leaves look-ups out. Without them a reference would name keys that an agent cannot know, and no
-trajectory of it could be a seed.
+trajectory of it could be a seed. A look-up links a key to what the user says: for the booking of "Lucie Moreau" first the guest of that name,
+then the bookings of that guest. An amount that a call names, such as a balance, is looked up with the keys of that call.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simia.envs.worlds.executable import ExecutableBackend
@@ -19,7 +23,20 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 
 MOST_TRIED = 60  # calls of one tool for one key
+LONGEST_CHAIN = 3  # look-ups of one key, as from a name to a guest to a booking to a task
+LEAST_AMOUNT = 100  # smaller numbers are counts, which occur everywhere
 SHORTEST = 3  # characters of a value that is looked for in what was said
+LINKED, WEAK, SHOWN = 0, 1, 2
+"""How well a result shows what a key belongs to: by what the user says of its row, by another known key, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """A reading call and its result."""
+
+    action: Action
+    content: str
+    grade: int
 
 
 async def add_look_ups(
@@ -29,60 +46,176 @@ async def add_look_ups(
     said: Sequence[str],
     tools: Sequence[ToolSpec],
 ) -> list[Action]:
-    """Return the written calls of a solution with a look-up before each call that names a key of the state which is unknown by then.
+    """Return the written calls of a solution with look-ups before each call that names a key of the state which is unknown by then.
 
     Args:
         backend: the environment's sandbox.
         state: the initial state.
         played: the solution as it was executed.
-        said: what the user tells, in each mode; a value is known if every text holds it, or if an earlier result holds it.
+        said: what the user tells, in each mode; a value is known if every text holds it.
         tools: the tools that read.
 
-    A key that no single reading call finds has no look-up.
+    A key that no reading call finds has no look-up.
     """
     found: list[Action] = []
     places: list[int] = []  # of the solution's calls, counted from 1
-    results = ""
+    known = KnownKeys(state, said)
     world = await backend.open(Task(id="look-ups", initial={"state": dict(state)}), seed=0)
     try:
         for written, literal in zip(played.written, played.calls, strict=True):
-            for key, row in list_named_rows(state, literal.arguments):
-                if is_known(key, said, results):
-                    continue
-                values = [each for each in list_known_values(state, row) if is_known(each, said, results)]
-                if looked_up := await find_look_up(world, key, values, tools):
-                    found.append(looked_up[0])
-                    results += looked_up[1]
+            for key in list_named_keys(known.rows, literal.arguments):
+                for each in await find_chain(world, known, key, tools, LONGEST_CHAIN):
+                    found.append(each.action)
+                    known.add_result(each.action.arguments, each.content)
+                known.keys.add(key)
+            for each in await find_amounts(world, known, literal.arguments, tools):
+                found.append(each.action)
+                known.add_result(each.action.arguments, each.content)
             found.append(Action(name=written.name, arguments=renumber_references(written.arguments, places)))
             places.append(len(found))
             result = (await world.call([ToolCall(id="", name=literal.name, arguments=literal.arguments)]))[0]
-            results += result.content
+            known.add_result({}, result.content)
     finally:
         await world.close()
     return found
 
 
-def list_named_rows(state: Mapping[str, Any], arguments: Any) -> Iterator[tuple[str, Any]]:
-    """The keys of rows among the texts of a call's arguments, each with its row."""
+class KnownKeys:
+    """The keys of a state that an agent can tell by what the user says and by the results so far."""
+
+    def __init__(self, state: Mapping[str, Any], said: Sequence[str]) -> None:
+        self.rows: dict[str, list[str]] = {}
+        """Key → texts of its row, or of its rows where several tables have the key."""
+        for table in state.values():
+            for key, row in table.items() if isinstance(table, Mapping) else ():
+                self.rows.setdefault(key, []).extend(list_texts(row))
+        counts = Counter(text for texts in self.rows.values() for text in set(texts))
+        self.said = [text for text in dict.fromkeys([*self.rows, *counts]) if is_said(text, said)]
+        """Keys and texts of the state that the user says."""
+        self._names = {text for text in self.said if text not in self.rows and counts[text] == 1}
+        self.keys = {text for text in self.said if text in self.rows}
+        self.amounts: set[float] = set()
+        """Numbers of the results."""
+        self._records: list[frozenset[str]] = []
+
+    def list_names(self, key: str) -> list[str]:
+        """What the user says of a row and of no other one."""
+        return [text for text in self.rows[key] if text in self._names]
+
+    def list_parents(self, key: str) -> list[str]:
+        """The keys that a row holds."""
+        return [text for text in self.rows[key] if text in self.rows and text != key]
+
+    def grade_record(self, key: str, record: frozenset[str]) -> int:
+        """How well a record that holds a key shows what the key belongs to."""
+        names = self.list_names(key)
+        if record.intersection(names):
+            return LINKED
+        if record.intersection(self.keys - {key}) or record & self._names:
+            return WEAK if names else LINKED
+        return SHOWN
+
+    def add_result(self, arguments: Mapping[str, Any], content: str) -> None:
+        """Take in a result; keys become known that it links to what is known."""
+        self._records += list_records(arguments, content)
+        self.amounts.update(list_amounts(read_content(content)))
+        before = -1
+        while before != len(self.keys):
+            before = len(self.keys)
+            for record in self._records:
+                new = [text for text in sorted(record) if text in self.rows and text not in self.keys]
+                self.keys.update(text for text in new if self.grade_record(text, record) == LINKED)
+
+    def copy(self) -> KnownKeys:
+        made = object.__new__(KnownKeys)
+        made.rows, made.said, made._names = self.rows, self.said, self._names
+        made.keys, made.amounts, made._records = set(self.keys), set(self.amounts), list(self._records)
+        return made
+
+
+async def find_chain(
+    world: ExecutableWorld, known: KnownKeys, key: str, tools: Sequence[ToolSpec], most: int
+) -> list[LookUp]:
+    """The look-ups, at most `most`, that link a key to what is known, with the shortest result at the end; one that shows the key where no
+    chain does. A key of which the user says nothing is reached by the keys that its row holds."""
+    if key in known.keys:
+        return []
+    best = await find_look_up(world, known, key, tools)
+    found = [[best]] if best else []
+    if known.list_names(key) or most < 2:
+        return found[0] if found else []
+    linked = [chain for chain in found if chain[-1].grade == LINKED]
+    for parent in known.list_parents(key):
+        chain = await find_chain(world, known, parent, tools, most - 1)
+        if any(each.grade > LINKED for each in chain) or not (chain[1:] or (chain and known.list_names(parent))):
+            continue
+        after = known.copy()
+        for each in chain:
+            after.add_result(each.action.arguments, each.content)
+        last = await find_look_up(world, after, key, tools)
+        if last is not None and last.grade == LINKED:
+            linked.append([*chain, last])
+    return min(linked or found, key=lambda chain: len(chain[-1].content), default=[])
+
+
+async def find_look_up(world: ExecutableWorld, known: KnownKeys, key: str, tools: Sequence[ToolSpec]) -> LookUp | None:
+    """The reading call whose result holds the key: one that shows its row, links it best, and has the shortest result."""
+    best: tuple[tuple[bool, int, int], LookUp] | None = None
+    row = frozenset(known.rows[key])
+    near = [text for text in known.rows[key] if text in known.keys or text in known.said]
+    values = list(dict.fromkeys([*near, *known.said, *sorted(known.keys)]))
+    for tool in tools:
+        for arguments in itertools.islice(list_arguments(tool, values, near), MOST_TRIED):
+            result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+            if result.error or json.dumps(key) not in result.content:
+                continue
+            records = [each for each in list_records(arguments, result.content) if key in each]
+            hidden, grade = min(
+                ((not each & row, known.grade_record(key, each)) for each in records), default=(True, SHOWN)
+            )
+            rank = hidden, grade, len(result.content)
+            if best is None or rank < best[0]:
+                best = rank, LookUp(Action(name=tool.name, arguments=arguments), result.content, grade)
+    return best[1] if best else None
+
+
+async def find_amounts(
+    world: ExecutableWorld, known: KnownKeys, given: Mapping[str, Any], tools: Sequence[ToolSpec]
+) -> list[LookUp]:
+    """Reading calls with the keys of a call that show its amounts, unless an earlier result does. Amounts that the user says, and those that
+    nothing shows, have none."""
+    found: list[LookUp] = []
+    keys = list(dict.fromkeys(list_named_keys(known.rows, given)))
+    for amount in sorted(set(list_amounts(dict(given))) - known.amounts):
+        shown: list[LookUp] = []
+        for tool in tools if keys else ():
+            if not tool.parameters.get("required"):
+                continue
+            for arguments in itertools.islice(list_arguments(tool, keys), MOST_TRIED):
+                result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+                if not result.error and amount in list_amounts(read_content(result.content)):
+                    shown.append(LookUp(Action(name=tool.name, arguments=arguments), result.content, LINKED))
+        if shown:
+            found.append(min(shown, key=lambda each: len(each.content)))
+    return found
+
+
+def list_amounts(value: Any) -> Iterator[float]:
+    """The numbers of a JSON value that are large enough to be told apart."""
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from list_amounts(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= LEAST_AMOUNT:
+        yield value
+
+
+def list_named_keys(rows: Mapping[str, object], arguments: Any) -> Iterator[str]:
+    """The keys of rows among the texts of a call's arguments."""
     if isinstance(arguments, Mapping | list):
         for each in arguments.values() if isinstance(arguments, Mapping) else arguments:
-            yield from list_named_rows(state, each)
-    elif isinstance(arguments, str):
-        for table in state.values():
-            if isinstance(table, Mapping) and arguments in table:
-                yield arguments, table[arguments]
-
-
-def list_known_values(state: Mapping[str, Any], row: Any) -> list[str]:
-    """Texts by which a row may be found: its own ones first, then keys and texts of all other rows."""
-    others = (
-        text
-        for table in state.values()
-        if isinstance(table, Mapping)
-        for key, other in table.items()
-        for text in (key, *list_texts(other))
-    )
-    return list(dict.fromkeys([*list_texts(row), *others]))
+            yield from list_named_keys(rows, each)
+    elif isinstance(arguments, str) and arguments in rows:
+        yield arguments
 
 
 def list_texts(row: Any) -> list[str]:
@@ -90,38 +223,63 @@ def list_texts(row: Any) -> list[str]:
     return [each for each in values if isinstance(each, str) and len(each) >= SHORTEST]
 
 
-def is_known(value: str, said: Sequence[str], results: str) -> bool:
-    """Whether the user says a value in every mode, or a result holds it."""
-    wanted = value.casefold()
-    return all(wanted in text.casefold() for text in said) or wanted in results.casefold()
+def list_records(arguments: Mapping[str, Any], content: str) -> list[frozenset[str]]:
+    """The texts of each object of a result, with those of the objects around it and of the call's arguments."""
+    return list(walk_records(read_content(content), frozenset(list_texts(arguments))))
 
 
-async def find_look_up(
-    world: ExecutableWorld, key: str, values: Sequence[str], tools: Sequence[ToolSpec]
-) -> tuple[Action, str] | None:
-    """The reading call whose result holds the key, and the result; of several the one with the shortest result."""
-    best: tuple[Action, str] | None = None
-    for tool in tools:
-        for arguments in itertools.islice(list_arguments(tool, values), MOST_TRIED):
-            result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
-            if result.error or json.dumps(key) not in result.content:
-                continue
-            if best is None or len(result.content) < len(best[1]):
-                best = Action(name=tool.name, arguments=arguments), result.content
-    return best
+def read_content(content: str) -> Any:
+    """The JSON value of a result; None for another one."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
-def list_arguments(tool: ToolSpec, values: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Arguments from known values, the required ones only; nothing if one of them is neither a text nor one of a list."""
+def walk_records(value: Any, around: frozenset[str]) -> Iterator[frozenset[str]]:
+    if isinstance(value, dict):
+        own = around | frozenset(list_texts(value))
+        yield own
+        for name, each in value.items():
+            yield from walk_records(each, own | {name} if isinstance(each, dict) else own)
+    elif isinstance(value, list):
+        for each in value:
+            yield from walk_records(each, around)
+    elif isinstance(value, str):
+        yield around | {value}
+
+
+def is_said(value: str, said: Sequence[str]) -> bool:
+    """Whether every text holds a value as whole words, in any case."""
+    pattern = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", re.IGNORECASE)
+    return all(pattern.search(text) for text in said)
+
+
+def list_arguments(tool: ToolSpec, values: Sequence[str], filters: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Arguments from known values: the required ones only, then each with one of `filters` for an optional text.
+
+    Nothing if a required one is neither a text nor one of a list.
+    """
     required = tool.parameters.get("required", [])
+    properties = tool.parameters.get("properties", {})
     choices: list[Sequence[Any]] = []
     for name in required:
-        schema = tool.parameters["properties"][name]
+        schema = properties[name]
         if "enum" not in schema and schema.get("type") != "string":
             return
         choices.append(schema.get("enum", values))
     for chosen in itertools.product(*choices):
         yield dict(zip(required, chosen, strict=True))
+    optional = [name for name, schema in properties.items() if name not in required and takes_text(schema)]
+    for chosen in itertools.product(*choices):
+        for name, value in itertools.product(optional, filters):
+            yield {**dict(zip(required, chosen, strict=True)), name: value}
+
+
+def takes_text(schema: Mapping[str, Any]) -> bool:
+    """Whether an argument may be any text."""
+    types = schema.get("type")
+    return "enum" not in schema and "string" in (types if isinstance(types, list) else [types])
 
 
 def renumber_references(value: Any, places: Sequence[int]) -> Any:

@@ -80,7 +80,7 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
     """Return the user of a reply. Raises `Unreadable` for a fact that cannot be asked for, and for values of the task that the user
     could not tell."""
     user: ScenarioUser = read_json(text, ScenarioUser)
-    free = check_withheld(user)
+    free = check_withheld_facts(user)
     needed = [value for value in list_values([call.arguments for call in solution]) if value in task.casefold()]
     for each in user.withheld:
         held = [value for value in needed if value in each.fact.casefold()]
@@ -94,7 +94,7 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
     return user
 
 
-def check_withheld(user: ScenarioUser) -> str:
+def check_withheld_facts(user: ScenarioUser) -> str:
     """Return the words that a user does not withhold. Raises `Unreadable` for a fact that cannot be asked for, or that the other words hold."""
     free = "\n".join([user.opening, user.instruction, *user.knows])
     for each in user.withheld:

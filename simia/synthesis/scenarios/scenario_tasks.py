@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from simia.synthesis.scenarios.check_functions import GUARD
@@ -10,6 +11,14 @@ from simia.task import Action, ChecklistSpec, RewardSpec, ScriptTurn, Task, With
 
 DONE = "Done."
 DETAILS = "Could you give me the details?"
+OBJECT = (
+    r"(?:to|for|from|with|of|by|at|about|gives?|gave|tells?|told|shows?|sends?|asks?|helps?|lets?|owes?|reach|call) "
+)
+FIRST_PERSON = (
+    (r"\byourself\b", "myself"), (r"\byours\b", "mine"), (r"\byour\b", "my"), (r"\byou are\b", "I am"), (r"\byou're\b", "I'm"),
+    (r"\byou were\b", "I was"), (r"\bare you\b", "am I"), (rf"\b({OBJECT})you\b", r"\1me"), (r"\byou\b", "I"),
+)  # fmt: skip
+"""Patterns of words to the user → the user's own words, in the order in which they are applied."""
 
 
 def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequence[Mode]) -> dict[str, Task]:
@@ -47,10 +56,9 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
 
 
 def add_user(task: Task, solution: Sequence[Action], user: ScenarioUser) -> Task:
-    """The task with a user, and with a script in which the user tells all facts, and the agent asks for those that are withheld."""
-    turns = [ScriptTurn(user=user.opening)]
-    if user.knows:
-        turns += [ScriptTurn(agent=DETAILS), ScriptTurn(user=" ".join(user.knows))]
+    """The task with a user, and with a script in which the user tells everything, and the agent asks for the facts that are withheld."""
+    details = " ".join([change_to_first_person(user.instruction), *user.knows])
+    turns = [ScriptTurn(user=user.opening), ScriptTurn(agent=DETAILS), ScriptTurn(user=details)]
     if user.withheld:
         turns.append(ScriptTurn(agent=" ".join(each.question for each in user.withheld)))
         turns += [ScriptTurn(user=each.fact) for each in user.withheld]
@@ -66,3 +74,15 @@ def add_user(task: Task, solution: Sequence[Action], user: ScenarioUser) -> Task
             "script": [*turns, ScriptTurn(agent=DONE)],
         }
     )
+
+
+def change_to_first_person(text: str) -> str:
+    """Change an instruction to the user, "You want …", to the user's own words, "I want …"."""
+    for pattern, words in FIRST_PERSON:
+
+        def replace(match: re.Match[str], words: str = words) -> str:
+            found = match.expand(words)
+            return found[0].upper() + found[1:] if match[0][0].isupper() else found
+
+        text = re.sub(pattern, replace, text, flags=re.IGNORECASE)
+    return text

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 from pydantic import Field
 
 from simia.errors import UserError
@@ -33,7 +34,7 @@ class SourcePlace(StrictModel):
     """Where a source is, before it is read."""
 
     name: str
-    """Name by which quotes name it."""
+    """Name of the file or command. Quotes name a server by the name that it gives itself."""
     kind: str
     """`text`, `html`, `openapi`, `pack` or `mcp`."""
     place: str
@@ -141,7 +142,9 @@ def read_source(source: SourcePlace, folder: Path | None = None) -> SourceDocume
     if source.kind == "mcp":
         assert folder is not None
         import_server(shlex.split(source.place), out=folder / "server")
-        return read_pack_source(source, Pack.load(folder / "server"))
+        named = orjson.loads((folder / "server" / "mcp.json").read_bytes())["server"].get("name")
+        known = source.model_copy(update={"name": str(named or source.name)})
+        return read_pack_source(known, Pack.load(folder / "server"))
     if source.kind == "pack":
         return read_pack_source(source, Pack.load(Path(source.place)))
     path = Path(source.place)

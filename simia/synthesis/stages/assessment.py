@@ -27,7 +27,10 @@ from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
 MOST_UNREADABLE = 0.2  # share of the rounds
 LEAST_REACHED = 0.5  # share of the rounds whose call reaches a tool
-LEAST_JUDGED = 3  # rounds of a tool from which on it has a score of its own
+LEAST_JUDGED, LEAST_POSITIVE = (
+    3,
+    2,
+)  # rounds of a tool from which on it has a score of its own, for all calls and for positive ones
 LEAST_CONTROLS = 2
 MOST_FAILURES = 100  # failed rounds that the report keeps
 
@@ -42,7 +45,8 @@ class AssessmentSettings(Config):
     threshold: float = Field(default=0.85, ge=0, le=1)
     """Smallest share of passed rounds of an environment that is kept."""
     tool_threshold: float = Field(default=0.5, ge=0, le=1)
-    """Tools with a smaller share of passed rounds are dropped, and the environment is assessed once more; 0 drops none."""
+    """Tools with a smaller share of passed rounds, or of passed rounds with a positive call, are dropped, and the environment is assessed
+    once more; 0 drops none. A tool that does nothing passes all negative calls, which are half of them."""
     check_agent: bool = True
     """Whether the check agent judges calls. Without it all calls pass that show no fault in execution (for experiments)."""
     controls: int = Field(default=4, ge=0)
@@ -97,13 +101,12 @@ class Assessment:
         """Tools whose own score is too small, without those that another tool calls; none if no other tool would be left."""
         weak = []
         for tool in built.tools:
-            judged = [
-                each.outcome == "passed"
-                for each in rounds
-                if each.tool == tool and each.outcome in ("passed", "failed")
-            ]
-            if len(judged) >= LEAST_JUDGED and sum(judged) / len(judged) < self._settings.tool_threshold:
-                weak.append(tool)
+            judged = [each for each in rounds if each.tool == tool and each.outcome in ("passed", "failed")]
+            positive = [each for each in judged if each.intent == "positive"]
+            for calls, least in ((judged, LEAST_JUDGED), (positive, LEAST_POSITIVE)):
+                passed = sum(each.outcome == "passed" for each in calls)
+                if len(calls) >= least and passed < self._settings.tool_threshold * len(calls) and tool not in weak:
+                    weak.append(tool)
         left = "\n".join(each.source for name, each in built.tools.items() if name not in weak)
         weak = [tool for tool in weak if not re.search(rf"\bself\.{tool}\b", left)]
         return weak if len(weak) < len(built.tools) else []

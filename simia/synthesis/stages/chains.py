@@ -17,18 +17,18 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.synthesis.building.example_states import ask_state
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain import Chain
-from simia.synthesis.chains.chain_code import ChainCode, find_ungrounded, read_chain
+from simia.synthesis.chains.chain_code import ChainCode, find_ungrounded_values, read_chain
 from simia.synthesis.chains.chain_prompts import (
     STATE_PURPOSE,
     describe_calls,
     describe_chain_tools,
+    describe_domain,
     describe_edges,
-    describe_environment,
     describe_other_tools,
     read_repair,
 )
 from simia.synthesis.chains.chain_runs import PlayedChain, find_effect_difference, open_runner, play_chain
-from simia.synthesis.chains.distractors import Rows, add_rows, make_distractors
+from simia.synthesis.chains.distractors import DistractorMaker, Rows, add_rows
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.gyms.function_runs import FunctionRunner
@@ -162,9 +162,9 @@ class ChainWriter:
     async def _ask_code(self) -> ChainCode:
         built, graph, tools = self._built, self._graph, self._tools
         values = {
-            **describe_environment(built),
+            **describe_domain(built),
             "tools": describe_chain_tools(built, graph, tools),
-            "others": describe_other_tools(built, tools),
+            "others": describe_other_tools(built, graph, tools),
             "edges": describe_edges(graph, tools),
         }
         parse = partial(read_chain, tools=tools, others=built.tools)
@@ -179,7 +179,7 @@ class ChainWriter:
         built = self._built
         called = [name for name in built.tools if name in self._tools or f'"{name}"' in code.source]
         values = {
-            **describe_environment(built),
+            **describe_domain(built),
             "tools": describe_chain_tools(built, self._graph, called),
             "state": format_state(state),
             "code": code.source,
@@ -212,7 +212,7 @@ class ChainWriter:
             return played, Reason.CHAIN_CHANGES_NOTHING, ["all calls succeed, and the state is as it was before them"]
         if broken := self._built.design.state.find_violations(played.final):
             return played, Reason.CHAIN_FAILS, [f"after the chain: {fault}" for fault in broken]
-        if ungrounded := find_ungrounded(code, played, state, self._graph):
+        if ungrounded := find_ungrounded_values(code, played, state, self._graph):
             return played, Reason.CHAIN_UNGROUNDED, ungrounded
         turned = await self._play(backend, state, code, reverse=True)
         if difference := find_effect_difference(turned, played, self._policies):
@@ -232,7 +232,7 @@ class ChainWriter:
         if not self._settings.distractors or played.fault is not None:
             return state, played, 0
         schema = self._built.design.state
-        made = make_distractors(schema, state, played, code.known, self._settings.distractors, rng)
+        maker = DistractorMaker(schema, state, played, code.known, self._settings.distractors, rng)
 
         async def accept(rows: Mapping[str, Rows], start: dict[str, Any]) -> tuple[dict[str, Any], PlayedChain] | None:
             found = add_rows(start, rows)
@@ -244,11 +244,13 @@ class ChainWriter:
                     return None
             return found, again
 
-        parts: list[dict[str, Rows]] = [made, *({name: rows} for name, rows in made.items() if len(made) > 1)]
+        made = maker.make_all()
+        if made and (accepted := await accept(made, state)):
+            return *accepted, sum(map(len, made.values()))
         best, added = (state, played), 0
-        for part in parts if made else ():
-            if accepted := await accept(part, best[0]):
-                best, added = accepted, added + sum(map(len, part.values()))
-                if part is made:
-                    break
+        for name in maker.tables:
+            rows = maker.make_table(name)
+            if rows and (accepted := await accept({name: rows}, best[0])):
+                maker.keep(name, rows)
+                best, added = accepted, added + len(rows)
         return *best, added

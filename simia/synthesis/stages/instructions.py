@@ -12,9 +12,9 @@ from typing import Any
 
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain import Chain, ChainTask, Expansion
-from simia.synthesis.chains.chain_prompts import describe_calls, describe_environment
+from simia.synthesis.chains.chain_prompts import describe_calls, describe_domain
 from simia.synthesis.chains.chain_runs import PlayedChain, play_chain
-from simia.synthesis.chains.chain_tasks import make_chain_task, make_goals, split_turns
+from simia.synthesis.chains.chain_tasks import make_chain_goals, make_chain_task, split_turns
 from simia.synthesis.chains.chain_words import ChainWords, Ungrounded
 from simia.synthesis.chains.match_policies import derive_policies
 from simia.synthesis.design import BuiltEnvironment
@@ -67,7 +67,7 @@ class Instructions:
         turns = split_turns(built, chain.calls, self._settings.turns)
         lines = describe_calls(played.calls, played.values)
         values = {
-            **describe_environment(built, ()),
+            **describe_domain(built, ()),
             "known": "\n".join(f"- {name}: {value}" for name, value in chain.known.items()) or "nothing in particular",
             "code": chain.code,
             "calls": lines,
@@ -76,7 +76,7 @@ class Instructions:
             rest = iter(lines)
             values["turns"] = [[next(rest, "") for _ in calls] for calls in turns]
             queries = await ask_words(context, "goals", values, partial(words.read_turns, turns=turns))
-            made.goals = make_goals(turns, queries)
+            made.goals = make_chain_goals(turns, queries)
         elif mode == "non_conversation":
             made.task = await ask_words(context, "plain", values, words.read_plain)
         else:

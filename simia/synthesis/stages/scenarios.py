@@ -185,7 +185,9 @@ class ScenarioWriter:
         """Let the solution look up the keys that the user does not say, if all checks hold then too."""
         said, user = [scenario.task], scenario.user
         if user is not None:
-            said.append("\n".join([user.opening, *user.knows, *(each.fact for each in user.withheld)]))
+            said.append(
+                "\n".join([user.opening, user.instruction, *user.knows, *(each.fact for each in user.withheld)])
+            )
         tools = [tool.spec for tool in self._built.tools.values() if not tool.writes]
         async with self._open_sandbox() as backend:
             try:
