@@ -41,6 +41,14 @@ def test_turns_have_what_they_need(graph: ToolGraph) -> None:
     assert lengths == {1, 2, 3}
 
 
+def test_a_random_walk_lacks_inputs(graph: ToolGraph) -> None:
+    settings = PlanSettings(topology=False)
+    walks = [sample_turns(graph, n, random.Random(n), settings) for n in range(200)]
+    chains = [[name for turn in turns for name in turn] for turns in walks]
+    assert sum(bool(find_unsatisfied(graph, chain)) for chain in chains) > 20
+    assert sum(len(set(chain)) < len(chain) for chain in chains) > 20
+
+
 def test_the_seed_decides(graph: ToolGraph) -> None:
     settings = PlanSettings()
     found = [[sample_turns(graph, n, random.Random(f"{seed}/{n}"), settings) for n in range(20)] for seed in (1, 1, 2)]

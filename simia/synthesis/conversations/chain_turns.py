@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from simia.synthesis.conversations.conversation_settings import PlanSettings
-from simia.synthesis.graph.sampling import ChainSampling, sample_chain
+from simia.synthesis.graph.sampling import ChainSampling, sample_chain, walk_randomly
 from simia.synthesis.graph.tool_graph import ToolGraph
 
 
@@ -32,10 +32,14 @@ def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: Pl
     """
     environments = list(dict.fromkeys(name.partition("/")[0] for name in graph.tools))
     wanted = min(1 + number % max(1, len(environments)), settings.turns)
-    turns = split_chain(sample_chain(graph, rng, settings.sampling), rng, settings.tools)[: settings.turns]
+    sampling = settings.sampling
+    if not settings.topology:
+        walk = walk_randomly(graph, rng, rng.randint(sampling.shortest, sampling.longest))
+        return split_chain(walk, rng, settings.tools)[: settings.turns]
+    turns = split_chain(sample_chain(graph, rng, sampling), rng, settings.tools)[: settings.turns]
     if len({name.partition("/")[0] for turn in turns for name in turn}) >= wanted:
         return turns
-    sampling = shorten_chains(settings.sampling, wanted)
+    sampling = shorten_chains(sampling, wanted)
     chosen = rng.sample(environments, len(environments))
     chains = [chain for each in chosen if (chain := sample_chain(select_environment(graph, each), rng, sampling))]
     return share_turns(chains[:wanted], rng, settings)
