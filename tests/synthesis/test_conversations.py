@@ -11,16 +11,18 @@ from typing import Any
 import orjson
 import pytest
 
+from simia.config import parse_config
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
+from simia.errors import UserError
 from simia.exporting.api import export
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.synthesis.building.pack_writing import open_built
 from simia.synthesis.conversations.conversation_stages import ConversationSettings, list_conversation_stages
-from simia.synthesis.conversations.conversation_tasks import list_kept_compositions, write_conversation_pack
 from simia.synthesis.conversations.turn_playing import ContinuingAgent
 from simia.synthesis.graph.graph_settings import GraphSettings
+from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.graph import GraphStage
@@ -112,9 +114,16 @@ def test_conversations_over_both_environments_become_gated_tasks(
     assert backend.prompts[f"queries/{KEY}/0.refined"].count("Implicit reference") == 1
     assert len([draw for draw in backend.asked if draw.startswith(("plans", "queries"))]) == 6
 
-    assert list(list_kept_compositions(outputs)) == [KEY]
-    write_conversation_pack(outputs, KEY, tmp_path / "pack")
+    quote = {"name": "manual.md", "quotes": ["A day on a machine costs 5."]}
+    outputs.made["proposals"] = {key: {"sources": [quote]} for key in load_both()}
+    recipe = EnvFactoryRecipe(EnvFactoryConfig())
+    assert recipe.write(outputs, tmp_path / "pack") == [tmp_path / "pack"]
+    assert len(Pack.load(tmp_path / "pack").file.provenance.sources) == 2  # type: ignore[union-attr]
     check_pack(tmp_path)
+    outputs.made["gated"] = {}  # without tasks each environment is a pack of its own
+    alone = [tmp_path / "alone" / key for key in load_both()]
+    assert recipe.write(outputs, tmp_path / "alone") == alone
+    assert [Pack.load(folder).tasks for folder in alone] == [[], []]
 
 
 def check_pack(folder: Path) -> None:
@@ -193,3 +202,49 @@ def test_equal_replies_in_another_order_give_equal_outputs(tmp_path: Path, monke
     ]
     assert orjson.dumps(found[0].made) == orjson.dumps(found[1].made)
     assert found[0].notes == found[1].notes
+
+
+def test_a_turn_that_only_reads_is_judged_by_its_look_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    item = f"solved/{KEY}/0"
+    member = '{"name": "library_get_member", "arguments": {"member_id": "MB-02"}}'
+    book = '{"name": "search_books", "arguments": {"word": "Maren"}}'
+    pay = '{"name": "pay_fine", "arguments": {"member_id": "MB-02"}}'
+    turn = '{"subgoals": ["tell what MB-02 owes"], "query": "Tomas Weber, card MB-02: do I owe the library anything?"}'
+    replies = list_replies() | {
+        f"queries/{KEY}/0.queries": f"```json\n[{turn}]\n```",
+        f"{item}.turn1-solver1/0": f"<tool_call>{member}</tool_call><tool_call>{book}</tool_call>",
+        f"{item}.turn1-solver1/1": "You owe 4.50.",
+        f"{item}.turn1-solver2/0": f"<tool_call>{member}</tool_call><tool_call>{pay}</tool_call>",
+        f"{item}.turn1-solver2/1": "You owed 4.50, and I have recorded that you paid.",
+        f"{item}.turn1-select": '{"right": [1], "best": 1, "essential": [1]}',
+    }
+    stages = list_stages(1, queries={"refinements": []}, plans={"number": 1, "turns": 1, "tools": 1})
+    outputs = run_stages(monkeypatch, tmp_path, SolverBackend(replies), stages)
+    assert not any(outputs.refused.values()), outputs.refused
+    (row,) = outputs.of("gated").values()
+    task = Task.model_validate(row)
+    assert list_call_names(task) == [["library_get_member"]]
+    assert [part.kind for part in task.goals[0].parts] == ["state", "trace"]
+    assert task.measured["solver"].model_dump() == {"n": 2, "solved": 1}
+
+
+def test_whole_conversations_are_measured_by_the_named_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = list_replies()
+    turns = [
+        ("turn1-solver1/0", "turn1-solver1/1", "turn1-solver1/2", "turn1-solver1/3"),
+        ("turn2-solver1/0", "turn2-solver1/1", "turn2-solver1/2"),
+    ]
+    labels = [label for turn in turns for label in turn]
+    played = {f"gated/{KEY}/0.try1/{n}": replies[f"solved/{KEY}/0.{label}"] for n, label in enumerate(labels)}
+    idle = {f"gated/{KEY}/0.try2/{n}": "I cannot do that." for n in (0, 1)}
+    agent = {"agent": "small", "tries": 2, "sampling": {"calls": "hermes"}}
+    outputs = run_stages(
+        monkeypatch, tmp_path, SolverBackend(replies | played | idle), list_stages(1, difficulty=agent)
+    )
+    assert outputs.of("gated")[f"{KEY}/0"]["measured"] == {"small": {"n": 2, "solved": 1}}
+
+
+def test_a_measuring_agent_needs_a_model() -> None:
+    given = {"conversations": {"difficulty": {"agent": "small"}}}
+    with pytest.raises(UserError, match="no role is named 'small'"):
+        parse_config(EnvFactoryConfig, given, where="the test")

@@ -124,3 +124,5 @@ def test_the_graph_of_a_composition_crosses_environments() -> None:
     assert all({edge.source, edge.target} <= known for edge in graph.edges)
     inside = [edge for edge in graph.edges if edge.source.split("/")[0] == edge.target.split("/")[0]]
     assert len(inside) == sum(len(make_graph(built).edges) for built in parts.values())
+    # Both have members, but a member's id of one is none of the other: nothing crosses.
+    assert len(inside) == len(graph.edges)

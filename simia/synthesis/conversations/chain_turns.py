@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from simia.synthesis.conversations.conversation_settings import PlanSettings
-from simia.synthesis.graph.sampling import ChainSampling, sample_chain
+from simia.synthesis.graph.sampling import ChainSampling, sample_chain, walk_randomly
 from simia.synthesis.graph.tool_graph import ToolGraph
 
 
@@ -18,8 +18,8 @@ def group_environments(keys: Sequence[str], together: int) -> list[list[str]]:
 def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: PlanSettings) -> list[list[str]]:
     """Sample a chain and split it into turns.
 
-    Conversation number n crosses at least 1 + n modulo the number of environments: where the edges of the graph do not lead there, further
-    chains are sampled in other environments. A prefix of a chain has all that it needs, so cutting one is harmless.
+    Conversation number n crosses at least 1 + n modulo the number of environments: where the chain does not, one chain is sampled in each of
+    so many environments. A prefix of a chain has all that it needs, so cutting one is harmless.
 
     Args:
         graph: tools named `environment/tool`.
@@ -32,15 +32,17 @@ def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: Pl
     """
     environments = list(dict.fromkeys(name.partition("/")[0] for name in graph.tools))
     wanted = min(1 + number % max(1, len(environments)), settings.turns)
-    chain = sample_chain(graph, rng, shorten_chains(settings.sampling, wanted))
-    chains = [chain]
-    while chain and len(crossed := list_environments_of(chains)) < wanted:
-        other = rng.choice([each for each in environments if each not in crossed])
-        added = sample_chain(select_environment(graph, other), rng, shorten_chains(settings.sampling, wanted))
-        environments = environments if added else [each for each in environments if each != other]
-        wanted = min(wanted, len(environments))
-        chains += [added] if added else []
-    return share_turns(chains, rng, settings)
+    sampling = settings.sampling
+    if not settings.topology:
+        walk = walk_randomly(graph, rng, rng.randint(sampling.shortest, sampling.longest))
+        return split_chain(walk, rng, settings.tools)[: settings.turns]
+    turns = split_chain(sample_chain(graph, rng, sampling), rng, settings.tools)[: settings.turns]
+    if len({name.partition("/")[0] for turn in turns for name in turn}) >= wanted:
+        return turns
+    sampling = shorten_chains(sampling, wanted)
+    chosen = rng.sample(environments, len(environments))
+    chains = [chain for each in chosen if (chain := sample_chain(select_environment(graph, each), rng, sampling))]
+    return share_turns(chains[:wanted], rng, settings)
 
 
 def share_turns(chains: Sequence[Sequence[str]], rng: random.Random, settings: PlanSettings) -> list[list[str]]:
@@ -66,11 +68,6 @@ def shorten_chains(sampling: ChainSampling, parts: int) -> ChainSampling:
     """The settings for one of several chains that make one conversation together."""
     longest = max(1, sampling.longest // parts)
     return sampling.model_copy(update={"shortest": min(sampling.shortest, longest), "longest": longest})
-
-
-def list_environments_of(chains: Sequence[Sequence[str]]) -> list[str]:
-    """The environments whose tools occur in chains."""
-    return list(dict.fromkeys(name.partition("/")[0] for chain in chains for name in chain))
 
 
 def select_environment(graph: ToolGraph, environment: str) -> ToolGraph:

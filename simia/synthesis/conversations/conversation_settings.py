@@ -29,6 +29,8 @@ class PlanSettings(Config):
     """About how many rows the tables of the initial state have."""
     sampling: ChainSampling = Field(default_factory=ChainSampling)
     """How chains of tools are sampled."""
+    topology: bool = True
+    """Whether chains are sampled by the topology of the graph. False walks at random, to measure what the topology is worth."""
 
 
 class QuerySettings(Config):

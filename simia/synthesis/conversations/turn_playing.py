@@ -9,14 +9,13 @@ from typing import Any
 from simia.envs.environment import Environment, Sample
 from simia.envs.play.agent import Agent
 from simia.envs.play.player import play
-from simia.envs.rewards.compare_values import abbreviate_value
 from simia.envs.users import EpisodeView
 from simia.errors import Aborted, Code
 from simia.state import Change, apply_changes, diff_states
 from simia.task import Goal, Task
 from simia.trajectory import Message, ToolCall, Trajectory, write_compact_json
 
-MOST_RESULT = 500  # characters of a result that the selector sees
+MOST_TEXT = 600  # characters of a call, a result or a value that the selector sees
 MOST_CHANGES = 30  # that the selector sees
 
 
@@ -46,9 +45,11 @@ class PlayedCall:
 
     def describe(self) -> dict[str, str]:
         """The call as the selector sees it."""
-        text, result = f"{self.call.name} {write_compact_json(self.call.arguments)}", self.result.text
-        short = result if len(result) <= MOST_RESULT else f"{result[:MOST_RESULT]} …"
-        return {"text": text, "result": f"an error: {short}" if self.result.error else short}
+        result = cut_text(self.result.text)
+        return {
+            "text": cut_text(f"{self.call.name} {write_compact_json(self.call.arguments)}"),
+            "result": f"an error: {result}" if self.result.error else result,
+        }
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class SolverTurn:
     def describe(self) -> dict[str, Any]:
         """The turn as the selector sees it."""
         calls = [each.describe() for each in self.calls]
-        return {"calls": calls, "words": " ".join(self.words.split()), "changes": describe_changes(self.own_changes)}
+        return {"calls": calls, "words": cut_text(self.words), "changes": describe_changes(self.own_changes)}
 
 
 def make_turn_task(key: str, state: dict[str, Any], queries: Sequence[str]) -> Task:
@@ -130,11 +131,17 @@ def number_calls(messages: Sequence[Message], before: int) -> list[Message]:
     return found
 
 
+def cut_text(text: str) -> str:
+    """A text in one line, of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_TEXT else f"{line[:MOST_TEXT]} …"
+
+
 def describe_changes(changes: Sequence[Change]) -> list[str]:
     """Changes of a state in words."""
     lines = []
     for change in changes[:MOST_CHANGES]:
-        old, new = (abbreviate_value(change[side]) if side in change else None for side in ("old", "new"))
+        old, new = (cut_text(write_compact_json(change[side])) if side in change else None for side in ("old", "new"))
         what = f"{old} → {new}" if old and new else f"new: {new}" if new else f"removed: {old}"
         lines.append(f"{'.'.join(change['path'])}: {what}")
     return lines + ([f"and {len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else [])

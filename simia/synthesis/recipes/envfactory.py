@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from simia.errors import UserError
 from simia.pack_provenance import PackProvenance, SourceQuote
@@ -63,6 +63,16 @@ class EnvFactoryConfig(SynthesisConfig):
     """How the tool graph is built."""
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
     """Conversations over composed environments, and their tasks. `conversations.plans.number` 0: environments alone."""
+
+    @model_validator(mode="after")
+    def check_measuring_agent(self) -> Self:
+        """Refuse an agent that has no model."""
+        agent = self.conversations.difficulty.agent
+        if agent is not None and agent not in self.roles:
+            raise ValueError(
+                f"conversations.difficulty.agent: no role is named {agent!r}: give its model under roles.{agent}"
+            )
+        return self
 
     @field_validator("sources")
     @classmethod

@@ -10,7 +10,7 @@ from simia.synthesis.conversations.chain_turns import group_environments
 from simia.synthesis.conversations.conversation import ComposedEnvironment
 from simia.synthesis.conversations.environment_composition import Composition, compose_environments
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.graph.graph_building import join_graphs, make_graph
+from simia.synthesis.graph.graph_building import join_graphs, list_known_arguments, make_graph
 from simia.synthesis.graph.tool_graph import PROVIDES, ToolGraph
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
@@ -70,16 +70,22 @@ async def check_composition(built: BuiltEnvironment, context: StageContext) -> N
 
 
 def connect_environments(composition: Composition, graphs: dict[str, ToolGraph]) -> ToolGraph:
-    """The graphs of the environments as one, with tools named `environment/tool`, and the results of one environment that can be arguments
-    in another."""
+    """The graphs of the environments as one, with tools named `environment/tool`.
+
+    A result of one environment can be an argument in another if it is a value that a user knows, such as a date. Identifiers belong to one
+    environment.
+    """
     joined = join_graphs({key: select_tools(graph, composition, key) for key, graph in graphs.items()})
     if len(graphs) == 1:
         return joined
     names = {new: name for name, new in composition.tools.items()}
+    known = list_known_arguments(composition.built)
     across = [
         edge.model_copy(update={"source": names[edge.source], "target": names[edge.target]})
         for edge in make_graph(composition.built).edges
-        if edge.kind == PROVIDES and names[edge.source].partition("/")[0] != names[edge.target].partition("/")[0]
+        if edge.kind == PROVIDES
+        and names[edge.source].partition("/")[0] != names[edge.target].partition("/")[0]
+        and (edge.target, edge.argument) in known
     ]
     return joined.model_copy(update={"edges": [*joined.edges, *across]})
 

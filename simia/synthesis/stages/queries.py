@@ -24,6 +24,7 @@ from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.scenarios.solution_runs import MOST_CALLS
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.plans import describe_turns
+from simia.tool import ToolSpec
 from simia.trajectory import write_compact_json
 
 PROMPT, REFINE_PROMPT = "synthesis/queries.j2", "synthesis/refine_queries.j2"
@@ -62,11 +63,21 @@ class Queries:
             turns = drafts
             if self._settings.refinements:
                 rows = ",\n".join(f"  {write_compact_json(each.model_dump())}" for each in drafts)
-                asked = {**values, "refinements": self._settings.refinements, "drafts": f"[\n{rows}\n]"}
+                asked = {
+                    **values,
+                    "tools": [name_tool(each.spec) for each in built.tools.values()],
+                    "refinements": self._settings.refinements,
+                    "drafts": f"[\n{rows}\n]",
+                }
                 turns = await context.ask(REFINE_PROMPT, asked, parse, label="refined")
         words = [sum(len(each.query.split()) for each in own) for own in (drafts, turns)]
         context.note(words_before=words[0], words_after=words[1])
         return dump(ConversationQueries(drafts=drafts, turns=turns))
+
+
+def name_tool(tool: ToolSpec) -> str:
+    """A tool in a line: `book(member, day): Book a day`."""
+    return f"{tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}"
 
 
 def read_turns(text: str, count: int, built: BuiltEnvironment) -> list[UserTurn]:
