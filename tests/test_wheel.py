@@ -28,6 +28,7 @@ def installed(environments: Callable[[str], Path], tmp_path_factory: pytest.Temp
     (wheel,) = base.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert not [n for n in names if n.startswith("tests/")]
+    assert {f"simia/_data/{pack.relative_to(ROOT)}" for pack in (ROOT / "seeds").rglob("pack.yaml")} <= set(names)
     venv.create(base / "venv", with_pip=True)
     python = base / "venv" / "bin" / "python"
     done = run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)

@@ -86,7 +86,7 @@ def synthesize(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, **setti
         **settings,
     }
     config = CodeGymConfig.model_validate({"source": str(folder / "problems.jsonl"), "recipe": "codegym", **made})
-    out = folder / name / "gyms"
+    out = folder / name / ("gyms" if name == "one" else f"gyms-{name}")
     return asyncio.run(session.start_synthesis(config, out, runs=folder / "runs", name=name, say=lambda _: None))
 
 
@@ -136,7 +136,7 @@ def check_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.episode.turns == 600
 
 
-def test_the_same_replies_write_the_same_bytes_at_any_concurrency(
+def test_the_same_replies_write_the_same_bytes_at_any_concurrency_in_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"hard": {"inputs": 0}, "difficulty": {}, "instances": {"questions": 1, "least": 5}}
@@ -145,14 +145,14 @@ def test_the_same_replies_write_the_same_bytes_at_any_concurrency(
         synthesize(tmp_path, monkeypatch, name, executions=places, **settings)
     packs = [
         {
-            str(file.relative_to(tmp_path / name)): file.read_bytes()
-            for file in (tmp_path / name).rglob("*")
+            str(file.relative_to(tmp_path / folder)): file.read_bytes()
+            for file in (tmp_path / folder).rglob("*")
             if file.is_file()
         }
-        for name in ("one", "two")
+        for folder in ("one/gyms", "two/gyms-two")
     ]
     assert packs[0] == packs[1]
-    assert "gyms/closest/tools.py" in packs[0]
+    assert {"closest/tools.py", "packs.yaml"} <= packs[0].keys()
 
 
 def test_a_source_is_needed() -> None:
