@@ -26,8 +26,8 @@ SETTINGS = (
     "llm.kind=replay", f"llm.path={RECORDING}", "llm.match=draw", "solutions.k=4", "difficulty.agent=null",
 )  # fmt: skip
 MADE = {
-    "bakery-shelf", "cold-cells", "ferry-trip", "guild-pairs", "kiln-queue", "score-formula", "shortest-ribbon", "tank-cascade",
-    "unwatched-minutes",
+    "bakery-shelf", "cold-cells", "ferry-trip", "guild-pairs", "kiln-queue", "parcel-vans", "score-formula", "shortest-ribbon",
+    "tank-cascade", "unwatched-minutes",
 }  # fmt: skip
 
 
@@ -62,8 +62,8 @@ def test_two_problems_become_gyms(tmp_path: Path) -> None:
 
 
 @pytest.mark.all
-def test_nine_problems_become_the_shipped_gyms(tmp_path: Path) -> None:
-    done = replay(tmp_path, "problems=9")
+def test_ten_problems_become_the_shipped_gyms(tmp_path: Path) -> None:
+    done = replay(tmp_path, "problems=10")
     assert done.stop.kind == "complete", done.stop
     assert {pack.name for pack in done.packs} == MADE
     assert not any(done.outputs.refused.values()), done.outputs.refused
