@@ -15,6 +15,7 @@ result holds it.
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,15 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from simia.llm.embeddings import compute_cosine, make_lexical_vectors
+from simia.llm.backends import open_backend
+from simia.llm.embedded import EmbeddedSettings
+from simia.llm.embeddings import compute_cosine, embed_texts, make_lexical_vectors
+from simia.llm.engine import Engine
 from simia.pack import Pack, read_rows
 from simia.pack_provenance import ToolEdge
 from simia.quality.grounding import iterate_scalars_at, looks_like_code
 from simia.synthesis.graph.graph_building import list_parameter_texts, make_graph
+from simia.synthesis.graph.graph_settings import GraphSettings
 from simia.synthesis.graph.parameter_matching import describe_parameter
 from simia.synthesis.graph.tool_graph import PROVIDES, ToolGraph
 
@@ -100,7 +105,7 @@ def load_result(text: str) -> Any:
         return text
 
 
-def measure_edges(pack: Pack, right: set[Flow], to: Console) -> None:
+def measure_edges(pack: Pack, right: set[Flow], more: dict[str, set[Flow]], to: Console) -> None:
     """Print a row for each method."""
     graph = make_graph(pack)
     cosines = match_texts(pack, graph)
@@ -116,7 +121,7 @@ def measure_edges(pack: Pack, right: set[Flow], to: Console) -> None:
     }
     flows = read_solution_flows(pack)
     table = Table("method", "edges", "precision", "recall", "F1", f"of {len(flows)} flows of solutions", box=None)
-    for name, found in {**rows, "by hand": right}.items():
+    for name, found in {**rows, **more, "by hand": right}.items():
         precision, recall, f1 = score(found, right)
         share = f"{len(flows & found) / len(flows):.3f}" if flows else "–"
         table.add_row(name, str(len(found)), f"{precision:.3f}", f"{recall:.3f}", f"{f1:.3f}", share)
@@ -138,11 +143,25 @@ def score(found: set[Flow], right: set[Flow]) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pack", help="folder of a pack")
+    parser.add_argument("--embeddings", help="GGUF file that embeds the texts as well")
     parser.add_argument("--graph", help="file with the edges by hand; default: the pack's own graph")
     given = parser.parse_args()
     pack = Pack.load(given.pack)
     edges = read_rows(Path(given.graph), ToolEdge) if given.graph else pack.graph
-    measure_edges(pack, list_flows(edges), Console(width=150, highlight=False))
+    found = {}
+    if given.embeddings:
+        vectors = asyncio.run(embed_parameters(list_parameter_texts(pack), given.embeddings))
+        for threshold in (THRESHOLD, 0.95):
+            graph = make_graph(pack, GraphSettings(matcher="embeddings", threshold=threshold), vectors=vectors)
+            found[f"words or embeddings, {threshold}"] = list_flows(graph.edges)
+    measure_edges(pack, list_flows(edges), found, Console(width=150, highlight=False))
+
+
+async def embed_parameters(texts: list[str], model: str) -> dict[str, list[float]]:
+    """Vectors of the parameters' texts by a local model."""
+    async with Engine(open_backend(EmbeddedSettings(model=model, embeddings=True))) as engine:
+        vectors = await embed_texts(lambda asked, draw: engine.ask(asked, item="x", draw=draw), texts, draw="x")
+    return dict(zip(texts, vectors, strict=True))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 async def make_map(packs: list[Pack], model: str | None, base_url: str | None) -> ToolMap:
     """Map the tools of several packs, by embeddings if a model is named."""
+    from simia.llm.backends import LLMSettings
+    from simia.llm.embedded import EmbeddedSettings
     from simia.llm.openai_settings import OpenAISettings
     from simia.llm.types import LLMFault
     from simia.report.pack_comparison import embed_tools, map_tools
@@ -28,9 +30,13 @@ async def make_map(packs: list[Pack], model: str | None, base_url: str | None) -
         if base_url is not None:
             raise UserError("--base-url is the endpoint of a model for embeddings: name it with --embeddings")
         return map_tools(packs)
-    settings = OpenAISettings(model=model, **({"base_url": base_url} if base_url else {}))
+    settings: LLMSettings
+    if model.endswith(".gguf"):
+        settings = EmbeddedSettings(model=model, embeddings=True)
+    else:
+        settings = OpenAISettings(model=model, **({"base_url": base_url} if base_url else {}))
     try:
-        return map_tools(packs, await embed_tools(packs, settings), model=model)
+        return map_tools(packs, await embed_tools(packs, settings), model=Path(model).name)
     except LLMFault as error:
         raise UserError(f"the tools cannot be embedded by {model}: {error}") from None
 
@@ -49,7 +55,7 @@ def pack_report(
         str | None,
         typer.Option(
             "--embeddings",
-            help="Model that embeds the tools for the map of a folder's packs; without it, their words are compared.",
+            help="Model of an endpoint, or GGUF file, that embeds the tools for the map of a folder's packs; without it, their words are compared.",
         ),
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="Endpoint of the model for embeddings.")] = None,

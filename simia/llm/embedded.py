@@ -45,6 +45,7 @@ class EmbeddedSettings(Config):
     timeout: Operational[float] = Field(1200, gt=0, description="Seconds for one attempt.")
     restarts: Operational[int] = Field(3, ge=0, description="Times to start the model again if it dies.")
     log: Operational[Path | None] = Field(None, description="Where the model library writes its own log.")
+    embeddings: bool = Field(False, description="Embed texts, and reply to nothing: for the role `embeddings`.")
 
 
 class EmbeddedBackend:
@@ -75,6 +76,7 @@ class EmbeddedBackend:
             context=self.settings.context,
             slots=max(self.settings.slots, self.settings.parallel),
             log=self.settings.log,
+            embeddings=self.settings.embeddings,
         )
         try:
             await self._connect(await self.server.start())
@@ -108,7 +110,7 @@ class EmbeddedBackend:
         By default the server takes the slot with the longest common beginning, which two packs with the same rules share,
         and so drops one pack's prefix for the other's at every turn. The reply's key is made before this and holds no slot.
         """
-        if self.settings.parallel > 1:
+        if self.settings.parallel > 1 or self.settings.embeddings:
             return request
         prefix = digest(request.messages[:-1])
         slot = self._prefixes.pop(prefix, None)

@@ -29,6 +29,7 @@ from typing import IO, Any
 
 from simia.errors import UserError
 
+METADATA = 16_000_000  # bytes at the beginning of a GGUF file that hold its metadata
 START_SECONDS = 120.0  # a cold disk and a busy machine; half a gigabyte loads in about a second otherwise
 STOP_SECONDS = 3.0
 PR_SET_PDEATHSIG = 1
@@ -45,8 +46,10 @@ class EmbeddedServer:
         context: int = 8192,
         slots: int = 1,
         log: Path | None = None,
+        embeddings: bool = False,
     ) -> None:
         self.model_path = Path(model_path)
+        self.embeddings = embeddings  # vectors of texts, and no replies
         self.threads = threads or count_cores()
         self.context = context  # tokens that one slot can hold: prompt and answer together
         self.slots = slots
@@ -107,6 +110,7 @@ class EmbeddedServer:
             "context": self.context,
             "slots": self.slots,
             "api_key": self.api_key,
+            "embeddings": self.embeddings,
             "parent": os.getpid(),
         }
         with contextlib.suppress(BrokenPipeError):  # it died at once: the missing answer below reports it, with the log
@@ -198,9 +202,19 @@ def _serve(settings: dict[str, Any]) -> Any:
     params.n_ctx = settings["context"] * settings["slots"]  # the library splits it evenly over the slots
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["threads"]
+    if settings["embeddings"]:
+        params.embedding = True
+        if not declares_pooling(Path(settings["model"])):  # a model for text: the mean of its tokens
+            params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     params.ui = False
     params.verbosity = 2  # warnings; at 3 it writes several lines for each request
     return xllamacpp.Server(params)  # returns when the model is loaded and the port answers
+
+
+def declares_pooling(weights: Path) -> bool:
+    """Whether a GGUF file is an embedding model, whose metadata say how vectors of tokens become one."""
+    with weights.open("rb") as file:
+        return b".pooling_type" in file.read(METADATA)
 
 
 def _die_with(parent: int) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simia.llm.backends import open_backend
+from simia.llm.backends import LLMSettings, open_backend
 from simia.llm.embeddings import embed_texts, make_lexical_vectors
 from simia.llm.engine import Engine
-from simia.llm.openai_settings import OpenAISettings
 from simia.pack import Pack
 from simia.report.neighbour_layout import Place, Vector, list_neighbours, place_neighbours
 from simia.report.scatter_plot import PlotAxes, ScatterPoint, draw_scatter
@@ -94,8 +93,8 @@ def map_tools(packs: Sequence[Pack], vectors: Sequence[Vector] | None = None, *,
     )
 
 
-async def embed_tools(packs: Sequence[Pack], settings: OpenAISettings) -> list[list[float]]:
-    """Embed the texts of all tools by an endpoint. Raises `LLMFault` if it fails."""
+async def embed_tools(packs: Sequence[Pack], settings: LLMSettings) -> list[list[float]]:
+    """Embed the texts of all tools by a model. Raises `LLMFault` if it fails."""
     async with Engine(open_backend(settings)) as engine:
         return await embed_texts(
             lambda request, draw: engine.ask(request, item="tools", draw=draw), list_tool_texts(packs)[1], draw="tools"

@@ -63,6 +63,9 @@ class SynthesisConfig(Config):
     def check_embeddings(cls, roles: dict[str, LLMSettings]) -> dict[str, LLMSettings]:
         """Refuse a back end without an address for embeddings."""
         found = roles.get(EMBEDDINGS)
-        if found is not None and found.kind not in ("openai", "pool", "replay"):
-            raise UserError(f"roles.{EMBEDDINGS}.kind is {found.kind}: only openai, pool and replay embed texts")
+        local = isinstance(found, EmbeddedSettings) and found.embeddings
+        if found is not None and not local and found.kind not in ("openai", "pool", "replay"):
+            raise UserError(
+                f"roles.{EMBEDDINGS}.kind is {found.kind}: only openai, pool and replay embed texts, and embedded with embeddings: true"
+            )
         return roles

@@ -17,6 +17,8 @@ from simia.errors import Code, UserError
 from simia.llm import local_models
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.embedded import EmbeddedBackend, EmbeddedSettings
+from simia.llm.embedded_server import declares_pooling
+from simia.llm.embeddings import compute_cosine, embed_texts
 from simia.llm.engine import Engine, EngineLimits
 from simia.llm.prices import FREE
 from simia.llm.types import LLMFault, Request
@@ -156,3 +158,23 @@ def test_a_config_chooses_by_kind() -> None:
     price = find_price(remote)
     assert price is not None
     assert price.output == 10
+
+
+@real_model
+async def test_it_embeds_texts_on_request() -> None:
+    """A model for text has no pooling of its own: its vectors are the mean over the tokens."""
+    backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS, embeddings=True), say=lambda _: None)
+    texts = ["order_id (string): The order", "the weather in Oslo", "order_id (string): The order"]
+
+    async with Engine(backend, price=FREE) as engine:
+        vectors = await embed_texts(lambda asked, draw: engine.ask(asked, item="x", draw=draw), texts, draw="x")
+    assert len({len(vector) for vector in vectors}) == 1
+    assert compute_cosine(vectors[0], vectors[2]) == pytest.approx(1, abs=1e-3)
+    assert compute_cosine(vectors[0], vectors[1]) < 0.99
+
+
+def test_an_embedding_model_names_its_pooling(tmp_path: Path) -> None:
+    (tmp_path / "embed.gguf").write_bytes(b"GGUF" + b"bert.pooling_type" + bytes(100))
+    (tmp_path / "text.gguf").write_bytes(b"GGUF" + bytes(100))
+    assert declares_pooling(tmp_path / "embed.gguf")
+    assert not declares_pooling(tmp_path / "text.gguf")

@@ -179,6 +179,8 @@ def test_an_outage_of_the_embeddings_is_resumed(discover: Any, fake_endpoint: Fa
 def test_a_back_end_without_embeddings_is_refused() -> None:
     with pytest.raises(UserError, match=r"roles.embeddings.kind is embedded: only openai, pool and replay embed texts"):
         DiscoveryConfig.model_validate({"roles": {"embeddings": {"kind": "embedded"}}})
+    local = {"kind": "embedded", "model": "bge-m3.gguf", "embeddings": True}
+    assert DiscoveryConfig.model_validate({"roles": {"embeddings": local}}).roles["embeddings"].kind == "embedded"
 
 
 def test_no_chain_of_similar_themes_joins_two_that_differ() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.pack_provenance import ToolEdge
+from simia.synthesis.context import ItemContext
 from simia.synthesis.graph.graph_building import (
     join_graphs,
     list_parameter_texts,
@@ -19,7 +22,8 @@ from simia.synthesis.graph.graph_building import (
 from simia.synthesis.graph.graph_settings import GraphSettings
 from simia.synthesis.graph.tool_graph import GraphInput, GraphTool, ToolGraph
 from simia.synthesis.graph.tool_results import read_fields
-from simia.synthesis.stage import StageOutputs
+from simia.synthesis.settings import SamplingSettings
+from simia.synthesis.stage import StageInput, StageOutputs
 from simia.synthesis.stages.graph import GraphStage
 from simia.tool import ToolSpec
 from tests.synthesis.build_fixtures import FIXTURES, FixtureEngine, load_library, run_stages
@@ -42,7 +46,7 @@ def list_internal(graph: ToolGraph, tool: str) -> list[str]:
     return [each.name for each in graph.tools[tool].inputs if not each.external]
 
 
-def make_pack(tools: list[dict[str, Any]]) -> Pack:
+def make_pack(tools: Any) -> Pack:
     return Pack(name="made", tools=[ToolSpec.model_validate(tool) for tool in tools])
 
 
@@ -221,3 +225,25 @@ def test_the_stage_gives_a_graph_for_each_environment() -> None:
     graph = ToolGraph.model_validate(outputs.of("graph")["library"])
     assert graph == make_graph(load_library())
     assert outputs.notes["graph"]["library"]["edges"] == {"changes": 12, "provides": 6}
+
+
+class OneVector:
+    """Embeds every text as the same vector."""
+
+    async def ask(self, request: Request, *, item: str, draw: str) -> Reply:
+        return Reply(text=json.dumps([[1.0, 0.0]] * len(request.input or [])))
+
+    def find_asked(self, request: Request, draw: str) -> Request:
+        return request
+
+
+@pytest.mark.parametrize(("roles", "compared_by"), [({"embeddings": OneVector()}, "embeddings"), ({}, "words")])
+async def test_the_stage_embeds_parameters_if_the_run_has_a_model_for_it(
+    roles: dict[str, OneVector], compared_by: str
+) -> None:
+    stage = GraphStage(GraphSettings(matcher="embeddings", refine=False))
+    context = ItemContext("graph/library", roles, SamplingSettings(), asyncio.Semaphore(1))
+    made = await stage.make(StageInput("library", load_library().model_dump(mode="json")), context)
+    assert context.notes["compared_by"] == compared_by
+    found = list_provided(ToolGraph.model_validate(made))
+    assert (found > PROVIDED) == (compared_by == "embeddings")
