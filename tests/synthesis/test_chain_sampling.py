@@ -26,21 +26,26 @@ from tests.synthesis.random_graphs import draw_domain, draw_graph, draw_graphs
 GRAPHS = 10_000
 
 
-def lacks(graph: ToolGraph, tool: str, before: Collection[str]) -> bool:
-    """Whether a required, internal argument has no producer before: written without the code under test."""
-    needs = {each.name for each in graph.tools[tool].inputs if each.required and not each.external}
-    if not needs:
-        return False
-    edges = [
-        e for e in graph.edges if e.target == tool and e.kind == "provides" and e.source != tool and e.source in before
-    ]
-    return bool(needs - {e.argument for e in edges})
+class Providers:
+    """Which tools give which arguments: written without the code under test."""
+
+    def __init__(self, graph: ToolGraph) -> None:
+        self.sources: dict[str, dict[str, set[str]]] = {}
+        for name, tool in graph.tools.items():
+            self.sources[name] = {each.name: set() for each in tool.inputs if each.required and not each.external}
+        for edge in graph.edges:
+            if edge.kind == "provides" and edge.source != edge.target and edge.argument in self.sources[edge.target]:
+                self.sources[edge.target][edge.argument].add(edge.source)
+
+    def lacks(self, tool: str, before: Collection[str]) -> bool:
+        """Whether a required, internal argument has no producer among the tools before."""
+        return any(sources.isdisjoint(before) for sources in self.sources[tool].values())
 
 
-def list_possible(graph: ToolGraph) -> set[str]:
+def list_possible(graph: ToolGraph, providers: Providers) -> set[str]:
     """Tools that can be executed at all: the least fixed point."""
     found: set[str] = set()
-    while more := {name for name in graph.tools if name not in found and not lacks(graph, name, found)}:
+    while more := {name for name in graph.tools if name not in found and not providers.lacks(name, found)}:
         found |= more
     return found
 
@@ -53,33 +58,34 @@ def list_components(graph: ToolGraph, tools: set[str]) -> list[set[str]]:
     return list(nx.connected_components(found))
 
 
-def check_chain(graph: ToolGraph, chain: list[str], components: list[set[str]], settings: ChainSampling) -> None:
+def check_chain(providers: Providers, chain: list[str], components: list[set[str]], settings: ChainSampling) -> None:
     """Nothing lacks an input or occurs twice; the chain is connected, and long enough if the graph is."""
-    assert not [tool for place, tool in enumerate(chain) if lacks(graph, tool, chain[:place])]
+    assert not [tool for place, tool in enumerate(chain) if providers.lacks(tool, chain[:place])]
     assert len(chain) == len(set(chain)) <= settings.longest
     assert len(chain) >= min(settings.shortest, max(map(len, components), default=0))
     assert any(set(chain) <= part for part in components) or not components
 
 
-def check_subgraph(graph: ToolGraph, chain: list[str], found: list[str], most: int) -> None:
+def check_subgraph(graph: ToolGraph, providers: Providers, chain: list[str], found: list[str], most: int) -> None:
     """Nothing lacks an input or occurs twice, and nothing that could enter is left out."""
     assert found[: len(chain)] == chain
     assert len(found) == len(set(found)) <= max(most, len(chain))
-    assert not [tool for place, tool in enumerate(found) if lacks(graph, tool, found[:place])]
+    assert not [tool for place, tool in enumerate(found) if providers.lacks(tool, found[:place])]
     if len(found) < most:
         inside = set(found)
         touched = {name for e in graph.edges for name in (e.source, e.target) if {e.source, e.target} & inside}
-        assert not [name for name in touched - inside if not lacks(graph, name, found)]
+        assert not [name for name in touched - inside if not providers.lacks(name, found)]
 
 
 def test_chains_and_subgraphs_of_random_graphs_are_complete_and_as_long_as_intended() -> None:
     settings, intended = ChainSampling(environments=99), Counter[int]()
     for key, graph in enumerate(draw_graphs(GRAPHS)):
-        components = list_components(graph, list_possible(graph))
+        providers = Providers(graph)
+        components = list_components(graph, list_possible(graph, providers))
         chain = sample_chain(graph, random.Random(key), settings)
-        check_chain(graph, chain, components, settings)
+        check_chain(providers, chain, components, settings)
         most = random.Random(f"most/{key}").randint(1, 40)
-        check_subgraph(graph, chain, expand_subgraph(graph, chain, most), most)
+        check_subgraph(graph, providers, chain, expand_subgraph(graph, chain, most), most)
         if max(map(len, components), default=0) >= settings.longest:
             intended[len(chain)] += 1
     chains, lengths = sum(intended.values()), range(settings.shortest, settings.longest + 1)
@@ -93,13 +99,14 @@ def test_the_limit_of_environments_holds_and_a_shorter_chain_has_no_way_on() -> 
     settings = ChainSampling(shortest=12, longest=12)
     for key in range(2000):
         graph = draw_graph(key)
+        providers = Providers(graph)
         chain = sample_chain(graph, random.Random(key), settings)
         inside = {name.rpartition("/")[0] for name in chain}
         assert len(inside) <= 3
         if not 0 < len(chain) < 12:
             continue
-        part = next(each for each in list_components(graph, list_possible(graph)) if set(chain) <= each)
-        further = [name for name in part - set(chain) if not lacks(graph, name, chain)]
+        part = next(each for each in list_components(graph, list_possible(graph, providers)) if set(chain) <= each)
+        further = [name for name in part - set(chain) if not providers.lacks(name, chain)]
         assert not [name for name in further if len(inside | {name.rpartition("/")[0]}) <= 3], key
 
 

@@ -15,6 +15,7 @@ from simia.authoring.verification_gate import verify_tasks
 from simia.cli import build_app
 from simia.config import parse_config
 from simia.envs.opening import open_environment
+from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.state import merge_patch
@@ -22,12 +23,16 @@ from simia.synthesis import session
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
+from simia.synthesis.reply_reading import dump
+from simia.synthesis.stage import StageOutputs
+from simia.synthesis.stages import varied
+from simia.synthesis.stages.varied import AgentEpisodes, Baseline, Remeasured, TaskSource, VariantVerdicts
 from simia.synthesis.varying.draft_checks import check_draft, open_source
 from simia.synthesis.varying.start_excerpt import MOST_CHARACTERS, excerpt_start
-from simia.synthesis.varying.task_drafts import HARDER, join_patches, read_task_draft
+from simia.synthesis.varying.task_drafts import HARDER, join_patches, make_varied_task, read_task_draft
 from simia.task import Measurement, Task
 from tests.importers.test_codegym import INPUTS, SOURCE
-from tests.synthesis.build_fixtures import load_library
+from tests.synthesis.build_fixtures import FixtureEngine, load_library, run_stages
 from tests.synthesis.varying_fixtures import BAD, GOOD, REPLIES, read_bad, run_vary
 
 TASKS = ["cs-034", "cs-027", "cs-030", "cs-010"]
@@ -223,6 +228,55 @@ def test_unusable_packs_and_settings_are_refused_in_one_line(tmp_path: Path) -> 
     recipe = VaryRecipe(parse_config(VaryConfig, {"recipe": "vary", "source": str(tmp_path)}, where="the test"))
     with pytest.raises(UserError, match="pack empty has no tasks or no code"):
         recipe.list_stages()
+
+
+def make_source() -> tuple[TaskSource, AgentEpisodes]:
+    pack = Pack.load("customer_service")
+    return TaskSource(pack, "idle", pack.tasks), AgentEpisodes("nothing", 2, 10, LLMAgentSettings())
+
+
+def test_a_variant_that_the_gate_refuses_is_not_measured() -> None:
+    source, episodes = make_source()
+    good = read_task_draft(GOOD["cs-010/easier"], "easier", source.pack)
+    variant = make_varied_task(source.pack, source.pack.task("cs-010"), "easier", good, good.calls)
+    wrong = variant.model_copy(
+        update={"id": "cs-010-wrong", "initial": {"patch": {"orders": {"ORD-20372": {"status": "pending"}}}}}
+    )
+    outputs = StageOutputs(
+        made={
+            "baseline": {"cs-010": {"n": 2, "solved": 0}},
+            "variations": {"cs-010/easier": dump(variant), "cs-010/wrong": dump(wrong)},
+        }
+    )
+    made = run_stages(FixtureEngine({}), [VariantVerdicts(source), Remeasured(source, episodes)], outputs)
+    assert list(made.of("measured")) == ["cs-010/easier"]
+    assert made.refused["measured"]["cs-010/wrong"].reason == Reason.NOTHING_TO_VERIFY
+
+
+def test_a_task_without_a_scored_episode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play_nothing(*_: object) -> list[float | None]:
+        return [None, None]  # as if the infrastructure had failed
+
+    monkeypatch.setattr(varied, "play_agents", play_nothing)
+    source, episodes = make_source()
+    source.tasks = source.tasks[:1]
+    made = run_stages(FixtureEngine({}), [Baseline(source, episodes)])
+    assert made.refused["baseline"]["cs-001"].reason == Reason.NOT_MEASURED
+
+
+def test_a_folder_is_found_from_everywhere_and_a_changed_pack_is_another_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(Path("seeds") / "customer_service", tmp_path / "shop")
+    monkeypatch.chdir(tmp_path)
+    config = parse_config(VaryConfig, {"recipe": "vary", "source": "shop"}, where="the test")
+    assert config.source == str(tmp_path / "shop")
+    before = TaskSource(Pack.load("shop"), "a", []).content
+    (tmp_path / "shop" / ".git").mkdir()
+    (tmp_path / "shop" / ".git" / "index").write_text("x")
+    assert TaskSource(Pack.load("shop"), "a", []).content == before
+    (tmp_path / "shop" / "policy.md").write_text("Other rules.")
+    assert TaskSource(Pack.load("shop"), "a", []).content != before
 
 
 def test_each_task_gets_its_changes_from_the_seed() -> None:
