@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simia.synthesis.chains.chain_runs import PlayedChain
-from simia.synthesis.chains.distractors import DistractorMaker, add_rows, count_distractors, vary_text
+from simia.synthesis.chains.distractors import DistractorMaker, adapt_addresses, add_rows, count_distractors, vary_text
 from simia.task import Action
 from tests.synthesis.build_fixtures import load_library
 
@@ -38,6 +38,12 @@ def test_distractors_are_allowed_and_refer_to_each_other(seed: int) -> None:
     assert again == made
 
 
+def test_addresses_follow_the_names() -> None:
+    row = {"name": "Ines Weber", "email": "ines.costa17@example.org", "contact": "desk12@example.org"}
+    adapt_addresses(row, {"name": "Ines Costa", "email": "ines.costa@example.org", "contact": "desk@example.org"})
+    assert row == {"name": "Ines Weber", "email": "ines.weber17@example.org", "contact": "desk12@example.org"}
+
+
 def test_a_longer_chain_has_more() -> None:
     assert [count_distractors(1.0, calls, 20) for calls in (0, 3, 10, 30)] == [0, 6, 20, 40]
     assert count_distractors(0, 10, 20) == 0
@@ -49,6 +55,7 @@ def test_texts_keep_their_form() -> None:
     assert vary_text("ines.costa@example.org", [], rng).endswith("@example.org")
     assert len(vary_text("555-0182", [], rng)) == 8
     assert vary_text("Ines Costa", ["Tomas Weber"], rng) == "Ines Weber"
+    assert vary_text("Invoice to the company", ["Cot for the baby"], rng) == "Cot for the baby"
     assert (
         vary_text("The room is too loud at night", ["Late again, as usual on Fridays"], rng)
         == "Late again, as usual on Fridays"

@@ -118,6 +118,7 @@ class DistractorMaker:
                 for column, value in base.items()
                 if column in spec.columns
             }
+            adapt_addresses(row, base)
             key = make_row_key(list(rows), taken, self._rng)
             if key is not None and check.valid(row) and self._is_new(table, spec, row):
                 return key, row
@@ -171,9 +172,29 @@ def vary_text(value: str, others: Sequence[str], rng: random.Random) -> str:
     if DIGIT.search(value):
         return DIGIT.sub(lambda _: str(rng.randint(0, 9)), value)
     words, other = value.split(), rng.choice(list(others)).split()
-    if len(words) in PHRASE and len(other) in PHRASE:
+    if all(len(each) in PHRASE and each[-1][0].isupper() for each in (words, other)):
         return " ".join([*words[: (len(words) + 1) // 2], *other[len(other) // 2 + len(other) % 2 :]])
     return rng.choice(list(others))
+
+
+def adapt_addresses(row: dict[str, Any], base: Mapping[str, Any]) -> None:
+    """Replace the name in an e-mail address by the new name of the row, where the address has the old one."""
+    names = {
+        write_slug(old): write_slug(row[column])
+        for column, old in base.items()
+        if isinstance(old, str) and column in row
+    }
+    for column, value in row.items():
+        if isinstance(value, str) and "@" in value:
+            local, _, domain = value.partition("@")
+            for old, new in names.items():
+                local = re.sub(rf"^{re.escape(old)}(?=\d*$)", new, local) if old else local
+            row[column] = f"{local}@{domain}"
+
+
+def write_slug(text: Any) -> str:
+    """The words of a name as an address has them."""
+    return ".".join(re.findall(r"[a-z]+", str(text).casefold()))
 
 
 def make_row_key(keys: Sequence[str], taken: Collection[str], rng: random.Random) -> str | None:
