@@ -1,4 +1,4 @@
-"""`simia runs`: list, show, resume, recheck, rebuild, diff, gc."""
+"""`simia runs`: list, show, resume, questions, answers, recheck, rebuild, diff, gc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from simia.cli.options import RUN, RUNS, parse_settings
-from simia.cli.terminal_output import note_incomplete, watch_amplification, watch_rollout, watch_synthesis
+from simia.cli.terminal_output import name_runs, note_incomplete, watch_amplification, watch_rollout, watch_synthesis
 from simia.config import read_command_line_value
 from simia.errors import UserError
 from simia.jobs import Run, find_run, folders
@@ -22,9 +22,12 @@ from simia.report.console import Terminal
 from simia.terminal import say, say_error, say_json
 
 if TYPE_CHECKING:
+    from simia.llm.question_files import OpenQuestion
     from simia.synthesis.recheck import Rechecked
 
-app = typer.Typer(help="Durable jobs: list, show, resume, recheck, rebuild, diff, gc.", no_args_is_help=True)
+app = typer.Typer(
+    help="Durable jobs: list, show, resume, questions, answers, recheck, rebuild, diff, gc.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -166,6 +169,58 @@ def resume(
         from simia.amplification.session import resume_amplification
 
         watch_amplification(partial(resume_amplification, str(folder), runs=runs, changes=changes), runs)
+
+
+@app.command()
+def questions(
+    run: RUN,
+    folder: Annotated[Path, typer.Argument(help="The folder for the text files.")],
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Write the open questions of a run with llm.kind=batch as text files, to be answered by hand or in a chat window."""
+    from simia.llm.question_files import write_questions
+
+    waiting = find_open_questions(runs, run)
+    if not waiting:
+        say(f"no question waits for an answer; next: simia runs resume {run}{name_runs(runs)}")
+        return
+    files = write_questions(waiting, folder)
+    say(f"{len(files)} questions: {', '.join(path.name for path in files)} in {folder}")
+    say(f"ask each file in a new chat, and save the whole answer as {folder / 'answers' / files[0].name} and so on")
+    say(f"next: simia runs answers {run} {folder}{name_runs(runs)}")
+
+
+@app.command()
+def answers(
+    run: RUN,
+    folder: Annotated[Path, typer.Argument(help="The folder that `simia runs questions` wrote.")],
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Store the answers of FOLDER/answers, for the next `simia runs resume`. Answers may be missing."""
+    from simia.llm.question_files import read_answers
+
+    waiting = find_open_questions(runs, run)
+    missing = read_answers(waiting, folder)
+    if waiting and len(missing) == len(waiting):
+        raise UserError(f"{folder / 'answers'}: no answer to {', '.join(missing[:10])}; expected {missing[0]}.txt")
+    say(f"{len(waiting) - len(missing)} answers stored, {len(missing)} questions without an answer")
+    if missing:
+        say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")
+    say(f"next: simia runs resume {run}{name_runs(runs)}")
+
+
+def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
+    """The questions of a run's batch folders without an answer. Raises `UserError` if the run has no such folder."""
+    from simia.llm.question_files import find_batch_folders, list_open_questions
+
+    folder = find_run(runs, run)
+    batches = find_batch_folders(saved_config(folder))
+    if not batches:
+        raise UserError(f"run {folder.name} writes no questions to files: only runs with llm.kind=batch do")
+    for batch in batches:
+        if not batch.is_dir():
+            raise UserError(f"the run's batch folder {batch} is not here: run this where the run was started")
+    return list_open_questions(batches)
 
 
 @app.command()

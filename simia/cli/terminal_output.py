@@ -128,6 +128,8 @@ def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> N
         return
     detail = f" ({stop.detail})" if stop.detail else ""
     say(f"stopped: {stop.kind}{detail}; {done}nothing is lost")
+    if stop.kind == "batch":
+        say(f"to answer by hand or in a chat window: simia runs questions {run_id} FOLDER{at}")
     say(f"next: simia runs resume {run_id}{at}")
     raise typer.Exit(130 if stop.kind == "interrupted" else 1)
 

@@ -13,6 +13,7 @@ from simia import formats
 from simia.pack import Pack
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
+from tests.synthesis.test_recorded_clinic import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 
@@ -167,3 +168,23 @@ def test_the_page_of_vary_shows_commands_that_run(tmp_path: Path) -> None:
     finally:
         endpoint.stop()
     assert Pack.load(tmp_path / "shop2").tasks[-1].id == "cs-010-easier"
+
+
+def test_the_page_of_your_domain_shows_commands_that_run(tmp_path: Path) -> None:
+    """Its first run replays the recorded clinic; the questions of the chat window get one answer that cannot be read."""
+    page = (ROOT / "docs" / "your-domain.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^simia .*$", page, re.M)
+    assert len(lines) >= 20
+    for line in lines:
+        words = shlex.split(line)[1:]
+        if words[0] == "train":
+            continue  # test_training_pages.py starts the trainers
+        if "limits.max_cost=2" in words:
+            words += [word for setting in SETTINGS for word in ("--set", setting)]
+        if words[:2] == ["runs", "answers"]:
+            (tmp_path / "q" / "answers" / "001.txt").write_text("Here is the design.", encoding="utf-8")
+        done = run_simia(*words, cwd=tmp_path, env={"OPENAI_API_KEY": "not-a-key"})
+        waits = "library" in words and "stopped: batch (1 questions wait" in done.stdout
+        assert done.returncode == 0 or waits, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    assert [len(Pack.load(tmp_path / name).tasks) for name in ("clinic", "clinic2")] == [2, 2]
+    assert "This reply cannot be used" in (tmp_path / "q" / "002.txt").read_text(encoding="utf-8")

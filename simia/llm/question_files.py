@@ -1,0 +1,120 @@
+"""Questions of a batch folder as numbered text files, to be answered by hand or in a chat window.
+
+    FOLDER/001.txt           one question: its messages as text
+    FOLDER/answers/001.txt   its answer, put there by the user as it is
+
+A question keeps its number, so answers may arrive in any order and in several rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from simia.errors import UserError
+from simia.llm.batch_files import list_question_files, read_reply, read_row
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question of a batch folder without an answer."""
+
+    number: str
+    """Its position among all questions of the folder, as 007; the name of its files."""
+    name: str
+    """Its `custom_id`."""
+    body: dict[str, Any]
+    """The body of its request."""
+    batch: Path
+    """The batch folder."""
+
+    def to_text(self) -> str:
+        """The messages, each below a line with its role."""
+        parts = []
+        for message in self.body["messages"]:
+            content = message.get("content")
+            text = content if isinstance(content, str) else orjson.dumps(message).decode()
+            parts.append(f"=== {message['role']} ===\n{text}\n")
+        return "\n".join(parts)
+
+
+def find_batch_folders(config: Any) -> list[Path]:
+    """The folders of all batch back ends in a run's config, each once, in their order."""
+    if isinstance(config, list):
+        return list(dict.fromkeys(folder for each in config for folder in find_batch_folders(each)))
+    if not isinstance(config, dict):
+        return []
+    if config.get("kind") == "batch" and config.get("folder"):
+        return [Path(str(config["folder"])).expanduser()]
+    return find_batch_folders(list(config.values()))
+
+
+def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    for line in path.read_bytes().splitlines():
+        row, name = read_row(line)
+        if name is not None:
+            yield row, name
+
+
+def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
+    """List the questions without an answer, in the order in which they were written."""
+    found = []
+    for at, folder in enumerate(folders, start=1):
+        prefix = f"{at}-" if len(folders) > 1 else ""
+        results = sorted((folder / "results").glob("*.jsonl"))
+        answered = {name for path in results for row, name in read_rows(path) if read_reply(row) is not None}
+        bodies: dict[str, dict[str, Any]] = {}
+        for path in list_question_files(folder):
+            for row, name in read_rows(path):
+                bodies.setdefault(name, row["body"])
+        for number, (name, body) in enumerate(bodies.items(), start=1):
+            if name not in answered:
+                found.append(OpenQuestion(f"{prefix}{number:03}", name, body, folder))
+    return found
+
+
+def write_questions(questions: Sequence[OpenQuestion], folder: Path) -> list[Path]:
+    """Write a file for each question; the files. Raises `UserError` if the folder cannot be written."""
+    try:
+        (folder / "answers").mkdir(parents=True, exist_ok=True)
+        files = [folder / f"{question.number}.txt" for question in questions]
+        for path, question in zip(files, questions, strict=True):
+            path.write_text(question.to_text(), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write questions to {folder}: {error.strerror}; name another folder") from None
+    return files
+
+
+def read_answers(questions: Sequence[OpenQuestion], folder: Path) -> list[str]:
+    """Put the answers that lie in the folder into their batch folders; the numbers of the questions without one.
+
+    An empty file is no answer. Raises `UserError` for a file that is not UTF-8: then nothing is stored.
+    """
+    missing: list[str] = []
+    rows: dict[Path, list[bytes]] = {}
+    for question in questions:
+        path = folder / "answers" / f"{question.number}.txt"
+        try:
+            text = path.read_text(encoding="utf-8-sig").strip() if path.is_file() else ""
+        except UnicodeDecodeError:
+            raise UserError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror}") from None
+        if text:
+            line = orjson.dumps({"custom_id": question.name, "text": text}, option=orjson.OPT_APPEND_NEWLINE)
+            rows.setdefault(question.batch, []).append(line)
+        else:
+            missing.append(question.number)
+    for batch, lines in rows.items():
+        results = batch / "results"
+        results.mkdir(exist_ok=True)
+        number = 1 + max(
+            (int(name) for path in results.glob("answers-*.jsonl") if (name := path.stem[8:]).isdecimal()), default=0
+        )
+        with (results / f"answers-{number:04}.jsonl").open("xb") as file:
+            file.write(b"".join(lines))
+    return missing
