@@ -67,13 +67,15 @@ def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], 
 
 
 def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], runs: Path) -> None:
-    """Run a session with a progress bar. Print the scores and, as the last line, the next command."""
+    """Run a session with a progress bar. Print the scores, by pack too if there are several, and, as the last line, the next command."""
+    from simia.report.pack_scores import print_pack_scores
     from simia.report.rollout_report import print_scores, summarize_shadow
 
     with show_episodes() as update:
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
     print_scores(done.scores, done.run_id, done.accepted, Terminal())
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
+        print_pack_scores(run, Terminal())
         if line := summarize_shadow(run):
             say(line)
     print_next_command(done.run_id, done.stop, runs)

@@ -16,6 +16,7 @@ from rich.table import Table
 from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.jobs import Run
 from simia.report.console import make_plain_text
+from simia.report.pack_scores import print_pack_scores
 from simia.statistics import RolloutStatistics, summarize_rewards
 from simia.trajectory import write_compact_json
 
@@ -24,7 +25,7 @@ LONGEST = 200  # characters of an error
 
 
 def print_rollout(run: Run, to: Console) -> None:
-    """Print the report of a rollout, read in one pass over its episodes."""
+    """Print the report of a rollout, and of one over several packs a table by pack."""
     rewards: dict[str, list[float | None]] = defaultdict(list)
     parts: dict[str, list[float]] = defaultdict(list)
     ends: Counter[str] = Counter()
@@ -48,6 +49,7 @@ def print_rollout(run: Run, to: Console) -> None:
     scores = summarize_rewards(rewards)
     means = {name: sum(values) / len(values) for name, values in parts.items()}
     print_scores(scores, run.id, run.ledger.accepted_count(), to, means)
+    print_pack_scores(run, to)
     if scores.mean is None:
         return
     print_counts(to, "ended", ends, ends.total())
