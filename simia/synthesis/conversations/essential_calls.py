@@ -19,7 +19,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.state import Change, diff_states
 from simia.synthesis.conversations.turn_playing import PlayedCall
 from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import Trajectory
 
 PADDING = 4  # calls before the second execution: more than a minute on the episode's clock
 Path = tuple[str | int, ...]
@@ -137,10 +137,9 @@ async def replay_essential(
 ) -> ReplayedCalls:
     """Execute essential calls alone, up to the first that fails. `padding`: calls that are made before and do nothing."""
     played, results = ReplayedCalls(), list[Any]()
-    world = await backend.open(Task(id="essential", initial={"state": state}), seed=0)
-    try:
+    async with await backend.open(Task(id="essential", initial={"state": state}), seed=0) as world:
         for _ in range(padding):
-            await world.call([ToolCall(id="", name="", arguments={})])
+            await world.call_one("", {})
         for turn in turns:
             own: list[GoalCall] = []
             for call in turn:
@@ -149,7 +148,7 @@ async def replay_essential(
                 except LookupError:
                     played.fault = f"{call.name}: a value of an earlier result is missing"
                     return played
-                result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)]))[0]
+                result = await world.call_one(call.name, arguments)
                 if result.error:
                     played.fault = f"{call.name} fails without the other calls: {result.content[:200]}"
                     return played
@@ -157,8 +156,6 @@ async def replay_essential(
                 own.append(GoalCall(name=call.name, arguments=arguments, mask=call.mask))
             played.turns.append(own)
             played.changes.append(await world.changes())
-    finally:
-        await world.close()
     return played
 
 

@@ -52,11 +52,8 @@ def get_backend(environment: Environment) -> ExecutableBackend:
 
 async def read_start(backend: ExecutableBackend, task: Task) -> Any:
     """The state in which a task starts."""
-    world = await backend.open(task, seed=0)
-    try:
+    async with await backend.open(task, seed=0) as world:
         return await world.initial()
-    finally:
-        await world.close()
 
 
 async def check_draft(environment: Environment, task: Task, change: TaskChange, draft: TaskDraft) -> Task | Fault:
