@@ -101,9 +101,9 @@ async def _try_from(
                 trial.add_fault(arguments, breach[1])
                 return True
             value = result.data if result.data is not None else result.content
-            if trial.entry is None or not is_empty(value):
+            if trial.entry is None or not says_nothing(value):
                 trial.entry = ToolEntry(call, value, before)
-            if changes or not is_empty(value):
+            if changes or not says_nothing(value):
                 return True
     return trial.entry is not None
 
@@ -123,8 +123,8 @@ async def replay_entries(
     return None
 
 
-def is_empty(value: Any) -> bool:
+def says_nothing(value: Any) -> bool:
     """Whether a result says nothing: null, no text, an empty list, or an object of nothing else."""
     if isinstance(value, dict):
-        return all(is_empty(each) or each in (0, False) for each in value.values())
+        return all(says_nothing(each) or each in (0, False) for each in value.values())
     return value is None or value in ("", "[]", "{}", "null") or value == []
