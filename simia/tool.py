@@ -101,6 +101,10 @@ class ToolSpec(BaseModel):
         """Return `{name, description, parameters}`, the form that prompts and ShareGPT files use."""
         return {"name": self.name, "description": self.description, "parameters": self.parameters}
 
+    def write_json(self) -> str:
+        """Return the form that prompts use as a line of JSON."""
+        return orjson.dumps(self.flat()).decode()
+
 
 class CompiledSchema:
     """A checked schema. `valid` is the hot path; `errors` costs more and words what is wrong."""

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import orjson
-
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
@@ -338,7 +336,7 @@ class Episode:
         names = [name for reveal in self.task.reveals if reveal.turn == self._user_turns for name in reveal.tools]
         if not names:
             return word
-        tools = [orjson.dumps(tool.flat()).decode() for tool in self.tools if tool.name in names]
+        tools = [tool.write_json() for tool in self.tools if tool.name in names]
         text = "\n".join([word.text, "", "Further tools are now available:", *tools])
         return word.model_copy(
             update={

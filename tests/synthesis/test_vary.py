@@ -26,10 +26,10 @@ from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stages import varied
-from simia.synthesis.stages.varied import AgentEpisodes, Baseline, Remeasured, TaskSource, VariantVerdicts
+from simia.synthesis.stages.varied import AgentEpisodes, Baseline, Remeasured, VariantVerdicts, VariedPack
 from simia.synthesis.varying.draft_checks import check_draft, open_source
 from simia.synthesis.varying.start_excerpt import MOST_CHARACTERS, excerpt_start
-from simia.synthesis.varying.task_drafts import HARDER, join_patches, make_varied_task, read_task_draft
+from simia.synthesis.varying.task_drafts import HARDER, join_patches, make_varied_task, read_variant_draft
 from simia.task import Measurement, Task
 from tests.importers.test_codegym import INPUTS, SOURCE
 from tests.synthesis.build_fixtures import FixtureEngine, load_library, run_stages
@@ -100,7 +100,7 @@ def test_bad_variants_are_refused_with_their_reason() -> None:
 
     async def judge(task: str, change: str, text: str) -> tuple[str, str]:
         try:
-            draft = read_task_draft(text, change, pack)  # type: ignore[arg-type]
+            draft = read_variant_draft(text, change, pack)  # type: ignore[arg-type]
         except Unreadable as error:
             return Reason.UNREADABLE_REPLY, str(error)
         async with open_source(pack, {}) as environment:
@@ -120,7 +120,7 @@ def test_the_other_good_variants_hold() -> None:
     pack = Pack.load("customer_service")
 
     async def check() -> Task | tuple[Reason, str]:
-        draft = read_task_draft(GOOD["cs-010/policy_condition"], "policy_condition", pack)
+        draft = read_variant_draft(GOOD["cs-010/policy_condition"], "policy_condition", pack)
         async with open_source(pack, {}) as environment:
             return await check_draft(environment, pack.task("cs-010"), "policy_condition", draft)
 
@@ -230,14 +230,14 @@ def test_unusable_packs_and_settings_are_refused_in_one_line(tmp_path: Path) -> 
         recipe.list_stages()
 
 
-def make_source() -> tuple[TaskSource, AgentEpisodes]:
+def make_source() -> tuple[VariedPack, AgentEpisodes]:
     pack = Pack.load("customer_service")
-    return TaskSource(pack, "idle", pack.tasks), AgentEpisodes("nothing", 2, 10, LLMAgentSettings())
+    return VariedPack(pack, "idle", pack.tasks), AgentEpisodes("nothing", 2, 10, LLMAgentSettings())
 
 
 def test_a_variant_that_the_gate_refuses_is_not_measured() -> None:
     source, episodes = make_source()
-    good = read_task_draft(GOOD["cs-010/easier"], "easier", source.pack)
+    good = read_variant_draft(GOOD["cs-010/easier"], "easier", source.pack)
     variant = make_varied_task(source.pack, source.pack.task("cs-010"), "easier", good, good.calls)
     wrong = variant.model_copy(
         update={"id": "cs-010-wrong", "initial": {"patch": {"orders": {"ORD-20372": {"status": "pending"}}}}}
@@ -271,12 +271,12 @@ def test_a_folder_is_found_from_everywhere_and_a_changed_pack_is_another_source(
     monkeypatch.chdir(tmp_path)
     config = parse_config(VaryConfig, {"recipe": "vary", "source": "shop"}, where="the test")
     assert config.source == str(tmp_path / "shop")
-    before = TaskSource(Pack.load("shop"), "a", []).content
+    before = VariedPack(Pack.load("shop"), "a", []).content
     (tmp_path / "shop" / ".git").mkdir()
     (tmp_path / "shop" / ".git" / "index").write_text("x")
-    assert TaskSource(Pack.load("shop"), "a", []).content == before
+    assert VariedPack(Pack.load("shop"), "a", []).content == before
     (tmp_path / "shop" / "policy.md").write_text("Other rules.")
-    assert TaskSource(Pack.load("shop"), "a", []).content != before
+    assert VariedPack(Pack.load("shop"), "a", []).content != before
 
 
 def test_each_task_gets_its_changes_from_the_seed() -> None:

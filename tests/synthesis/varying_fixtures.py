@@ -17,7 +17,7 @@ from simia.pack import Pack
 from simia.synthesis import session
 from simia.synthesis.recipes.vary import VaryConfig
 from simia.synthesis.reply_reading import read_json
-from simia.synthesis.varying.task_drafts import TaskDraft
+from simia.synthesis.varying.task_drafts import VariantDraft
 from simia.task import ScriptTurn
 
 FIXTURES = Path(__file__).parent / "fixtures" / "varying"
@@ -89,7 +89,7 @@ def list_scripts(pack: Pack, drafts: Mapping[str, str]) -> dict[str, list[Script
     found = {task.id: task.make_script() for task in pack.tasks}
     for draw, text in drafts.items():
         try:
-            script = read_json(text, TaskDraft).script
+            script = read_json(text, VariantDraft).script
         except ValueError:
             continue
         found[draw.removeprefix("variations/").partition(".draft")[0]] = script

@@ -104,7 +104,7 @@ class LLMUser:
                 profile=profile if isinstance(profile, str) or profile is None else orjson.dumps(profile).decode(),
                 stop=self._settings.stop,
                 instructions=path.read_text(encoding="utf-8").strip() if path else "",
-                tools=[orjson.dumps(tool.flat()).decode() for tool in view.tools],
+                tools=[tool.write_json() for tool in view.tools],
             )
             .strip()
         )

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import orjson
 
@@ -109,6 +109,16 @@ class ExecutableWorld:
                 await self._request("open", None)
             except WorkerLost as error:
                 raise Aborted(Code.WORKER_LOST, f"an episode cannot be set up: {error.detail}") from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def call_one(self, name: str, arguments: dict[str, Any], by: By = "agent") -> ToolResult:
+        """Make a call that no message holds."""
+        return (await self.call([ToolCall(id="", name=name, arguments=arguments)], by))[0]
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         async with self._guard:

@@ -49,7 +49,7 @@ def write_environment(
         UserError: the folder has files, or cannot be written.
     """
     design = built.design
-    edges = [edge for edge in graph.edges if {edge.source, edge.target} <= built.tools.keys()] if graph else []
+    edges = graph.select(built.tools).edges if graph else []
     head: dict[str, Any] = {
         "format": 2,
         "name": design.name,

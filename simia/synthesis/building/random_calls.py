@@ -17,7 +17,6 @@ from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.reasons import Reason
 from simia.task import Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall
 
 EPISODE = 25  # calls in one episode
 SHARE_OF_IDS = 0.5
@@ -43,8 +42,7 @@ async def make_random_calls(
     initial = {} if state is None else {"state": dict(state)}
     succeeded, made = 0, 0
     while made < count and names:
-        world = await backend.open(Task(id=f"random/{made}", initial=initial), seed=made)
-        try:
+        async with await backend.open(Task(id=f"random/{made}", initial=initial), seed=made) as world:
             state = await world.state()
             for _ in range(min(EPISODE, count - made)):
                 name = names[made % len(names)]
@@ -60,8 +58,6 @@ async def make_random_calls(
                     refused[name] = (fault[0], f"{name}({arguments}): {fault[1]}")
                     names.remove(name)
                     break
-        finally:
-            await world.close()
     return refused, succeeded
 
 
@@ -69,7 +65,7 @@ async def make_call(
     world: ExecutableWorld, tool: ToolDesign, arguments: dict[str, Any], before: Any, built: BuiltEnvironment
 ) -> tuple[tuple[Reason, str] | None, Any, bool]:
     """Make one call. Returns what is wrong with it, the state after it, and whether it succeeded."""
-    result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+    result = await world.call_one(tool.name, arguments)
     if result.error in BROKEN:
         return (Reason.UNEXPECTED_FAILURE, hide_addresses(result.detail or result.content)), before, False
     after = await world.state()

@@ -103,10 +103,8 @@ async def is_round(backend: ExecutableBackend, state: Any) -> bool:
     except Aborted as error:
         await require_sandbox(backend, error)
         return False
-    try:
+    async with world:
         return diff_states(state, await world.state()) == []
-    finally:
-        await world.close()
 
 
 async def require_sandbox(backend: ExecutableBackend, error: Aborted) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from simia.synthesis.chains.chain_runs import CHAIN_FUNCTION, PlayedChain
 from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.gyms.function_runs import find_forbidden
-from simia.synthesis.gyms.hidden_inputs import list_leaves
+from simia.synthesis.json_values import list_plain_values
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_python
 
@@ -152,11 +152,6 @@ def list_constants(source: str) -> Iterator[Any]:
                     and isinstance(node.value, str | int | float)
                 ):
                     yield node.value
-
-
-def list_plain_values(value: Any) -> Iterator[Any]:
-    """The values of a JSON value that are neither objects nor lists."""
-    return (leaf for _, leaf in list_leaves(value))
 
 
 def holds_value(result: Any, value: Any) -> bool:

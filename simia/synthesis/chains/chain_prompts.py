@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from simia.state import merge_patch
-from simia.synthesis.building.example_states import CLOCK, SHOWN, describe_tables, find_state_faults
+from simia.synthesis.building.example_states import SHOWN, find_state_faults
 from simia.synthesis.building.state_model import fill_defaults
 from simia.synthesis.chains.chain_code import ChainCode, read_chain
-from simia.synthesis.chains.chain_runs import PlayedChain, write_result
+from simia.synthesis.chains.chain_runs import write_result
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.graph.tool_graph import PROVIDES, ToolGraph
 from simia.synthesis.reasons import Unreadable
@@ -24,21 +24,6 @@ STATE_PURPOSE = (
     "to look which is meant. By what the user says, what the code chooses is the only right choice, whatever the order of the rows.\n\n"
     "```python\n{code}```"
 )
-
-
-def describe_domain(built: BuiltEnvironment, tables: Collection[str] | None = None) -> dict[str, Any]:
-    """Description, rules and tables of an environment. `tables`: those that are shown; None: all."""
-    design = built.design
-    schema = design.state
-    if tables is not None:
-        schema = schema.model_copy(
-            update={"tables": {name: each for name, each in schema.tables.items() if name in tables}}
-        )
-    return {
-        "description": f"{design.title}. {design.description} The time is {CLOCK}.",
-        "rules": design.rules,
-        "tables": describe_tables(schema),
-    }
 
 
 def describe_chain_tools(built: BuiltEnvironment, graph: ToolGraph, names: Collection[str]) -> list[str]:
@@ -85,12 +70,6 @@ def describe_calls(calls: Sequence[Action], values: Sequence[Any], most: int = 4
         f"{call.name}({write_result(call.arguments)}) returned {write_result(value)[:most]}"
         for call, value in zip(calls, values, strict=True)
     ]
-
-
-def list_used_tables(built: BuiltEnvironment, played: PlayedChain) -> set[str]:
-    """Tables of the tools that a chain has called."""
-    names = {call.name for call in played.calls}
-    return {table for tool in built.design.tools if tool.name in names for table in tool.tables}
 
 
 def read_repair(

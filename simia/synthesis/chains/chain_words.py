@@ -10,8 +10,8 @@ from pydantic import Field
 
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.chain import Chain
-from simia.synthesis.chains.chain_code import list_plain_values
 from simia.synthesis.chains.grounded_words import find_unsaid, find_unused, holds_phrase
+from simia.synthesis.json_values import list_plain_values
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser

@@ -14,8 +14,9 @@ from typing import Any
 
 from simia.state_schema import ColumnSpec, StateSchema, TableSpec
 from simia.synthesis.building.state_model import describe_row_schema
-from simia.synthesis.chains.chain_code import holds_value, list_plain_values
+from simia.synthesis.chains.chain_code import holds_value
 from simia.synthesis.chains.chain_runs import PlayedChain
+from simia.synthesis.json_values import list_plain_values
 from simia.tool import compile_schema
 
 MOST = 40  # distractors of a table

@@ -9,8 +9,8 @@ from typing import Any
 
 from simia.envs.rewards.compare_values import split_words
 from simia.state_schema import StateSchema
-from simia.synthesis.chains.chain_code import list_plain_values
 from simia.synthesis.chains.distractors import is_fixed_text
+from simia.synthesis.json_values import list_plain_values
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FREE_TEXT = 5  # words from which on a text may be worded otherwise

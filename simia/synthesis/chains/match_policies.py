@@ -13,7 +13,7 @@ from typing import Any
 from simia.envs.rewards.compare_values import find_policy, split_words
 from simia.state import Change
 from simia.state_schema import StateSchema
-from simia.synthesis.chains.chain_code import list_plain_values
+from simia.synthesis.json_values import list_plain_values
 from simia.task import Action, Match
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")

@@ -72,6 +72,4 @@ def shorten_chains(sampling: ChainSampling, parts: int) -> ChainSampling:
 
 def select_environment(graph: ToolGraph, environment: str) -> ToolGraph:
     """The part of a graph that belongs to one environment."""
-    tools = {name: tool for name, tool in graph.tools.items() if name.partition("/")[0] == environment}
-    edges = [edge for edge in graph.edges if edge.source in tools and edge.target in tools]
-    return ToolGraph(tools=tools, edges=edges)
+    return graph.select([name for name in graph.tools if name.partition("/")[0] == environment])

@@ -9,7 +9,6 @@ from simia.envs.play.record import make_seed_row
 from simia.pack_provenance import PackProvenance
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.conversations.conversation import ComposedEnvironment, ConversationPlan, SolvedConversation
-from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.stage import StageOutputs
 from simia.task import Measurement, Task
 from simia.trajectory import Message, Trajectory
@@ -101,16 +100,7 @@ def write_conversation_pack(
         composed.built,
         tasks=tasks,
         seeds=seeds,
-        graph=rename_graph(composed),
+        graph=composed.graph.rename(composed.tools),
         provenance=provenance or outputs.origin,
         user="scripted",
     )
-
-
-def rename_graph(composed: ComposedEnvironment) -> ToolGraph:
-    """The graph with the tools' names in the composition."""
-    names, graph = composed.tools, composed.graph
-    edges = [
-        edge.model_copy(update={"source": names[edge.source], "target": names[edge.target]}) for edge in graph.edges
-    ]
-    return ToolGraph(tools={names[name]: tool for name, tool in graph.tools.items()}, edges=edges)

@@ -7,7 +7,7 @@ masked. Columns that depend on the clock are found by a second execution, some c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,22 +18,23 @@ from simia.envs.rewards.state_match import index_changes, rename_keys
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.state import Change, diff_states
 from simia.synthesis.conversations.turn_playing import PlayedCall
+from simia.synthesis.json_values import list_keys, list_leaves, list_plain_values
 from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
-from simia.trajectory import ToolCall, Trajectory
+from simia.trajectory import Trajectory
 
 PADDING = 4  # calls before the second execution: more than a minute on the episode's clock
-Path = tuple[str | int, ...]
+Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
     """An argument that is a value of an earlier result."""
 
-    argument: Path
+    argument: Place
     """Place in the arguments."""
     call: int
     """Number of the essential call, counted over all turns."""
-    result: Path
+    result: Place
     """Place in its result."""
 
 
@@ -77,7 +78,7 @@ def pick_essential(
             each.call.name,
             each.call.arguments or {},
             each.call.name in writing,
-            read_result(each.result.text),
+            load_result(each.result.text),
             list(free.get(number, ())),
         )
         for number, each in enumerate(calls, start=1)
@@ -85,7 +86,7 @@ def pick_essential(
     ]
 
 
-def read_result(text: str) -> Any:
+def load_result(text: str) -> Any:
     """The value of a result, or its text."""
     try:
         return orjson.loads(text)
@@ -96,40 +97,20 @@ def read_result(text: str) -> Any:
 def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, Any], words: Sequence[str]) -> None:
     """Find the arguments of the last turn that tools made up: values of an earlier writing call's result that neither the initial state nor
     the user's words have."""
-    known = {str(value) for _, value in iterate_leaves(state)} | set(iterate_keys(state))
+    known = set(map(str, list_plain_values(state))) | set(list_keys(state))
     said = "\n".join(words)
     before = [call for turn in turns[:-1] for call in turn]
     for call in turns[-1]:
         call.sources = []
-        for place, value in iterate_leaves(call.arguments):
+        for place, value in list_leaves(call.arguments):
             if not isinstance(value, str) or len(value) < 2 or value in known or value in said:
                 continue
             for number, earlier in enumerate(before):
-                found = next(
-                    (at for at, made in iterate_leaves(earlier.data) if earlier.writes and made == value), None
-                )
+                found = next((at for at, made in list_leaves(earlier.data) if earlier.writes and made == value), None)
                 if found is not None:
                     call.sources.append(ValueSource(place, number, found))
                     break
         before.append(call)
-
-
-def iterate_leaves(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values of a JSON value that are no collections, with their places."""
-    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
-    if pairs is None:
-        yield at, value
-        return
-    for key, inner in pairs:
-        yield from iterate_leaves(inner, (*at, key))
-
-
-def iterate_keys(value: Any) -> Iterator[str]:
-    """All keys of the objects in a JSON value."""
-    if isinstance(value, Mapping):
-        yield from map(str, value)
-    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from iterate_keys(inner)
 
 
 async def replay_essential(
@@ -137,10 +118,9 @@ async def replay_essential(
 ) -> ReplayedCalls:
     """Execute essential calls alone, up to the first that fails. `padding`: calls that are made before and do nothing."""
     played, results = ReplayedCalls(), list[Any]()
-    world = await backend.open(Task(id="essential", initial={"state": state}), seed=0)
-    try:
+    async with await backend.open(Task(id="essential", initial={"state": state}), seed=0) as world:
         for _ in range(padding):
-            await world.call([ToolCall(id="", name="", arguments={})])
+            await world.call_one("", {})
         for turn in turns:
             own: list[GoalCall] = []
             for call in turn:
@@ -149,7 +129,7 @@ async def replay_essential(
                 except LookupError:
                     played.fault = f"{call.name}: a value of an earlier result is missing"
                     return played
-                result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)]))[0]
+                result = await world.call_one(call.name, arguments)
                 if result.error:
                     played.fault = f"{call.name} fails without the other calls: {result.content[:200]}"
                     return played
@@ -157,8 +137,6 @@ async def replay_essential(
                 own.append(GoalCall(name=call.name, arguments=arguments, mask=call.mask))
             played.turns.append(own)
             played.changes.append(await world.changes())
-    finally:
-        await world.close()
     return played
 
 
@@ -173,7 +151,7 @@ def put_values(call: EssentialCall, results: Sequence[Any]) -> dict[str, Any]:
     return arguments
 
 
-def replace_value(value: Any, place: Path, new: Any) -> Any:
+def replace_value(value: Any, place: Place, new: Any) -> Any:
     """A copy of a JSON value with another value at one place."""
     if not place:
         return new
@@ -206,7 +184,7 @@ def find_policies(
         if path in renamed:
             for inner in diff_states(change.get("new"), renamed[path].get("new")):
                 found[name_path((*path, *inner["path"]), is_row)] = "exempt"
-        for place, value in iterate_leaves(change.get("new")):
+        for place, value in list_leaves(change.get("new")):
             if isinstance(value, str) and value in free:
                 found[name_path((*path, *map(str, place)), is_row)] = "exempt"
     return found

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
 from pydantic import Field
 
 from simia.statistics import compute_wilson_interval
@@ -71,7 +70,7 @@ async def search_chains(
     """Ask k times for a chain that uses these tools alone, and execute each. The role `searcher` may be a model of its own."""
     values = {
         **list_prompt_values(built, state),
-        "tools": [orjson.dumps(built.tools[name].spec.flat()).decode() for name in tools],
+        "tools": [built.tools[name].spec.write_json() for name in tools],
         "least": min(LEAST_TOOLS, len(tools)),
     }
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from simia.authoring.tool_tests import BROKEN
 from simia.envs.worlds.executable import ExecutableBackend
-from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Aborted
 from simia.state import diff_states
 from simia.synthesis.building.tool_runs import find_state_breach, hide_addresses, require_sandbox
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.task import Action, Task
-from simia.trajectory import ToolCall
 
 MOST_TRIED = 40  # calls of one tool from one start
 SHOWN = 3  # faults of one tool
@@ -85,14 +83,13 @@ async def _try_from(
     trial: EntryTrial,
 ) -> bool:
     """Try the calls in one world. Returns whether the search has ended: with a success, or with a failure that is no refusal."""
-    world = await backend.open(Task(id=f"entry/{tool.name}", initial={"state": dict(state)}), seed=0)
-    try:
+    async with await backend.open(Task(id=f"entry/{tool.name}", initial={"state": dict(state)}), seed=0) as world:
         for call in before:
-            await make_action(world, call)
+            await world.call_one(call.name, call.arguments)
         start = await world.state()
         for arguments in tried:
             call = Action(name=tool.name, arguments=arguments)
-            result = await make_action(world, call)
+            result = await world.call_one(tool.name, arguments)
             if result.error is not None:
                 trial.add_fault(arguments, hide_addresses(result.detail or result.content))
                 if result.error in BROKEN:
@@ -104,12 +101,10 @@ async def _try_from(
                 trial.add_fault(arguments, breach[1])
                 return True
             value = result.data if result.data is not None else result.content
-            if trial.entry is None or not is_empty(value):
+            if trial.entry is None or not says_nothing(value):
                 trial.entry = ToolEntry(call, value, before)
-            if changes or not is_empty(value):
+            if changes or not says_nothing(value):
                 return True
-    finally:
-        await world.close()
     return trial.entry is not None
 
 
@@ -118,24 +113,18 @@ async def replay_entries(
 ) -> str | None:
     """Make the calls of entered tools again, each in a world of its own. Returns what is wrong with the first that fails; None: all succeed."""
     for entry in entries:
-        world = await backend.open(Task(id=f"entry/{entry.call.name}", initial={"state": dict(state)}), seed=0)
-        try:
+        async with await backend.open(
+            Task(id=f"entry/{entry.call.name}", initial={"state": dict(state)}), seed=0
+        ) as world:
             for call in (*entry.before, entry.call):
-                result = await make_action(world, call)
+                result = await world.call_one(call.name, call.arguments)
             if result.error is not None:
                 return f"{entry.call.name}({entry.call.arguments}) no longer succeeds: {result.content[:LONGEST_FAULT]}"
-        finally:
-            await world.close()
     return None
 
 
-async def make_action(world: ExecutableWorld, call: Action) -> Any:
-    """Make one call of the agent, and return its result."""
-    return (await world.call([ToolCall(id="", name=call.name, arguments=call.arguments)]))[0]
-
-
-def is_empty(value: Any) -> bool:
+def says_nothing(value: Any) -> bool:
     """Whether a result says nothing: null, no text, an empty list, or an object of nothing else."""
     if isinstance(value, dict):
-        return all(is_empty(each) or each in (0, False) for each in value.values())
+        return all(says_nothing(each) or each in (0, False) for each in value.values())
     return value is None or value in ("", "[]", "{}", "null") or value == []

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain import Chain
@@ -127,7 +125,7 @@ class Expander:
     def _describe_failing(self, name: str) -> dict[str, Any]:
         """A tool as the question shows it: its schema, when it refuses, and what came of its calls."""
         design = next(tool for tool in self._built.design.tools if tool.name == name)
-        schema = orjson.dumps(self._built.tools[name].spec.flat()).decode()
+        schema = self._built.tools[name].spec.write_json()
         return {"schema": schema, "refusals": design.refusals, "faults": self.failing[name]}
 
     def _list_frozen(self) -> dict[str, list[str]]:

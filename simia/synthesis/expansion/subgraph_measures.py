@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from simia.synthesis.graph.sampling import list_all_needs, provides_all
 from simia.synthesis.graph.tool_graph import ToolGraph
 
 EDGE_WEIGHT = 0.5
@@ -20,13 +21,9 @@ def compute_complexity(graph: ToolGraph, tools: Collection[str]) -> float:
 
 def drop_dead_ends(graph: ToolGraph, tools: Sequence[str], kept: Collection[str]) -> list[str]:
     """The tools without those that need a value which no other tool of the list provides. `kept`: tools that stay in any case."""
-    found = list(tools)
+    needs, found = list_all_needs(graph), list(tools)
     while True:
-        left = [name for name in found if name in kept or _is_provided(graph, name, found)]
+        left = [name for name in found if name in kept or provides_all(found, needs[name])]
         if len(left) == len(found):
             return found
         found = left
-
-
-def _is_provided(graph: ToolGraph, name: str, tools: Sequence[str]) -> bool:
-    return all(set(graph.list_producers(name, need.name)) & set(tools) for need in graph.list_needs(name))

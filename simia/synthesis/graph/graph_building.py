@@ -44,19 +44,14 @@ def read_pack_graph(pack: Pack) -> ToolGraph:
     if not pack.graph:
         return make_graph(pack)
     nodes = {name: tool.node for name, tool in describe_tools(pack).tools.items()}
-    edges = [edge for edge in pack.graph if edge.source in nodes and edge.target in nodes]
-    return mark_external(ToolGraph(tools=nodes, edges=edges), list_known_arguments(pack))
+    return mark_external(ToolGraph(tools=nodes, edges=pack.graph).select(nodes), list_known_arguments(pack))
 
 
 def join_graphs(graphs: Mapping[str, ToolGraph]) -> ToolGraph:
     """Return the graphs of several environments as one, with tools named `environment/tool`. No edge leads to another environment."""
-    tools = {f"{key}/{name}": node for key, graph in graphs.items() for name, node in graph.tools.items()}
-    edges = [
-        edge.model_copy(update={"source": f"{key}/{edge.source}", "target": f"{key}/{edge.target}"})
-        for key, graph in graphs.items()
-        for edge in graph.edges
-    ]
-    return ToolGraph(tools=tools, edges=edges)
+    parts = [graph.rename({name: f"{key}/{name}" for name in graph.tools}) for key, graph in graphs.items()]
+    tools = {name: tool for part in parts for name, tool in part.tools.items()}
+    return ToolGraph(tools=tools, edges=[edge for part in parts for edge in part.edges])
 
 
 def read_parameters(described: DescribedTools, matcher: ParameterMatcher) -> tuple[Inputs, Outputs]:
@@ -143,7 +138,7 @@ def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> To
         The graph. An identifier whose producers all need it first is external for one of the tools, so that every tool can be called.
     """
     users = set(known)
-    producers = index_producers(graph)
+    producers = graph.index_producers()
     internal: dict[str, set[str]] = {name: set() for name in graph.tools}
     for name, tool in graph.tools.items():
         for each in tool.inputs:
@@ -157,21 +152,12 @@ def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> To
     return ToolGraph(tools=tools, edges=graph.edges)
 
 
-def index_producers(graph: ToolGraph) -> dict[tuple[str, str], set[str]]:
-    """(tool, argument) → the tools whose result can be the argument, as `list_producers` lists them."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for edge in graph.edges:
-        if edge.kind == PROVIDES and edge.argument is not None and edge.source != edge.target:
-            found.setdefault((edge.target, edge.argument), set()).add(edge.source)
-    return found
-
-
 def set_external(argument: GraphInput, external: bool) -> GraphInput:
     return argument.model_copy(update={"external": external})
 
 
 def release_circular(
-    graph: ToolGraph, internal: dict[str, set[str]], producers: Mapping[tuple[str, str], set[str]]
+    graph: ToolGraph, internal: dict[str, set[str]], producers: Mapping[tuple[str, str], list[str]]
 ) -> None:
     """Take arguments out of `internal` until every tool can be called: those of the look-up that lacks the fewest first."""
     required = {name: {each.name for each in tool.inputs if each.required} for name, tool in graph.tools.items()}

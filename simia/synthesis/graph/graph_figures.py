@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import networkx as nx  # type: ignore[import-untyped,unused-ignore]
 
-from simia.synthesis.graph.graph_building import index_producers
+from simia.synthesis.graph.sampling import list_all_needs, provides_all
 from simia.synthesis.graph.tool_graph import ToolGraph
 
 
@@ -58,15 +58,10 @@ def measure_graph(graph: ToolGraph, tables: int | None = None) -> GraphFigures:
 
 def find_levels(graph: ToolGraph) -> dict[str, int]:
     """Tool → least number of results that depend on each other before it can be called. Tools that cannot be called are left out."""
-    producers = index_producers(graph)
-    needs = {name: [producers.get((name, each.name), set()) for each in graph.list_needs(name)] for name in graph.tools}
+    needs = list_all_needs(graph)
     levels: dict[str, int] = {}
     level = 0
-    while ready := [
-        name
-        for name, wanted in needs.items()
-        if name not in levels and all(any(each in levels for each in producers) for producers in wanted)
-    ]:
+    while ready := [name for name in needs if name not in levels and provides_all(levels, needs[name])]:
         levels |= dict.fromkeys(ready, level)
         level += 1
     return {name: levels[name] for name in graph.tools if name in levels}

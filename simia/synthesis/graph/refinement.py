@@ -71,7 +71,7 @@ def correct_graph(graph: ToolGraph, known: Iterable[tuple[str, str]], correction
     found = CorrectedGraph(graph)
     edges = list(graph.edges)
     for wrong in corrections.remove:
-        kept = [edge for edge in edges if not is_named(edge, wrong)]
+        kept = [edge for edge in edges if not means_edge(edge, wrong)]
         if len(kept) == len(edges):
             found.ignored.append(f"remove {wrong.source} → {wrong.target}: no such edge")
         found.removed += len(edges) - len(kept)
@@ -97,7 +97,7 @@ def correct_graph(graph: ToolGraph, known: Iterable[tuple[str, str]], correction
     return found
 
 
-def is_named(edge: ToolEdge, named: NamedEdge) -> bool:
+def means_edge(edge: ToolEdge, named: NamedEdge) -> bool:
     """Whether a correction means an edge; one without an argument means all `provides` edges between two tools."""
     same = edge.kind == named.kind and (edge.source, edge.target) == (named.source, named.target)
     return same and (named.argument is None or named.argument == edge.argument)
@@ -109,7 +109,7 @@ def find_edge_fault(graph: ToolGraph, edges: Sequence[ToolEdge], named: NamedEdg
         return f"no tool {unknown}"
     if named.source == named.target:
         return "a tool does not depend on itself"
-    if any(is_named(edge, named) for edge in edges):
+    if any(means_edge(edge, named) for edge in edges):
         return "it exists"
     if named.kind == PROVIDES and all(each.name != named.argument for each in graph.tools[named.target].inputs):
         return f"no argument {named.argument}"

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.errors import UserError
-from simia.synthesis.graph.tool_graph import PROVIDES, REQUIRES, ToolGraph
+from simia.synthesis.graph.tool_graph import REQUIRES, ToolGraph
 
 Needs = dict[str, list[list[str]]]
 """Tool → for each of its needs the tools that can provide it."""
@@ -74,7 +74,7 @@ def expand_subgraph(graph: ToolGraph, start: Sequence[str], most: int) -> list[s
     found = list(dict.fromkeys(start))
     waiting = dict.fromkeys(name for tool in found for name in near[tool])
     while len(found) < most:
-        ready = next((name for name in waiting if name not in found and _has_all(needs[name], found)), None)
+        ready = next((name for name in waiting if name not in found and provides_all(found, needs[name])), None)
         if ready is None:
             break
         found.append(ready)
@@ -103,31 +103,21 @@ def find_unsatisfied(graph: ToolGraph, chain: Sequence[str]) -> list[tuple[str, 
 
 
 def list_all_needs(graph: ToolGraph) -> Needs:
-    """Collect the producers of every need, as `ToolGraph.list_producers` does for one."""
-    producers: dict[tuple[str, str | None], dict[str, None]] = {}
-    for edge in graph.edges:
-        if edge.kind == PROVIDES and edge.source != edge.target:
-            producers.setdefault((edge.target, edge.argument), {})[edge.source] = None
-    return {
-        tool: [list(producers.get((tool, need.name), ())) for need in graph.list_needs(tool)] for tool in graph.tools
-    }
-
-
-def list_executable(graph: ToolGraph) -> list[str]:
-    """Tools that can be executed in an order in which each comes after a producer of each of its needs; that order."""
-    return _order(list_all_needs(graph), list(graph.tools))
+    """Collect the producers of every need of every tool."""
+    producers = graph.index_producers()
+    return {tool: [producers.get((tool, need.name), []) for need in graph.list_needs(tool)] for tool in graph.tools}
 
 
 def _order(needs: Needs, tools: list[str]) -> list[str]:
     """Tools that can be executed, each after producers of its needs; among several, the first of the given order comes first."""
     found: dict[str, None] = {}
-    while ready := next((name for name in tools if name not in found and _has_all(needs[name], found)), None):
+    while ready := next((name for name in tools if name not in found and provides_all(found, needs[name])), None):
         found[ready] = None
     return list(found)
 
 
-def _has_all(needs: list[list[str]], tools: Collection[str]) -> bool:
-    """Whether tools provide every need."""
+def provides_all(tools: Collection[str], needs: list[list[str]]) -> bool:
+    """Whether some of the tools provide every need of a tool."""
     return all(any(producer in tools for producer in producers) for producers in needs)
 
 

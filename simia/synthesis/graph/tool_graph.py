@@ -6,7 +6,7 @@ A graph may span several environments; a tool is then named `environment/tool`. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import Field
 
@@ -66,9 +66,16 @@ class ToolGraph(StrictModel):
     """From the tool that comes first to the tool that needs it."""
 
     def list_producers(self, tool: str, argument: str) -> list[str]:
-        """Return the tools whose result can be this argument, in the order of the edges; never the tool itself."""
-        found = (e.source for e in self.edges if e.kind == PROVIDES and e.target == tool and e.argument == argument)
-        return [name for name in dict.fromkeys(found) if name != tool]
+        """Return the tools whose result can be this argument, as `index_producers` has them."""
+        return self.index_producers().get((tool, argument), [])
+
+    def index_producers(self) -> dict[tuple[str, str], list[str]]:
+        """(tool, argument) → the tools whose result can be the argument, in the order of the edges; never the tool itself."""
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for edge in self.edges:
+            if edge.kind == PROVIDES and edge.argument is not None and edge.source != edge.target:
+                found.setdefault((edge.target, edge.argument), {})[edge.source] = None
+        return {place: list(names) for place, names in found.items()}
 
     def list_successors(self, tool: str) -> list[str]:
         """Return the tools that an edge of any kind leads to, each once."""
@@ -78,3 +85,13 @@ class ToolGraph(StrictModel):
     def list_needs(self, tool: str) -> Iterator[GraphInput]:
         """The required arguments that no user knows: each must come from the result of an earlier tool."""
         return (each for each in self.tools[tool].inputs if each.required and not each.external)
+
+    def select(self, names: Collection[str]) -> ToolGraph:
+        """Return the part with these tools alone."""
+        tools = {name: tool for name, tool in self.tools.items() if name in names}
+        return ToolGraph(tools=tools, edges=[e for e in self.edges if e.source in tools and e.target in tools])
+
+    def rename(self, names: Mapping[str, str]) -> ToolGraph:
+        """Return the graph with other names of its tools."""
+        edges = [e.model_copy(update={"source": names[e.source], "target": names[e.target]}) for e in self.edges]
+        return ToolGraph(tools={names[name]: tool for name, tool in self.tools.items()}, edges=edges)

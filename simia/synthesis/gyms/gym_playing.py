@@ -35,7 +35,6 @@ from simia.synthesis.question_groups import ask_together
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.stage import StageContext
 from simia.task import Task
-from simia.trajectory import ToolCall
 
 SOLVE_BY_CALLS = "solve_by_calls"
 OBSERVE, DONE = "observe", "done"
@@ -73,13 +72,11 @@ class GymPlayer:
 
     async def observe(self, instance: GymInstance) -> Any:
         """The result of `observe` at the start of an input; None where it fails."""
-        world = await self._backend.open(make_task(self.gym, instance))
-        try:
-            return (await call_tool(world, OBSERVE, {})).get("value")
-        except ToolBroken:
-            return None
-        finally:
-            await world.close()
+        async with await self._backend.open(make_task(self.gym, instance)) as world:
+            try:
+                return (await call_tool(world, OBSERVE, {})).get("value")
+            except ToolBroken:
+                return None
 
     async def play(self, source: str, instance: GymInstance, *, only: Collection[str] = ()) -> SolverPlay:
         """Run a solution function on an input. `only`: tools that it may call; empty: all of them."""
@@ -174,7 +171,7 @@ class GymPlayer:
 
 async def call_tool(world: ExecutableWorld, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """One call: `{"value", "ends"}` or `{"error", "ends"}`. Raises `ToolBroken` for a tool that fails instead of refusing."""
-    (result,) = await world.call([ToolCall(id="", name=name, arguments=arguments)])
+    result = await world.call_one(name, arguments)
     if result.error in BROKEN:
         raise ToolBroken(f"{name}: {result.detail or result.content}"[:300])
     if result.error is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from simia.synthesis.gyms.hidden_inputs import (
 from simia.synthesis.reasons import Reason
 from simia.task import Action, Task
 from simia.tool_test import Expectation, ToolTest
-from simia.trajectory import ToolCall, digest
+from simia.trajectory import digest
 
 LIMITS = WorkerLimits(wall=3.0, start=20.0, memory=128 * MB)
 RANDOM_CALLS = 20
@@ -99,17 +98,12 @@ class GymRehearsal:
             if self.trial.faults:
                 return
 
-    @asynccontextmanager
-    async def _open(self, example: SolvedExample) -> AsyncIterator[ExecutableWorld]:
-        world = await self._backend.open(Task(id="trial", initial={"state": make_state(example.inputs)}))
-        try:
-            yield world
-        finally:
-            await world.close()
+    async def _open(self, example: SolvedExample) -> ExecutableWorld:
+        return await self._backend.open(Task(id="trial", initial={"state": make_state(example.inputs)}))
 
     async def _call(self, world: ExecutableWorld, name: str, arguments: dict[str, Any]) -> ToolResult:
         self.trial.calls += 1
-        result = (await world.call([ToolCall(id="", name=name, arguments=arguments)]))[0]
+        result = await world.call_one(name, arguments)
         if result.error in BROKEN:
             words = f"{write_example_call(name, arguments)} fails: {result.detail or result.content}; refuse bad arguments with ToolError"
             self.add(Reason.GYM_FAILS, words[: 2 * SHOWN])
@@ -125,7 +119,7 @@ class GymRehearsal:
         for name in names:
             results = []
             for example in self._examples:
-                async with self._open(example) as world:
+                async with await self._open(example) as world:
                     self._check_start(example, await world.state())
                     result = await self._call(world, name, {})
                 if self.trial.faults:
@@ -167,7 +161,7 @@ class GymRehearsal:
     async def _play_examples(self) -> None:
         """Make the example calls in the first example, where all succeed, and in the others, where some may be refused."""
         for number, example in enumerate(self._examples):
-            async with self._open(example) as world:
+            async with await self._open(example) as world:
                 made: list[Action] = []
                 for name, arguments in self._calls:
                     result = await self._step(world, example, name, arguments)
@@ -195,7 +189,7 @@ class GymRehearsal:
         for submitted in [example.answer for example in self._examples]:
             seen: set[str] = set()
             for example in self._examples:
-                async with self._open(example) as world:
+                async with await self._open(example) as world:
                     result = await self._call(world, DONE, {ANSWER: submitted})
                     state = await world.state()
                 if self.trial.faults:
@@ -235,7 +229,7 @@ class GymRehearsal:
                 if tool.parameters["properties"]
                 for first, others in ((0, 0), (-1, -1), (FAR, FAR), (0, size), (0, size - 1), (1, size), (1, size - 1))
             ]
-            async with self._open(example) as world:
+            async with await self._open(example) as world:
                 for tool, arguments in calls:
                     await self._step(world, example, tool.name, arguments)
                     if self.trial.faults:

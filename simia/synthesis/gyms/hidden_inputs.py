@@ -12,22 +12,11 @@ from typing import Any
 
 from simia.formats.dialect import dump_json
 from simia.synthesis.gyms.answer_comparison import answers_match
+from simia.synthesis.json_values import list_plain_values
 
 MOST_ELEMENTS, MOST_CHARACTERS = 4, 8
 """A list, an object or a text that is no longer than this may be shown."""
 WORD = re.compile(r"-?\d+(?:\.\d+)?|\w+")
-
-
-def list_leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of everything that is neither an object nor a list."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from list_leaves(each, (*path, str(key)))
-    elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from list_leaves(each, (*path, str(number)))
-    else:
-        yield path, value
 
 
 def list_words(value: Any, *, keys: bool = True) -> list[str]:
@@ -44,7 +33,7 @@ def is_long(value: Any) -> bool:
     """Whether a value must be hidden: it has more than a few elements or characters."""
     if isinstance(value, str):
         return len(value) > MOST_CHARACTERS
-    return isinstance(value, Mapping | list) and sum(1 for _ in list_leaves(value)) > MOST_ELEMENTS
+    return isinstance(value, Mapping | list) and sum(1 for _ in list_plain_values(value)) > MOST_ELEMENTS
 
 
 def list_parts(value: Any) -> Iterator[Any]:
@@ -59,7 +48,7 @@ def list_parts(value: Any) -> Iterator[Any]:
 def shows(result: Any, value: Any) -> bool:
     """Whether a result holds a value as a whole: its words in their order, or a text within a text."""
     if isinstance(value, str) and value:
-        leaves = [str(each) for _, each in list_leaves(result)]
+        leaves = [*map(str, list_plain_values(result))]
         return value in "".join(leaves) or any(value in each for each in leaves)
     wanted, found = list_words(value), list_words(result)
     return bool(wanted) and f"\0{chr(0).join(wanted)}\0" in f"\0{chr(0).join(found)}\0"

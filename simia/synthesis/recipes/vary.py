@@ -23,10 +23,10 @@ from simia.synthesis.stages.varied import (
     AgentEpisodes,
     Baseline,
     Remeasured,
-    TaskSource,
     VariantVerdicts,
     VariationPlan,
     Variations,
+    VariedPack,
 )
 from simia.synthesis.varying.pack_copy import write_varied_pack
 from simia.synthesis.varying.task_drafts import CHANGES, TaskChange
@@ -89,7 +89,7 @@ class VaryRecipe:
         self._config = config
 
     @cached_property
-    def _source(self) -> TaskSource:
+    def _source(self) -> VariedPack:
         """The pack. Raises `UserError` for one without tasks or code."""
         config, agent = self._config, self._config.agent
         if not config.source.strip():
@@ -102,7 +102,7 @@ class VaryRecipe:
             raise UserError(f"vary: pack {pack.name} has no tasks or no code: variants are verified by playing them")
         model = config.roles.get(AGENT_ROLE, config.llm)
         name = agent.name or ((model.model or model.kind) if agent.agent == "llm" else agent.agent)
-        return TaskSource(pack, name, tasks, config.grants, config.limit)
+        return VariedPack(pack, name, tasks, config.grants, config.limit)
 
     @property
     def plan(self) -> VariationPlan:

@@ -25,7 +25,6 @@ from simia.synthesis.reply_reading import read_json
 from simia.synthesis.stage import StageContext
 from simia.synthesis.stage_errors import is_infrastructure
 from simia.task import Task
-from simia.trajectory import ToolCall
 
 Outcome = Literal["passed", "failed", "invalid", "unreadable"]
 INVALID = {Code.UNKNOWN_TOOL, Code.BAD_ARGUMENTS, Code.UNPARSABLE_ARGUMENTS}
@@ -150,7 +149,7 @@ class RoundChain:
         shown = f"{clip(given.tool, 80)}({clip(write_json(given.arguments), MOST_NOTED)})"
         found = Round(name, planned.intent, clip(given.tool, 80), "failed", call=shown)
         try:
-            result = (await world.call([ToolCall(id="", name=given.tool, arguments=given.arguments)]))[0]
+            result = await world.call_one(given.tool, given.arguments)
             after = before if result.ends and result.error else await world.state()
         except Aborted as error:
             await self._leave()

@@ -20,7 +20,6 @@ from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.synthesis.scenarios.solution_runs import REFERENCE, PlayedSolution
 from simia.task import Action, Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall
 
 MOST_TRIED = 60  # calls of one tool for one key
 LONGEST_CHAIN = 3  # look-ups of one key, as from a name to a guest to a booking to a task
@@ -60,8 +59,7 @@ async def add_look_ups(
     found: list[Action] = []
     places: list[int] = []  # of the solution's calls, counted from 1
     known = KnownKeys(state, said)
-    world = await backend.open(Task(id="look-ups", initial={"state": dict(state)}), seed=0)
-    try:
+    async with await backend.open(Task(id="look-ups", initial={"state": dict(state)}), seed=0) as world:
         for written, literal in zip(played.written, played.calls, strict=True):
             for key in list_named_keys(known.rows, literal.arguments):
                 for each in await find_chain(world, known, key, tools, LONGEST_CHAIN):
@@ -73,10 +71,8 @@ async def add_look_ups(
                 known.add_result(each.action.arguments, each.content)
             found.append(Action(name=written.name, arguments=renumber_references(written.arguments, places)))
             places.append(len(found))
-            result = (await world.call([ToolCall(id="", name=literal.name, arguments=literal.arguments)]))[0]
+            result = await world.call_one(literal.name, literal.arguments)
             known.add_result({}, result.content)
-    finally:
-        await world.close()
     return found
 
 
@@ -166,7 +162,7 @@ async def find_look_up(world: ExecutableWorld, known: KnownKeys, key: str, tools
     values = list(dict.fromkeys([*near, *known.said, *sorted(known.keys)]))
     for tool in tools:
         for arguments in itertools.islice(list_arguments(tool, values, near), MOST_TRIED):
-            result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+            result = await world.call_one(tool.name, arguments)
             if result.error or json.dumps(key) not in result.content:
                 continue
             records = [each for each in list_records(arguments, result.content) if key in each]
@@ -192,7 +188,7 @@ async def find_amounts(
             if not tool.parameters.get("required"):
                 continue
             for arguments in itertools.islice(list_arguments(tool, keys), MOST_TRIED):
-                result = (await world.call([ToolCall(id="", name=tool.name, arguments=arguments)]))[0]
+                result = await world.call_one(tool.name, arguments)
                 if not result.error and amount in list_amounts(read_content(result.content)):
                     shown.append(LookUp(Action(name=tool.name, arguments=arguments), result.content, LINKED))
         if shown:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from simia.envs.users.scripted import matches_question
 from simia.synthesis.building.example_states import CLOCK, describe_tables
-from simia.synthesis.design import BuiltEnvironment
+from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser
@@ -38,13 +38,16 @@ class TaskDraft(StrictModel):
 
 def list_prompt_values(built: BuiltEnvironment, state: Mapping[str, Any]) -> dict[str, Any]:
     """The values that every prompt of a scenario names."""
-    design = built.design
+    tools = [tool.spec.write_json() for tool in built.tools.values()]
+    return {**describe_domain(built.design), "tools": tools, "state": format_state(state)}
+
+
+def describe_domain(design: EnvironmentDesign) -> dict[str, Any]:
+    """Description, rules and tables of an environment."""
     return {
         "description": f"{design.title}. {design.description} The time is {CLOCK}.",
         "rules": design.rules,
-        "tools": [orjson.dumps(tool.spec.flat()).decode() for tool in built.tools.values()],
         "tables": describe_tables(design.state),
-        "state": format_state(state),
     }
 
 

@@ -18,7 +18,6 @@ from simia.state import Change
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.task import Action, StrictModel, Task
-from simia.trajectory import ToolCall
 
 REFERENCE = re.compile(r"^\$(\d+)\.([A-Za-z_][\w.]*)$")
 MOST_CALLS = 40
@@ -69,15 +68,14 @@ async def play_calls(
     """Execute calls from the start of a task, up to the first that fails; with `refused` all of them."""
     played = PlayedSolution(written=list(calls))
     values: list[Any] = []
-    world = await backend.open(task, seed=0)
-    try:
+    async with await backend.open(task, seed=0) as world:
         for number, call in enumerate(calls, start=1):
             try:
                 arguments = resolve_references(call.arguments, values)
             except LookupError as error:
                 played.fault = f"call {number}, {call.name}: {error.args[0]}"
                 return played
-            result = (await world.call([ToolCall(id="", name=call.name, arguments=arguments)], call.by))[0]
+            result = await world.call_one(call.name, arguments, call.by)
             if result.error and not refused:
                 played.fault = f"call {number}, {call.name}: {result.content[:MOST_RESULT]}"
                 return played
@@ -85,8 +83,6 @@ async def play_calls(
             played.results.append(result.content[:MOST_RESULT])
             values.append(result.data)
         played.changes, played.final = await world.changes(), await world.state()
-    finally:
-        await world.close()
     if not played.changes:
         played.fault = "all calls succeed, and the state is as it was before them"
     return played

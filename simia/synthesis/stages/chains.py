@@ -22,7 +22,6 @@ from simia.synthesis.chains.chain_prompts import (
     STATE_PURPOSE,
     describe_calls,
     describe_chain_tools,
-    describe_domain,
     describe_edges,
     describe_other_tools,
     read_repair,
@@ -34,7 +33,7 @@ from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.gyms.function_runs import FunctionRunner
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.scenarios.scenario_prompts import format_state
+from simia.synthesis.scenarios.scenario_prompts import describe_domain, format_state
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.states import list_environments
 
@@ -169,7 +168,7 @@ class ChainWriter:
     async def _ask_code(self) -> ChainCode:
         built, graph, tools = self._built, self._graph, self._tools
         values = {
-            **describe_domain(built),
+            **describe_domain(built.design),
             "tools": describe_chain_tools(built, graph, tools),
             "others": describe_other_tools(built, graph, tools),
             "edges": describe_edges(graph, tools),
@@ -186,7 +185,7 @@ class ChainWriter:
         built = self._built
         called = [name for name in built.tools if name in self._tools or f'"{name}"' in code.source]
         values = {
-            **describe_domain(built),
+            **describe_domain(built.design),
             "tools": describe_chain_tools(built, self._graph, called),
             "state": format_state(state),
             "code": code.source,

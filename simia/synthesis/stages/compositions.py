@@ -75,23 +75,16 @@ def connect_environments(composition: Composition, graphs: dict[str, ToolGraph])
     A result of one environment can be an argument in another if it is a value that a user knows, such as a date. Identifiers belong to one
     environment.
     """
-    joined = join_graphs({key: select_tools(graph, composition, key) for key, graph in graphs.items()})
+    joined = join_graphs(graphs).select(composition.tools)  # an environment may have fewer tools than its graph
     if len(graphs) == 1:
         return joined
     names = {new: name for name, new in composition.tools.items()}
-    known = list_known_arguments(composition.built)
+    known = {(names[tool], argument) for tool, argument in list_known_arguments(composition.built)}
     across = [
-        edge.model_copy(update={"source": names[edge.source], "target": names[edge.target]})
-        for edge in make_graph(composition.built).edges
+        edge
+        for edge in make_graph(composition.built).rename(names).edges
         if edge.kind == PROVIDES
-        and names[edge.source].partition("/")[0] != names[edge.target].partition("/")[0]
+        and edge.source.partition("/")[0] != edge.target.partition("/")[0]
         and (edge.target, edge.argument) in known
     ]
     return joined.model_copy(update={"edges": [*joined.edges, *across]})
-
-
-def select_tools(graph: ToolGraph, composition: Composition, key: str) -> ToolGraph:
-    """The graph without tools that the environment does not have any more."""
-    tools = {name: tool for name, tool in graph.tools.items() if f"{key}/{name}" in composition.tools}
-    edges = [edge for edge in graph.edges if edge.source in tools and edge.target in tools]
-    return ToolGraph(tools=tools, edges=edges)

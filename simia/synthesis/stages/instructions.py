@@ -12,7 +12,7 @@ from typing import Any
 
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain import Chain, ChainTask, Expansion
-from simia.synthesis.chains.chain_prompts import describe_calls, describe_domain
+from simia.synthesis.chains.chain_prompts import describe_calls
 from simia.synthesis.chains.chain_runs import PlayedChain, play_chain
 from simia.synthesis.chains.chain_tasks import make_chain_goals, make_chain_task, split_turns
 from simia.synthesis.chains.chain_words import ChainWords, Ungrounded
@@ -21,6 +21,7 @@ from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.refusal_reasons import name_refusal
 from simia.synthesis.reply_reading import dump
+from simia.synthesis.scenarios.scenario_prompts import describe_domain
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.chains import ChainSettings
 from simia.synthesis.stages.states import list_environments
@@ -67,7 +68,7 @@ class Instructions:
         turns = split_turns(built, chain.calls, self._settings.turns)
         lines = describe_calls(played.calls, played.values)
         values = {
-            **describe_domain(built, ()),
+            **describe_domain(built.design),
             "known": "\n".join(f"- {name}: {value}" for name, value in chain.known.items()) or "nothing in particular",
             "code": chain.code,
             "calls": lines,

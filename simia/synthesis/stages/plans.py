@@ -6,8 +6,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
 from simia.synthesis.building.example_states import describe_tables, find_state_faults
 from simia.synthesis.building.state_model import fill_defaults
 from simia.synthesis.conversations.chain_turns import sample_turns
@@ -88,4 +86,4 @@ async def ask_plan(context: StageContext, built: BuiltEnvironment, turns: list[l
 
 def describe_turns(built: BuiltEnvironment, turns: Sequence[Sequence[str]]) -> list[list[str]]:
     """The tools of each turn as JSON."""
-    return [[orjson.dumps(built.tools[name].spec.flat()).decode() for name in turn] for turn in turns]
+    return [[built.tools[name].spec.write_json() for name in turn] for turn in turns]

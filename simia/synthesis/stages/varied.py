@@ -32,10 +32,10 @@ from simia.synthesis.varying.task_drafts import (
     DEMANDS,
     EASIER,
     TaskChange,
-    TaskDraft,
+    VariantDraft,
     has_state_patches,
     is_single_message,
-    read_task_draft,
+    read_variant_draft,
 )
 from simia.task import Measurement, Task
 from simia.trajectory import digest
@@ -46,7 +46,7 @@ STATE_FORM = "`patch` is merged into this state, of which a part is shown:"
 
 
 @dataclass
-class TaskSource:
+class VariedPack:
     """The pack whose tasks are varied."""
 
     pack: Pack
@@ -78,7 +78,7 @@ class AgentEpisodes:
     turns: int
     sampling: LLMAgentSettings
 
-    async def measure(self, source: TaskSource, task: Task, context: StageContext) -> Measurement:
+    async def measure(self, source: VariedPack, task: Task, context: StageContext) -> Measurement:
         """Play a task. Raises `Refused` if no episode has a reward."""
         model = ModelOfStage(context, source.agent, AGENT_ROLE)
         make: Callable[[int], Any] = lambda n: AGENTS[self.kind](task, n)  # noqa: E731
@@ -102,7 +102,7 @@ class Baseline:
 
     name = "baseline"
 
-    def __init__(self, source: TaskSource, episodes: AgentEpisodes) -> None:
+    def __init__(self, source: VariedPack, episodes: AgentEpisodes) -> None:
         self._source, self._episodes = source, episodes
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
@@ -148,7 +148,7 @@ class Variations:
 
     name = "variations"
 
-    def __init__(self, source: TaskSource, plan: VariationPlan) -> None:
+    def __init__(self, source: VariedPack, plan: VariationPlan) -> None:
         self._source, self._plan = source, plan
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
@@ -167,8 +167,8 @@ class Variations:
         values = await self._describe(task, given.value, context)
         fault: tuple[Reason, str] = (Reason.CHANGE_NOT_MADE, "")
         for number in range(self._plan.repairs + 1):
-            draft: TaskDraft = await context.ask(
-                PROMPT, values, lambda text: read_task_draft(text, change, source.pack), label=f"draft{number + 1}"
+            draft: VariantDraft = await context.ask(
+                PROMPT, values, lambda text: read_variant_draft(text, change, source.pack), label=f"draft{number + 1}"
             )
             async with context.execution(), open_source(source.pack, source.grants) as environment:
                 checked = await check_draft(environment, task, change, draft)
@@ -194,8 +194,8 @@ class Variations:
         return {
             "description": pack.description or pack.name,
             "policy": pack.policy,
-            "tools": [orjson.dumps(tool.flat()).decode() for tool in pack.tools],
-            "user_tools": [orjson.dumps(tool.flat()).decode() for tool in pack.user_tools],
+            "tools": [tool.write_json() for tool in pack.tools],
+            "user_tools": [tool.write_json() for tool in pack.user_tools],
             "tables": describe_tables(pack.state_schema) if pack.state_schema else "",
             "start_form": form,
             "start": excerpt_start(start, "\n".join([task.instruction, *lines])),
@@ -215,7 +215,7 @@ class VariantVerdicts:
 
     name = "verdicts"
 
-    def __init__(self, source: TaskSource) -> None:
+    def __init__(self, source: VariedPack) -> None:
         self._source = source
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
@@ -248,7 +248,7 @@ class Remeasured:
 
     name = "measured"
 
-    def __init__(self, source: TaskSource, episodes: AgentEpisodes) -> None:
+    def __init__(self, source: VariedPack, episodes: AgentEpisodes) -> None:
         self._source, self._episodes = source, episodes
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:

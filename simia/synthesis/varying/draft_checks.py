@@ -21,7 +21,7 @@ from simia.synthesis.stages.gated import explain_faults
 from simia.synthesis.varying.task_drafts import (
     EASIER,
     TaskChange,
-    TaskDraft,
+    VariantDraft,
     is_single_message,
     make_varied_task,
     patch_start,
@@ -52,14 +52,11 @@ def get_backend(environment: Environment) -> ExecutableBackend:
 
 async def read_start(backend: ExecutableBackend, task: Task) -> Any:
     """The state in which a task starts."""
-    world = await backend.open(task, seed=0)
-    try:
+    async with await backend.open(task, seed=0) as world:
         return await world.initial()
-    finally:
-        await world.close()
 
 
-async def check_draft(environment: Environment, task: Task, change: TaskChange, draft: TaskDraft) -> Task | Fault:
+async def check_draft(environment: Environment, task: Task, change: TaskChange, draft: VariantDraft) -> Task | Fault:
     """Execute a draft of a variant of `task`. Returns the variant, or what is wrong."""
     pack, backend = environment.pack, get_backend(environment)
     if (
@@ -90,7 +87,7 @@ async def check_draft(environment: Environment, task: Task, change: TaskChange, 
     return variant
 
 
-async def check_withholding(environment: Environment, variant: Task, draft: TaskDraft) -> Fault | None:
+async def check_withholding(environment: Environment, variant: Task, draft: VariantDraft) -> Fault | None:
     """Whether an agent must ask for the withheld value."""
     backend, needed = get_backend(environment), draft.needed
     assert needed is not None

@@ -49,7 +49,7 @@ class WithheldValue(StrictModel):
     """A regular expression that matches the question for it."""
 
 
-class TaskDraft(StrictModel):
+class VariantDraft(StrictModel):
     """A variant, as a reply gives it."""
 
     instruction: str = Field("", max_length=8000)
@@ -85,9 +85,9 @@ class TaskDraft(StrictModel):
         return None
 
 
-def read_task_draft(text: str, change: TaskChange, pack: Pack) -> TaskDraft:
+def read_variant_draft(text: str, change: TaskChange, pack: Pack) -> VariantDraft:
     """Read a reply. Raises `Unreadable` with what is wrong."""
-    draft: TaskDraft = read_json(text, TaskDraft)
+    draft: VariantDraft = read_json(text, VariantDraft)
     known = {"agent": {tool.name for tool in pack.tools}, "user": {tool.name for tool in pack.user_tools}}
     if not draft.opening or draft.script[-1].agent is None or not 0 < len(draft.calls) <= MOST_CALLS:
         raise Unreadable(f"script: it starts with the user, ends with the agent, and has 1 to {MOST_CALLS} calls")
@@ -112,7 +112,7 @@ def read_task_draft(text: str, change: TaskChange, pack: Pack) -> TaskDraft:
     return draft
 
 
-def refuse_bad_withholding(draft: TaskDraft, part: WithheldValue) -> None:
+def refuse_bad_withholding(draft: VariantDraft, part: WithheldValue) -> None:
     """Raise `Unreadable` for a value that is no argument, is named too early, or cannot be asked for."""
     if draft.needed is None:
         raise Unreadable(f"withheld: no call has {part.value!r} as an argument; the value must be one, exactly so")
@@ -165,7 +165,7 @@ def join_patches(first: Any, second: Any) -> Any:
     return {**first, **{key: join_patches(first.get(key), value) for key, value in second.items()}}
 
 
-def make_varied_task(pack: Pack, task: Task, change: TaskChange, draft: TaskDraft, calls: Sequence[Action]) -> Task:
+def make_varied_task(pack: Pack, task: Task, change: TaskChange, draft: VariantDraft, calls: Sequence[Action]) -> Task:
     """The variant of a task, judged by the state that its solution leaves, and by what the agent must say. `calls`: those of the script with
     literal arguments."""
     spec = next((part for part in task.reward.parts if isinstance(part, StateSpec)), StateSpec())
