@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from simia.report.graph_drawing import cut_label
+
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 760, 460, 46, 40, 14
 LEGEND = 200  # width
 COLOURS = (
     "#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be123c", "#4d7c0f", "#6d28d9", "#0f766e", "#b45309", "#334155",
 )  # fmt: skip
 INK, FAINT = "#222", "#d4d4d4"
-MOST_LABEL = 26
 MOST_POINTS = 3_000
 
 
@@ -88,12 +89,12 @@ def draw_scatter(
             f"<title>{escape(point.label[:200])}</title></circle>"
         )
         if labelled:
-            name = escape(cut_text(point.label.partition(":")[0]))
+            name = escape(cut_label(point.label.partition(":")[0]))
             parts.append(f'<text x="{x + point.radius + 4:.1f}" y="{y + 4:.1f}" fill="{INK}">{name}</text>')
     for n, name in enumerate(legend[:25]):
         y = TOP + 10 + 17 * n
         parts.append(f'<circle cx="{WIDTH + 14}" cy="{y}" r="5" fill="{COLOURS[n % len(COLOURS)]}"/>')
-        parts.append(f'<text x="{WIDTH + 26}" y="{y + 4}" fill="{INK}">{escape(cut_text(name))}</text>')
+        parts.append(f'<text x="{WIDTH + 26}" y="{y + 4}" fill="{INK}">{escape(cut_label(name))}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
@@ -103,7 +104,3 @@ def round_up(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next((step * power for step in (1, 2, 4, 8, 10) if value <= step * power), 10 * power)
-
-
-def cut_text(text: str) -> str:
-    return text if len(text) <= MOST_LABEL else text[: MOST_LABEL - 1] + "…"

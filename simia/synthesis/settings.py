@@ -58,6 +58,11 @@ class SynthesisConfig(Config):
     executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)
     """Sandboxes of generated code at once."""
 
+    def require_role(self, setting: str, name: str | None) -> None:
+        """Raise `UserError` if a setting names a role that has no model."""
+        if name is not None and name not in self.roles:
+            raise UserError(f"{setting}: no role is named {name!r}: give its model under roles.{name}")
+
     @field_validator("roles")
     @classmethod
     def check_embeddings(cls, roles: dict[str, LLMSettings]) -> dict[str, LLMSettings]:

@@ -26,21 +26,12 @@ from simia.importers.openapi import read_document
 from simia.pack import Pack
 from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
+from tests.synthesis.build_fixtures import invoke, read_files
 from tests.synthesis.source_fixtures import DOCUMENTS, GOOD, PROPOSALS, SERVER, add_proposals, make_packs
 
 HOSTILE = ("invented_quotes", "quotes_too_short", "unknown_source", "of_the_pool", "of_little_use")
 ROUND1 = {PROPOSALS: add_proposals(GOOD[PROPOSALS], *HOSTILE[:4])}
 ROUND2 = {"proposals2/all.proposals-0": add_proposals(GOOD["proposals2/all.proposals-0"], "same_again", HOSTILE[4])}
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(build_app(), list(arguments))
-    assert result.exit_code == 0, f"{arguments}: {result.output}"
-    return result.output
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 async def call_over_mcp(pack: Path, name: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:

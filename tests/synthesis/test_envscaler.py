@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from simia.cli import build_app
 from simia.config import parse_config, read_config_file
 from simia.errors import UserError
 from simia.llm.types import Reply, Request
@@ -18,7 +16,7 @@ from simia.pack import Pack
 from simia.synthesis import session
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
 from tests.synthesis.assessment_agents import check_carefully, write_test_call
-from tests.synthesis.build_fixtures import list_library_replies
+from tests.synthesis.build_fixtures import invoke, list_library_replies, read_files
 from tests.synthesis.scenario_fixtures import ServingBackend, list_good_replies
 
 SMALL = {
@@ -49,16 +47,6 @@ def synthesize(folder: Path, monkeypatch: pytest.MonkeyPatch, *, slow: bool = Fa
     return asyncio.run(
         session.start_synthesis(config, folder / "library", runs=folder / "runs", name="run", say=lambda _: None)
     )
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(build_app(), list(arguments))
-    assert result.exit_code == 0, f"{arguments}: {result.output}"
-    return result.output
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_a_domain_becomes_a_pack_that_the_gate_passes_and_an_agent_plays(

@@ -13,9 +13,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
@@ -35,7 +33,7 @@ from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stage_figures import SynthesisFigures
 from simia.trainers.trl.settings import TrlConfig
-from tests.synthesis.build_fixtures import FIXTURES, list_library_replies, load_library
+from tests.synthesis.build_fixtures import FIXTURES, invoke, list_library_replies, load_library, read_files
 from tests.synthesis.scenario_fixtures import ServingBackend
 
 SMALL: dict[str, Any] = {
@@ -68,16 +66,6 @@ def synthesize(folder: Path, monkeypatch: pytest.MonkeyPatch, *, slow: bool = Fa
     (folder / "small.yaml").write_text(yaml.safe_dump(SMALL))
     invoke("synth", "scaleenv", "library", "--config", "./small.yaml", "--out", "library", "--name", "run")
     return backend
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(build_app(), list(arguments))
-    assert result.exit_code == 0, f"{arguments}: {result.output}"
-    return result.output
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_a_domain_becomes_a_pack_with_gated_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

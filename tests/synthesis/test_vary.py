@@ -32,7 +32,7 @@ from simia.synthesis.varying.start_excerpt import MOST_CHARACTERS, excerpt_start
 from simia.synthesis.varying.task_drafts import HARDER, join_patches, make_varied_task, read_variant_draft
 from simia.task import Measurement, Task
 from tests.importers.test_codegym import INPUTS, SOURCE
-from tests.synthesis.build_fixtures import FixtureEngine, load_library, run_stages
+from tests.synthesis.build_fixtures import FixtureEngine, load_library, read_files, run_stages
 from tests.synthesis.varying_fixtures import BAD, GOOD, REPLIES, read_bad, run_vary
 
 TASKS = ["cs-034", "cs-027", "cs-030", "cs-010"]
@@ -44,10 +44,6 @@ SOLVED = {
     "baseline/cs-034": 4, "baseline/cs-027": 4, "baseline/cs-030": 4, "measured/cs-034/distractor": 2,
     "measured/cs-027/withheld_fact": 4, "measured/cs-030/dependent_call": 3, "measured/cs-010/easier": 1,
 }  # fmt: skip
-
-
-def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_tasks_at_both_ends_get_variants_that_are_verified_and_measured(

@@ -67,11 +67,7 @@ class EnvFactoryConfig(SynthesisConfig):
     @model_validator(mode="after")
     def check_measuring_agent(self) -> Self:
         """Refuse an agent that has no model."""
-        agent = self.conversations.difficulty.agent
-        if agent is not None and agent not in self.roles:
-            raise ValueError(
-                f"conversations.difficulty.agent: no role is named {agent!r}: give its model under roles.{agent}"
-            )
+        self.require_role("conversations.difficulty.agent", self.conversations.difficulty.agent)
         return self
 
     @field_validator("sources")

@@ -91,9 +91,7 @@ class EnvScalerConfig(SynthesisConfig):
     @model_validator(mode="after")
     def check_difficulty_agent(self) -> Self:
         """Refuse an agent that has no model."""
-        agent = self.difficulty.agent
-        if agent is not None and agent not in self.roles:
-            raise ValueError(f"difficulty.agent: no role is named {agent!r}: give its model under roles.{agent}")
+        self.require_role("difficulty.agent", self.difficulty.agent)
         return self
 
 

@@ -72,9 +72,7 @@ class ScaleEnvConfig(SynthesisConfig):
     @model_validator(mode="after")
     def check_settings(self) -> Self:
         """Refuse an agent without a model, and environments with fewer tools than a task shows."""
-        agent = self.difficulty.agent
-        if agent is not None and agent not in self.roles:
-            raise UserError(f"difficulty.agent: no role is named {agent!r}: give its model under roles.{agent}")
+        self.require_role("difficulty.agent", self.difficulty.agent)
         if self.building.kept < self.expansion.least:
             raise UserError(
                 f"expansion.least is {self.expansion.least}, and building.kept lets environments with {self.building.kept} tools pass: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -51,6 +51,11 @@ class SourceDocument(StrictModel):
         """Whether a passage contains the quote; runs of white space, and the forms of dashes and quotation marks, do not count."""
         wanted = normalize_passage(quote)
         return len(wanted) >= LEAST_QUOTE and any(wanted in normalize_passage(each) for each in self.passages)
+
+
+def choose_free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number after it if it is taken."""
+    return next(each for each in (name, *(f"{name} ({n})" for n in range(2, len(taken) + 3))) if each not in taken)
 
 
 def normalize_passage(text: str) -> str:

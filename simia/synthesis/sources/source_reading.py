@@ -18,7 +18,7 @@ from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import find_operations
 from simia.pack import Pack
 from simia.synthesis.sources.html_text import extract_text
-from simia.synthesis.sources.source_document import GivenTool, SourceDocument, collect_passages
+from simia.synthesis.sources.source_document import GivenTool, SourceDocument, choose_free_name, collect_passages
 from simia.synthesis.sources.source_tools import convert_tool
 from simia.task import StrictModel
 from simia.tool import ToolSpec
@@ -52,7 +52,7 @@ def find_sources(given: Sequence[str]) -> list[SourcePlace]:
     for each in given:
         for source in locate_source(each):
             if source.place not in (known.place for known in found.values()):
-                name = next(n for n in (source.name, *(f"{source.name} ({k})" for k in range(2, 99))) if n not in found)
+                name = choose_free_name(source.name, found)
                 found[name] = source.model_copy(update={"name": name})
     return list(found.values())
 

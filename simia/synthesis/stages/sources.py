@@ -11,7 +11,7 @@ from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.reply_reading import dump, read_json
 from simia.synthesis.sources.pool_packs import PoolEntry
 from simia.synthesis.sources.search_function import SearchSettings, load_search_function, search_documents
-from simia.synthesis.sources.source_document import SourceDocument
+from simia.synthesis.sources.source_document import SourceDocument, choose_free_name
 from simia.synthesis.sources.source_reading import SourcePlace, read_source
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.design import make_name, make_unique
@@ -98,8 +98,7 @@ def list_documents(outputs: StageOutputs, number: int) -> list[SourceDocument]:
         document = SourceDocument.model_validate(row)
         if document.content_hash not in hashes:
             hashes.add(document.content_hash)
-            names = (document.name, *(f"{document.name} ({n})" for n in range(2, len(found) + 3)))
-            name = next(each for each in names if each not in found)
+            name = choose_free_name(document.name, found)
             found[name] = document.model_copy(update={"name": name})
     return list(found.values())
 
