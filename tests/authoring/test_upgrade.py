@@ -26,7 +26,9 @@ def test_a_pack_of_format_1_loads_and_is_rewritten(tmp_path: Path) -> None:
     shutil.copytree(Pack.load("customer_service").root or "", folder)
     path = folder / "pack.yaml"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("format")]
-    path.write_text("format: 1\n" + "\n".join(line for line in kept if not line.startswith(("references", "graph"))) + "\n")
+    path.write_text(
+        "format: 1\n" + "\n".join(line for line in kept if not line.startswith(("references", "graph"))) + "\n"
+    )
     if "schema:" in path.read_text():
         path.write_text(path.read_text().split("schema:")[0])
     before = Pack.load(folder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-
-import networkx as nx  # type: ignore[import-untyped,unused-ignore]
+from typing import TYPE_CHECKING
 
 from simia.synthesis.graph.sampling import list_all_needs, provides_all
 from simia.synthesis.graph.tool_graph import ToolGraph
+
+if TYPE_CHECKING:
+    import networkx as nx  # type: ignore[import-untyped,unused-ignore]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class GraphFigures:
 
 def make_digraph(graph: ToolGraph) -> nx.DiGraph:
     """The graph for networkx: one edge for each pair of tools, with its kinds."""
+    import networkx as nx  # here, since a command that measures nothing starts without it
+
     found: nx.DiGraph = nx.DiGraph()
     found.add_nodes_from(graph.tools)
     for edge in graph.edges:
@@ -43,6 +47,8 @@ def make_digraph(graph: ToolGraph) -> nx.DiGraph:
 
 def measure_graph(graph: ToolGraph, tables: int | None = None) -> GraphFigures:
     """Measure a graph. `tables`: tables of the state's schema; None: those that the tools name are counted."""
+    import networkx as nx
+
     whole = make_digraph(graph)
     named = {table for tool in graph.tools.values() for table in tool.tables}
     return GraphFigures(

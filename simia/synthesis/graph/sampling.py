@@ -9,13 +9,16 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-import networkx as nx
 from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.errors import UserError
 from simia.synthesis.graph.tool_graph import REQUIRES, ToolGraph
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Needs = dict[str, list[list[str]]]
 """Tool → for each of its needs the tools that can provide it."""
@@ -123,6 +126,8 @@ def provides_all(tools: Collection[str], needs: list[list[str]]) -> bool:
 
 def _connect(graph: ToolGraph, tools: Collection[str]) -> nx.Graph[str]:
     """Connect tools by edges of any kind, without direction."""
+    import networkx as nx  # here, since a command that samples nothing starts without it
+
     found: nx.Graph[str] = nx.Graph()
     found.add_nodes_from(tools)
     found.add_edges_from(
@@ -157,7 +162,9 @@ class _ChainSampler:
 
     def start(self) -> None:
         """Start at a random tool from which enough tools are connected, or else as many as there are."""
-        parts = [sorted(part, key=self.rank.__getitem__) for part in nx.connected_components(self.near)]
+        from networkx import connected_components
+
+        parts = [sorted(part, key=self.rank.__getitem__) for part in connected_components(self.near)]
         enough = min(self.length, max(len(part) for part in parts))
         homes = {name: part for part in parts if len(part) >= enough for name in part}
         first = next(name for name in _shuffle(self.rng, homes) if self.add(name))
