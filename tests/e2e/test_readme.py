@@ -13,7 +13,7 @@ from simia import formats
 from simia.pack import Pack
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
-from tests.synthesis.test_recorded_clinic import SETTINGS
+from tests.synthesis.test_recorded_envscaler import RECORDINGS, SMALL
 
 ROOT = Path(__file__).parents[2]
 
@@ -180,7 +180,8 @@ def test_the_page_of_your_domain_shows_commands_that_run(tmp_path: Path) -> None
         if words[0] == "train":
             continue  # test_training_pages.py starts the trainers
         if "limits.max_cost=2" in words:
-            words += [word for setting in SETTINGS for word in ("--set", setting)]
+            replay = ["llm.kind=replay", f"llm.path={RECORDINGS / 'envscaler-clinic.jsonl'}", "llm.match=draw"]
+            words += [word for setting in (*replay, *SMALL) for word in ("--set", setting)]
         if words[:2] == ["runs", "answers"]:
             (tmp_path / "q" / "answers" / "001.txt").write_text("Here is the design.", encoding="utf-8")
         done = run_simia(*words, cwd=tmp_path, env={"OPENAI_API_KEY": "not-a-key"})

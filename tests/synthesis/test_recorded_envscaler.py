@@ -17,6 +17,10 @@ from simia.synthesis.recipes.envscaler import EnvScalerConfig
 from simia.synthesis.session import Synthesized, start_synthesis
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
+SMALL = [
+    "building.operations=5", "building.kept=4", "assessment.rounds=4", "assessment.chains=1", "states.number=1",
+    "scenarios.modes=[non_conversation]", "variants=[missing_function]",
+]  # fmt: skip
 
 
 def replay(recording: str, source: str, settings: list[str], out: Path) -> tuple[Synthesized, Pack]:
@@ -55,11 +59,7 @@ def test_a_hotel_with_scenarios_in_both_modes(tmp_path: Path) -> None:
 
 def test_a_small_clinic_becomes_a_pack_with_two_tasks(tmp_path: Path) -> None:
     source = "appointments of a veterinary clinic"
-    settings = [
-        "building.operations=5", "building.kept=4", "assessment.rounds=4", "assessment.chains=1", "states.number=1",
-        "scenarios.modes=[non_conversation]", "variants=[missing_function]",
-    ]  # fmt: skip
-    done, pack = replay("envscaler-clinic.jsonl", source, settings, tmp_path / "clinic")
+    done, pack = replay("envscaler-clinic.jsonl", source, SMALL, tmp_path / "clinic")
     assert pack.state_schema is not None
     assert (len(pack.tools), len(pack.tasks)) == (6, 2)
     assert done.outputs.notes["assessment"]["appointments_of_a_veterinary_clinic"]["score"] >= 0.85

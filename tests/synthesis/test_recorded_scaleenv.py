@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from simia.config import load_config
+from simia.pack import Pack
 from simia.search_path import data_root
 from simia.synthesis.pack_output import is_same_tree
 from simia.synthesis.recipes.scaleenv import ScaleEnvConfig
@@ -20,13 +21,11 @@ SETTINGS = (
 
 def test_fifteen_chains_become_tasks_around_which_twenty_tools_can_be_used(tmp_path: Path) -> None:
     config = load_config(ScaleEnvConfig, "synth/scaleenv_small", SETTINGS, source="job seeking")
-    done = asyncio.run(
-        start_synthesis(config, tmp_path / "jobs", runs=tmp_path / "runs", name="r", say=lambda _: None)
-    )
+    done = asyncio.run(start_synthesis(config, tmp_path / "jobs", runs=tmp_path / "runs", name="r", say=lambda _: None))
     assert done.stop.kind == "complete", done.stop
     shipped = data_root() / "seeds" / "job_seeking"
     assert is_same_tree(tmp_path / "jobs", shipped), f"cp -r {tmp_path / 'jobs'}/. {shipped}/"
-    (pack,) = done.packs
+    pack = Pack.load(tmp_path / "jobs")
     assert pack.state_schema is not None
     assert (len(pack.tools), len(pack.state_schema.tables), len(pack.tasks)) == (32, 7, 15)
     assert sum(len(task.goals) > 1 for task in pack.tasks) == 5
