@@ -97,3 +97,12 @@ def test_what_is_judged_after_a_turn() -> None:
     assert make_parts([writes], True, {}) == [StateSpec()]
     assert make_parts([writes, reads], True, {}) == [StateSpec(), TraceSpec(only=["look"])]
     assert make_parts([reads], False, {}) == [StateSpec(), TraceSpec()]
+
+
+def test_ids_that_are_whole_numbers_are_found_and_amounts_are_not() -> None:
+    make = EssentialCall("new_item", {"priority": 2}, True, {"item_id": 7576, "priority": 2, "done": True})
+    use = EssentialCall("set_item", {"item_id": 7576, "priority": 2, "done": True}, True, {})
+    link_values([[make], [use]], {}, ["please"])
+    assert [each.argument for each in use.sources] == [("item_id",)]
+    link_values([[make], [use]], {}, ["item 7576, please"])
+    assert use.sources == []

@@ -35,5 +35,5 @@ def test_three_sources_become_conversations_over_two_environments(tmp_path: Path
     pack = Pack.load(tmp_path / "pack")
     assert pack.state_schema is not None
     assert (len(pack.tools), len(pack.state_schema.tables), len(pack.tasks)) == (28, 16, 13)
-    assert sum(len(task.goals) > 1 for task in pack.tasks) == 3
+    assert sum(len(task.goals) > 1 for task in pack.tasks) == 4
     asyncio.run(check_pack(pack))

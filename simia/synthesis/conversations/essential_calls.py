@@ -23,6 +23,7 @@ from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
 from simia.trajectory import Trajectory
 
 PADDING = 4  # calls before the second execution: more than a minute on the episode's clock
+SMALLEST_ID = 100  # of ids that are whole numbers
 Place = tuple[str | int, ...]
 
 
@@ -103,7 +104,7 @@ def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, An
     for call in turns[-1]:
         call.sources = []
         for place, value in list_leaves(call.arguments):
-            if not isinstance(value, str) or len(value) < 2 or value in known or value in said:
+            if not may_be_made_up(value) or str(value) in known or str(value) in said:
                 continue
             for number, earlier in enumerate(before):
                 found = next((at for at, made in list_leaves(earlier.data) if earlier.writes and made == value), None)
@@ -111,6 +112,13 @@ def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, An
                     call.sources.append(ValueSource(place, number, found))
                     break
         before.append(call)
+
+
+def may_be_made_up(value: Any) -> bool:
+    """Whether a value can be an id that a tool made: a text, or a whole number of some digits. Small numbers are amounts."""
+    if isinstance(value, str):
+        return len(value) > 1
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) >= SMALLEST_ID
 
 
 async def replay_essential(
