@@ -202,7 +202,9 @@ def answers(
     waiting = find_open_questions(runs, run)
     missing = read_answers(waiting, folder)
     if waiting and len(missing) == len(waiting):
-        raise UserError(f"{folder / 'answers'}: no answer to {', '.join(missing[:10])}; expected {missing[0]}.txt")
+        raise UserError(
+            f"{folder / 'answers'}: no answer to {', '.join(missing[:10])}; expected text in {missing[0]}.txt"
+        )
     say(f"{len(waiting) - len(missing)} answers stored, {len(missing)} questions without an answer")
     if missing:
         say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")

@@ -34,7 +34,7 @@ def test_answers_come_in_parts_and_a_bad_one_is_asked_again(tmp_path: Path) -> N
     assert "2 questions: 001.txt, 002.txt in q" in run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
     none = run_simia("runs", "answers", "hand", "q", cwd=tmp_path)
     assert none.returncode != 0
-    assert "no answer to 001, 002; expected 001.txt" in none.stderr
+    assert "no answer to 001, 002; expected text in 001.txt" in none.stderr
     answer(questions, "002")
     (questions / "answers" / "001.txt").write_bytes(b"\xff\xfe")
     assert "001.txt is not UTF-8 text" in run_simia("runs", "answers", "hand", "q", cwd=tmp_path).stderr
