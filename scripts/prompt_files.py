@@ -22,7 +22,7 @@ import orjson
 
 from scripts.record_run import MOST, copy_prompts
 from simia.errors import UserError
-from simia.llm.batch_files import list_question_files, read_row
+from simia.llm.question_files import list_open_questions, read_rows
 from simia.llm.replay import RecordedReply, append_recording, read_recording
 from simia.llm.types import Reply, Request
 
@@ -44,35 +44,29 @@ def number_rows(recordings: Sequence[Path]) -> list[tuple[str, Path, RecordedRep
     return [(f"{number:03}", path, row) for number, (path, row) in enumerate(rows, start=1)]
 
 
-def list_open_questions(batch: Path) -> list[tuple[str, Path, RecordedReply]]:
+def group_open_questions(batch: Path) -> list[tuple[str, Path, RecordedReply]]:
     """The questions of a batch folder that have no answer, once each, numbered, in groups that each name a batch."""
-    answered = {name for path in (batch / "results").glob("*.jsonl") for _, name in map(read_row, split_rows(path))}
-    rows = {name: row for path in list_question_files(batch) for row, name in map(read_row, split_rows(path)) if name}
+    answered = {name for path in (batch / "results").glob("*.jsonl") for _, name in read_rows(path)}
     start = len(answered)
-    opened = [(name, row["body"]) for name, row in rows.items() if name not in answered]
     return [
         (
             f"{start + at + 1:03}",
             batch,
             RecordedReply(
-                key=name,
-                request=Request(messages=body["messages"]),
+                key=question.name,
+                request=Request(messages=question.body["messages"]),
                 batch=f"{batch.name}-{start + 1:03}-{at // MOST + 1}",
             ),
         )
-        for at, (name, body) in enumerate(opened)
+        for at, question in enumerate(list_open_questions([batch]))
     ]
-
-
-def split_rows(path: Path) -> list[bytes]:
-    return [line for line in path.read_bytes().splitlines() if line.strip()]
 
 
 def write_prompts(folder: Path, recordings: Sequence[Path]) -> int:
     """Write a file for each row; how many. Raises `UserError` for a batch of more than 20 prompts."""
-    rows = list_open_questions(recordings[0]) if recordings[0].is_dir() else number_rows(recordings)
+    rows = group_open_questions(recordings[0]) if recordings[0].is_dir() else number_rows(recordings)
     folder.mkdir(parents=True, exist_ok=True)
-    groups = []
+    groups: list[str] = []
     for batch, members in groupby(rows, key=lambda each: each[2].batch):
         numbers = [number for number, _, _ in members]
         if len(numbers) > MOST:
@@ -89,7 +83,7 @@ def write_prompts(folder: Path, recordings: Sequence[Path]) -> int:
 def read_replies(folder: Path, recordings: Sequence[Path]) -> int:
     """Put the replies into the recordings; how many. Raises `UserError` if one is missing: then no recording is changed."""
     batch = recordings[0] if recordings[0].is_dir() else None
-    rows = list_open_questions(batch) if batch else number_rows(recordings)
+    rows = group_open_questions(batch) if batch else number_rows(recordings)
     files = {number: folder / "replies" / f"{number}.txt" for number, _, _ in rows}
     if missing := [number for number, path in files.items() if not path.is_file()]:
         raise UserError(f"{folder / 'replies'}: no reply to {', '.join(missing[:10])}: {len(missing)} are missing")
