@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
-from student import TEMPLATE, TURN_TOKENS, Players, examples, loss_of, write
+from row_gradients import add_gradients
+from student import TEMPLATE, TURN_TOKENS, Players, common, examples, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
@@ -37,11 +38,10 @@ def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, flo
     (total / count).backward()
     plain = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
-    shared = loss_of(model, rows)
-    shared.backward()
+    shared = add_gradients(model, rows, common([ids for ids, _ in rows]))
     gaps = [float((p.grad - plain[name]).abs().max()) for name, p in model.named_parameters()]
     scale = max(float(g.abs().max()) for g in plain.values())
-    return {"loss": float((shared - total / count).detach().abs()), "gradient": max(gaps), "largest_gradient": scale}
+    return {"loss": abs(shared - float(total / count)), "gradient": max(gaps), "largest_gradient": scale}
 
 
 async def played(environment: Environment, text: ChatText, tokenizer: Any, task: Any, said: list[str]) -> TokenRow:
@@ -101,7 +101,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(250):  # so that it makes calls, and turns follow on turns
         optimizer.zero_grad()
-        loss_of(model, rows[:6]).backward()
+        add_gradients(model, rows[:6], common([ids for ids, _ in rows[:6]]))
         optimizer.step()
     model.eval()
     found = Players(model, ChatText(tokenizer), environment).run(environment.tasks[:6])

@@ -172,6 +172,9 @@ class SharedPrefixSampler:
             for reply, values in zip((cut_after_end(r, ends) for r in replies), logprobs, strict=True)
         ]
 
+    def _new_cache(self) -> Any:
+        return DynamicCache()
+
     def _recall(self, context: tuple[int, ...]) -> tuple[int, Layers | None]:
         """The longest part of a context behind the shared beginning whose keys are kept; at least one token is left to compute."""
         for end in range(len(context) - 1, len(self._head), -1):
@@ -183,7 +186,7 @@ class SharedPrefixSampler:
         """A cache of the rows' kept keys, padded on the left, and which of them are seen."""
         width = max(length for length, _ in known)
         seen = torch.tensor([[0] * (width - length) + [1] * length for length, _ in known])
-        cache = DynamicCache()
+        cache = self._new_cache()
         if width:
             for layer, (like, _) in enumerate(self._prefix):
                 keys = like.new_zeros((len(known), like.shape[1], width, like.shape[3]))

@@ -4,7 +4,7 @@
     python student.py learn MODEL PACK [--data DATA] --steps 40 --seed 0 [--keep OUT] --play SPLIT=RESULT.json ...
 
 Every row of the data and every episode begins with the same system text and tools. Those tokens go through the model once a step
-and the batch attends to what they left (keys and values, with gradients), which is the same loss at half the cost. Only the
+and the rows attend to what they left (keys and values, with gradients), which is the same loss at half the cost. Only the
 assistant's tokens are trained. Playing keeps each episode's keys and values from turn to turn, so no token is computed twice.
 """
 
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
+from bfloat16 import multiply_in_bfloat16
+from row_gradients import add_gradients
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache  # type: ignore[import-not-found,unused-ignore]
 
 from simia import event_loop
@@ -154,14 +156,13 @@ def learn(
     for step, chosen in enumerate(batches(rows, batch, steps, random.Random(seed))):
         if step < done:
             continue
-        with torch.autocast(where.type, dtype=torch.bfloat16):
-            loss = loss_of(model, chosen, shared)
-        loss.backward()
+        with multiply_in_bfloat16(model):
+            loss = add_gradients(model, chosen, shared)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(float(loss.detach()))
+        losses.append(loss)
         if step % 5 == 0 or step == steps - 1:
             print(f"step {step + 1}/{steps} loss {losses[-1]:.3f} {time.monotonic() - began:.0f} s", flush=True)
         if checkpoint is not None and (step + 1) % 10 == 0:
@@ -169,25 +170,6 @@ def learn(
             torch.save({"losses": losses, **{name: part.state_dict() for name, part in parts.items()}}, draft)
             draft.replace(checkpoint)
     return losses
-
-
-def loss_of(model: Any, rows: list[tuple[list[int], list[int]]], shared: int | None = None) -> Any:
-    """Mean loss of the trained tokens. What all rows begin with (`shared` tokens) goes through the model once, for all of them."""
-    shared = common([ids for ids, _ in rows]) if shared is None else shared
-    where = next(model.parameters()).device
-    cache = model.model(input_ids=torch.tensor([rows[0][0][:shared]], device=where), use_cache=True).past_key_values
-    cache.batch_repeat_interleave(len(rows))
-    width = max(len(ids) for ids, _ in rows) - shared
-
-    def padded(values: list[int], tail: int = 0) -> list[int]:
-        return (values[tail:] + [0] * width)[: shared - tail + width]
-
-    ids = torch.tensor([padded(ids, shared) for ids, _ in rows], device=where)
-    trained = torch.tensor([padded(mask, shared) for _, mask in rows], device=where).bool()[:, 1:]
-    seen = torch.tensor([padded([1] * len(ids)) for ids, _ in rows], device=where)
-    hidden = model.model(input_ids=ids, attention_mask=seen, past_key_values=cache, use_cache=True)[0]
-    logits = model.lm_head(hidden[:, :-1][trained])
-    return torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][trained])
 
 
 class Players:

@@ -272,9 +272,23 @@ def entities(text: str) -> set[str]:
 
 
 def task(number: int, split: str, source: random.Random, drawn: Drawn) -> dict[str, Any]:
-    """One task in a world of its own: three parcels, a free locker of each size."""
+    """One task of the kind that its number has, in one of the split's wordings."""
     kind = KINDS[number % len(KINDS)]
-    said = source.choice(SAID["test" if split == "test" else "train"]["hold" if kind == "long" else kind])
+    wording = source.choice(SAID["test" if split == "test" else "train"]["hold" if kind == "long" else kind])
+    return make_task(f"{split}-{number:03d}", split, kind, wording, source, drawn)
+
+
+def make_task(name: str, split: str, kind: str, wording: str, source: random.Random, drawn: Drawn) -> dict[str, Any]:
+    """One task in a world of its own: three parcels, a free locker of each size.
+
+    Args:
+        name: The task's id.
+        split: The task's split.
+        kind: One of `KINDS`.
+        wording: The user's message, with `{name}`, `{parcel}` and `{days}` where they are wanted.
+        source: Chooses sizes, places and days.
+        drawn: Gives names, parcels and lockers.
+    """
     sizes = [source.choice(SIZES) for _ in range(3)]
     lockers = {drawn.locker(): {"size": size, "works": True} for size in (*sizes, *SIZES)}
     places = list(lockers)
@@ -300,10 +314,11 @@ def task(number: int, split: str, source: random.Random, drawn: Drawn) -> dict[s
         "return_number": ([back], f"Parcel {parcel} goes back to the sender."),
         "both": ([find, *move, hold], f"Your parcel {parcel} is now in locker {free} and is held for {plural(asked)}."),
     }[kind]
-    words = said.format(name=row["owner"], parcel=parcel, days=spoken)
-    words = words[0].upper() + words[1:]
+    words = wording.format(name=row["owner"], parcel=parcel, days=spoken)
+    if wording.startswith("{"):
+        words = words[0].upper() + words[1:]
     return {
-        "id": f"{split}-{number:03d}",
+        "id": name,
         "split": split,
         "instruction": words,
         "initial": {"patch": {"parcels": parcels, "lockers": lockers}},

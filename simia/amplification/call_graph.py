@@ -54,6 +54,8 @@ class CallGraph:
         """Look-ups that a seed makes one after the other in one turn."""
         self.user_turns = 0
         """Most user turns of a seed."""
+        self.most_changes = 1
+        """Most tools that change something in one seed, at least 1: what one message of a user may ask for."""
         firsts: Counter[str] = Counter()
         asked = calling = 0
         self._called: set[frozenset[str]] = set()
@@ -67,6 +69,8 @@ class CallGraph:
             firsts[names[0]] += 1
             self._called.add(frozenset(names))
             self.lengths[len(names)] += 1
+            changes = {name for name in names if self.effects[name] == "change"}
+            self.most_changes = max(self.most_changes, len(changes))
             self.uses[names[-1]].last += 1
             first_turn = next(i for i, message in enumerate(seed.messages) if message.calls)
             asked += len(users) > 1 and users[1] < first_turn
@@ -133,13 +137,20 @@ class CallGraph:
             self._gaps[tool, calls] = min(abs(len(way) + 1 - calls) for way in self.list_ways(tool))
         return self._gaps[tool, calls]
 
+    def is_own_wish(self, tool: str) -> bool:
+        """Return whether a user may ask for a tool's call alone: not where seeds make it only on the way to another one."""
+        return tool not in self.uses or self.uses[tool].last > 0 or self.effects[tool] == "change"
+
     def _choose_ways(self, tool: str, ways: Counter[Way]) -> list[Way]:
         least = RARE * ways.total()
         kept = [way for way, count in ways.items() if count >= least] or list(ways)
         always = frozenset.intersection(*map(frozenset, kept))
         found: Counter[Way] = Counter()
         for way in kept:  # without the changes of earlier wishes, unless every seed makes them
-            found[tuple(name for name in way if name in always or self.effects[name] != "change")] += ways[way]
+            rest = tuple(name for name in way if name in always or self.effects[name] != "change")
+            if self.user_turns == 1 and rest != way and any(set(other) < set(rest) for other in kept):
+                continue  # the other look-ups were made for the earlier wish
+            found[rest] += ways[way]
         shortest = {len(min(found, key=len))}
         chosen = sorted(found, key=lambda way: (len(way) not in shortest, -found[way], way))[:MOST_WAYS]
         return sorted(chosen, key=lambda way: (len(way), way))

@@ -159,20 +159,15 @@ def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) 
     parallel = rng.random() < settings.parallel
     rng.shuffle(outcomes)
     if not traits.dialogue:
-        goals, outcomes = 1, [outcome for outcome in outcomes if outcome == "recovered"]
+        goals = min(goals, traits.graph.most_changes)  # one message asks for as much as a seed's does
+        outcomes = [outcome for outcome in outcomes if outcome == "recovered"]
     if not traits.has_policy:
         outcomes = [outcome for outcome in outcomes if outcome != "refused"]
     parallel = parallel and not traits.one_call and bool(traits.graph.together)
     wishes_given = settings.calls or settings.difficulty
     exact_goals = not wishes_given or settings.goals != PlanSettings().goals or not traits.dialogue
-    return Wish(
-        goals,
-        min(calls, MOST_CALLS),
-        tuple(outcomes),
-        parallel,
-        exact_goals=exact_goals,
-        exact_calls=bool(settings.calls),
-    )
+    calls, exact_calls = min(calls, MOST_CALLS), bool(settings.calls)
+    return Wish(goals, calls, tuple(outcomes), parallel, exact_goals=exact_goals, exact_calls=exact_calls)
 
 
 def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
@@ -185,6 +180,8 @@ def plan_goals(rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedT
     cores = [name for name in traits.tools if name in traits.graph.tools]
     if not cores:
         return []
+    if not traits.dialogue:
+        cores = [name for name in cores if traits.graph.is_own_wish(name)] or cores
     known = counts.tools
     mean = sum(known[name] for name in cores) / len(cores)
     rarity = [1 / (1 + known[name] / (1 + mean)) for name in cores]

@@ -273,3 +273,22 @@ def test_the_benchmark_finds_contradictions() -> None:
         request = bench.read_request(text, seed, [seed])
         assert bench.CONTRADICTIONS[kind](request), kind
         assert request.calls, text
+
+
+def test_one_message_asks_for_as_many_changes_as_a_seed_and_for_no_look_up_alone() -> None:
+    lockers = Pack.load(Path(__file__).parents[2] / "eval/loop/pack").seeds
+    settings = PlanSettings(goals={1: 0.75, 2: 0.25}, errors=0, refusals=0, missing=0, withdrawals=0, parallel=0)
+    traits = read_traits(lockers[0], CallGraph(lockers), GENERIC)
+    found = plans(settings, 400, traits)
+    assert 0.2 < sum(len(plan.goals) == 2 for plan in found) / len(found) < 0.3
+    ends = {goal.tool for plan in found for goal in plan.goals}
+    assert ends == {"move_parcel", "hold_parcel", "return_parcel"}
+    assert {goal.before for plan in found for goal in plan.goals if goal.tool == "hold_parcel"} == {
+        (),
+        ("find_parcel",),
+    }
+    single = [
+        seed for seed in lockers if len({call.name for _, _, call in seed.calls()} - {"find_parcel", "free_locker"}) < 2
+    ]
+    traits = read_traits(single[0], CallGraph(single), GENERIC)
+    assert {len(plan.goals) for plan in plans(settings, 100, traits)} == {1}

@@ -1,0 +1,288 @@
+"""The amplification experiment of eval/loop: its tasks, its rows and its figures, without training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.trajectory import Message, ToolCall, Trajectory
+
+sys.path.append(str(Path(__file__).parents[2] / "eval" / "loop"))
+import amplification
+import amplification_data
+import amplification_failures
+import amplification_figures
+import amplification_report
+import amplification_tasks
+import tasks
+
+LOOP = Path(__file__).parents[2] / "eval" / "loop"
+KINDS = {"move": 60, "hold": 60, "return": 60, "long": 30, "hold_number": 30, "return_number": 30, "both": 30}
+SEEDS = list(Pack.load(LOOP / "pack").seeds)
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("lockers") / "pack"
+    amplification_tasks.write_pack(out, set())
+    return out
+
+
+def read_tasks(pack: Path, split: str) -> list[dict[str, Any]]:
+    rows = map(json.loads, (pack / "tasks.jsonl").read_text().splitlines())
+    return [row for row in rows if row["split"] == split]
+
+
+def make_row(*names: str) -> Trajectory:
+    calls = [ToolCall(id=f"call_{n}", name=name, arguments={}) for n, name in enumerate(names)]
+    return Trajectory(messages=[Message(role="user", content="Hi"), Message(role="assistant", calls=calls)])
+
+
+def test_tasks_of_earlier_experiments_have_the_same_bytes() -> None:
+    made = tasks.tasks({"dev": 40, "train": 160, "test": 100}, {"Ada Abbott", "A123"})
+    text = "\n".join(json.dumps(row) for row in made)
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "6807015d0aa89e6203f279ecb21146489b8439842429c89a9627818bca8bab73"
+    )
+
+
+def test_each_wording_has_two_test_tasks_with_other_values(pack: Path) -> None:
+    made = read_tasks(pack, "test")
+    wordings = {wording.id: wording for wording in amplification_tasks.load_wordings()}
+    assert Counter(row["tags"][0] for row in made) == KINDS
+    assert set(Counter(row["tags"][1] for row in made).values()) == {2}
+    assert len({row["instruction"] for row in made}) == 300
+    for row in made:
+        kind, wording = row["tags"]
+        words = wordings[wording].text.replace("{", "\0{").replace("}", "}\0").split("\0")
+        assert wordings[wording].kind == kind
+        assert all(part in row["instruction"] for part in words if not part.startswith("{")), "worded as it was written"
+
+
+def test_splits_share_no_value_or_request(pack: Path) -> None:
+    held = {split: read_tasks(pack, split) for split in ("test", "dev", "train")}
+    assert [len(rows) for rows in held.values()] == [300, 40, 160]
+    found = amplification_tasks.check_apart(held, {"seeds": SEEDS})
+    assert set(found) >= {"test and dev", "test and train", "test and seeds", "dev and seeds"}
+    for left, right in (("test", "dev"), ("test", "train"), ("dev", "train")):  # without the functions of the check
+        values = [
+            {value for row in held[split] for value in (*row["initial"]["patch"]["parcels"], *row["initial"]["patch"]["lockers"])}
+            for split in (left, right)
+        ]  # fmt: skip
+        assert not values[0] & values[1]
+
+
+def test_rows_that_share_a_parcel_with_a_test_task_stop_the_run(pack: Path) -> None:
+    held = {"test": read_tasks(pack, "test"), "dev": read_tasks(pack, "dev")}
+    parcel = next(iter(held["test"][7]["initial"]["patch"]["parcels"]))
+    row = Trajectory(messages=[Message(role="user", content=f"Where is {parcel}?")])
+    with pytest.raises(UserError, match=f"test and amplified share.*{parcel}"):
+        amplification_tasks.check_apart(held, {"amplified": [row]})
+
+
+def test_a_row_with_the_request_of_a_dev_task_stops_the_run(pack: Path) -> None:
+    held = {"dev": [{**read_tasks(pack, "dev")[0], "instruction": "Move it."}]}
+    with pytest.raises(UserError, match="dev and real share"):
+        amplification_tasks.check_apart(
+            held, {"real": [Trajectory(messages=[Message(role="user", content="Move it.")])]}
+        )
+
+
+def test_a_second_try_has_other_values_in_the_same_wordings() -> None:
+    wordings = amplification_tasks.load_wordings()
+    first, second = (amplification_tasks.make_test_tasks(wordings, set(), attempt) for attempt in (1, 2))
+    assert [row["tags"] for row in first] == [row["tags"] for row in second]
+    assert not {row["instruction"] for row in first} & {row["instruction"] for row in second}
+
+
+def test_copies_have_the_calls_of_the_rows_and_other_values() -> None:
+    rows = SEEDS * 7
+    taken = set[str]().union(*(tasks.entities(amplification_tasks.render_row(seed)) for seed in SEEDS))
+    copies = amplification_data.make_swapped(rows, SEEDS, taken)
+    assert [amplification_data.list_calls(copy) for copy in copies] == [
+        amplification_data.list_calls(row) for row in rows
+    ]
+    assert len({copy.id for copy in copies}) == 70
+    used = [tasks.entities(amplification_tasks.render_row(copy)) for copy in copies]
+    assert not set[str]().union(*used) & taken
+    parcels = [{value for value in values if tasks.NUMBER.fullmatch(value)} for values in used]
+    assert sum(map(len, parcels)) == len(set[str]().union(*parcels)) == 70, "each copy has a parcel of its own"
+    days = [
+        call.arguments["days"]
+        for copy in copies
+        for _, _, call in copy.calls()
+        if call.arguments and "days" in call.arguments
+    ]
+    assert set(days) == set(range(1, 8))
+
+
+def test_copies_are_consistent_in_request_call_result_and_answer() -> None:
+    for copy in amplification_data.make_swapped(SEEDS * 7, SEEDS, ()):
+        request = copy.messages[0].text
+        answer = copy.messages[-1].text
+        calls = {call.name: call.arguments or {} for _, _, call in copy.calls()}
+        if "find_parcel" in calls:
+            assert calls["find_parcel"]["name"] in request
+            found = json.loads(next(m.text for m in copy.messages if m.name == "find_parcel"))
+            assert all(a["parcel"] == found["parcel"] for name, a in calls.items() if "parcel" in a)
+            if "free_locker" in calls:
+                assert calls["free_locker"]["size"] == found["size"]
+        if hold := calls.get("hold_parcel"):
+            asked = amplification_data.parse_days(next(amplification_data.DAYS.finditer(request)))  # type: ignore[arg-type]
+            assert hold["days"] == min(asked, 7)
+            assert f"{tasks.plural(hold['days'])}" in answer
+            if asked > 7:
+                assert "the longest we can" in answer
+
+
+def test_equal_input_gives_equal_copies() -> None:
+    one, other = (amplification_data.make_swapped(SEEDS, SEEDS, ()) for _ in range(2))
+    assert [copy.id for copy in one] == [copy.id for copy in other]
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        (("find_parcel", "hold_parcel"), {"hold", "long"}),
+        (("find_parcel", "hold_parcel", "return_parcel"), {"both"}),
+        (("find_parcel",), {"move", "hold", "long", "return", "hold_number", "return_number"}),
+    ],
+)
+def test_a_copy_is_of_a_seed_with_the_same_calls_or_as_many_goals(calls: tuple[str, ...], expected: set[str]) -> None:
+    found = amplification_data.match_seeds(make_row(*calls), SEEDS)
+    assert {seed.extra["tags"][0] for seed in found} == expected
+
+
+def test_failures_are_counted_by_what_was_changed(pack: Path) -> None:
+    task = next(row for row in read_tasks(pack, "test") if row["tags"][0] == "both")
+    solution = [step["calls"][0] for step in task["script"] if "calls" in step]
+    right = {call["name"]: call["arguments"] for call in solution}
+    move, hold = (["move_parcel", right["move_parcel"]], ["hold_parcel", right["hold_parcel"]])
+    days = right["hold_parcel"]["days"] % 7 + 1
+    cases = {
+        "nothing done": [["find_parcel", right["find_parcel"]]],
+        "one of two requests done": [move],
+        "another tool than asked": [move, hold, ["return_parcel", {"parcel": right["hold_parcel"]["parcel"]}]],
+        "another parcel than found": [move, ["hold_parcel", {**hold[1], "parcel": "A100"}]],
+        "wrong number of days": [move, ["hold_parcel", {**hold[1], "days": days}]],
+        "other": [["move_parcel", {**move[1], "locker": "10A"}], hold],
+    }
+    assert set(cases) == set(amplification_failures.FAILURES)
+    assert {name: amplification_failures.classify_failure(task, calls) for name, calls in cases.items()} == {
+        n: n for n in cases
+    }
+    assert amplification_failures.classify_failure(task, [["hold_parcel", None]]) == "one of two requests done"
+
+
+def store(folder: Path, arm: str, seed: int, solved: int) -> None:
+    """Results of 40 tasks in 20 wordings, of which the first are solved."""
+    told = {
+        f"test-{n:03d}": {
+            "reward": int(n < solved), "kind": "move" if n < 20 else "hold", "wording": f"w-{n // 2}",
+            **({} if n < solved else {"failure": "nothing done"}),
+        }
+        for n in range(40)
+    }  # fmt: skip
+    row = {"arm": arm, "seed": seed, "rate": 0.0005, "rows": 80, "attempt": 1, "tasks": told}
+    (folder / f"{arm}-{seed}.json").write_text(json.dumps(row))
+
+
+def test_the_report_is_that_of_the_stored_results(tmp_path: Path) -> None:
+    for seed in range(2):
+        store(tmp_path, "swapped", seed, 20)
+        store(tmp_path, "amplified", seed, 30 + 4 * seed)
+    (tmp_path / "dev-amplified-0.0005.json").write_text("{}")
+    said = subprocess.run(
+        [sys.executable, LOOP / "amplification_report.py", tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    assert "| swapped | 80 | 0.0005 | 50.0, 50.0 | 50.0 [" in said
+    assert "| amplified | 80 | 0.0005 | 75.0, 85.0 | 80.0 [" in said
+    assert "| amplified over swapped (primary) | +30.0 [+" in said
+    assert "| swapped | 0.00 | 1.00 |" in said
+    assert "| amplified | 64 | 0 | 0 | 0 | 0 | 16 | 0 |" in said
+    told = json.loads((tmp_path / "results.json").read_text())["comparisons"]["amplified - swapped"]
+    assert 0 < told["low"] < 0.3 < told["high"] < 0.6
+    assert "amplified over swapped +30.0 [" in (tmp_path / "results.svg").read_text()
+    second = amplification_report.report(tmp_path, second=True)
+    assert "(primary, interval of 97.5 %)" in second
+    wider = json.loads((tmp_path / "results.json").read_text())["comparisons"]["amplified - swapped"]
+    assert wider["high"] - wider["low"] > told["high"] - told["low"]
+
+
+def test_results_are_not_read_before_the_primary_arms_are_complete(tmp_path: Path) -> None:
+    plan = amplification.Plan(arms={"swapped": 2, "amplified": 2, "seeds": 6})
+    for seed in range(2):
+        store(tmp_path, "swapped", seed, 20)
+    store(tmp_path, "amplified", 0, 30)
+    with pytest.raises(UserError, match="amplified is tested with 1 of 2 training seeds"):
+        amplification.check_complete(tmp_path, plan)
+    store(tmp_path, "amplified", 1, 30)
+    amplification.check_complete(tmp_path, plan)
+
+
+def test_results_of_other_test_tasks_are_not_joined(tmp_path: Path, pack: Path) -> None:
+    rows = read_tasks(pack, "test")
+    digest = amplification.digest_tasks(rows)
+    assert digest == amplification.digest_tasks(json.loads(json.dumps(rows)))
+    assert digest != amplification.digest_tasks([{**rows[0], "instruction": "Move it."}, *rows[1:]])
+    for seed, test in enumerate((digest, "another")):
+        store(tmp_path, "swapped", seed, 20)
+        path = tmp_path / f"swapped-{seed}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"test": test}))
+    with pytest.raises(UserError, match="of different test tasks"):
+        amplification_report.load_results(tmp_path)
+
+
+def test_a_report_without_results_says_what_to_run(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, LOOP / "amplification_report.py", tmp_path], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"amplification: {tmp_path}: no results; run")
+
+
+def test_results_of_different_test_tasks_are_refused(tmp_path: Path) -> None:
+    store(tmp_path, "swapped", 0, 20)
+    store(tmp_path, "amplified", 0, 20)
+    told = json.loads((tmp_path / "amplified-0.json").read_text())
+    told["tasks"].popitem()
+    (tmp_path / "amplified-0.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match="different test tasks"):
+        amplification_report.load_results(tmp_path)
+
+
+def test_the_detectable_effect_is_that_of_the_plan() -> None:
+    page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text()
+    found = {c: amplification_figures.Power(correlation=c).compute_detectable_effect() for c in (0.0, 0.3, 1.0)}
+    assert f"**Detectable effect: {found[0.3]:.1f} points**" in page
+    assert f"With a correlation of 0 it is {found[0.0]:.1f}, with 1 it is {found[1.0]:.1f};" in page
+    assert f"it is {amplification_figures.Power(seed_sd=4.5).compute_detectable_effect():.1f}." in page
+
+
+def test_tasks_of_one_wording_widen_the_interval() -> None:
+    """40 tasks, a difference on every second one: twenty independent pairs are more certain than five groups of eight."""
+    names = [f"t{n:02d}" for n in range(40)]
+    base = {0: dict.fromkeys(names, 0.0)}
+    better = {0: {name: float(n % 8 < 4) for n, name in enumerate(names)}}
+    alone = amplification_figures.compare_arms(better, base, {name: name for name in names})
+    grouped = amplification_figures.compare_arms(better, base, {name: f"w{n % 8}" for n, name in enumerate(names)})
+    assert alone["mean"] == grouped["mean"] == 0.5
+    assert (alone["wordings"], grouped["wordings"]) == (40, 8)
+    assert grouped["high"] - grouped["low"] > 1.5 * (alone["high"] - alone["low"])
+
+
+def test_training_seeds_that_differ_widen_the_interval() -> None:
+    names = [f"t{n:02d}" for n in range(40)]
+    words = {name: name for name in names}
+    base = {seed: {name: float(n % 2) for n, name in enumerate(names)} for seed in range(4)}
+    same = {seed: dict.fromkeys(names, 1.0) for seed in range(4)}
+    apart = {seed: dict.fromkeys(names, float(seed < 2)) for seed in range(4)}
+    even, uneven = (amplification_figures.compare_arms(arm, base, words) for arm in (same, apart))
+    assert uneven["high"] - uneven["low"] > 2 * (even["high"] - even["low"])
