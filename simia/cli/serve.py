@@ -1,4 +1,4 @@
-"""`simia serve`: serve a pack by MCP or OpenEnv."""
+"""`simia serve`: serve packs by MCP or OpenEnv."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simia import event_loop
-from simia.cli.options import GRANT_READ, NETWORK, PACK, UNSAFE, VARIABLES, collect_grants
+from simia.cli.options import GRANT_READ, NETWORK, UNSAFE, VARIABLES, collect_grants
 from simia.errors import UserError
 from simia.search_path import find_resource
 from simia.terminal import say_error
@@ -19,9 +19,12 @@ from simia.terminal import say_error
 if TYPE_CHECKING:
     from simia.envs.config import EnvironmentConfig
 
+PACKS = Annotated[list[str], typer.Argument(metavar="PACK...", help="Packs by name or folder; several with --openenv.")]
+OPENENV_NEEDS = ["fastapi", "uvicorn", "websockets", "prometheus_client"]
+
 
 def serve(
-    pack: PACK,
+    packs: PACKS,
     mcp: Annotated[bool, typer.Option("--mcp", help="Serve by the Model Context Protocol.")] = False,
     openenv: Annotated[bool, typer.Option("--openenv", help="Serve by OpenEnv, for trainers.")] = False,
     http: Annotated[
@@ -29,9 +32,26 @@ def serve(
     ] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for HTTP; 0 picks a free one.")] = 8000,
     host: Annotated[
-        str, typer.Option("--host", help="OpenEnv: the address; any but the loopback has no access control.")
+        str, typer.Option("--host", help="OpenEnv: the address; any but the loopback needs a token.")
     ] = "127.0.0.1",
+    token_env: Annotated[
+        str | None,
+        typer.Option(
+            "--token-env", help="OpenEnv: variable with the token of clients. Default: SIMIA_TOKEN beyond the loopback."
+        ),
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="OpenEnv: admit every client.")] = False,
     sessions: Annotated[int, typer.Option("--sessions", min=1, help="OpenEnv: maximal concurrent sessions.")] = 256,
+    lease: Annotated[
+        float,
+        typer.Option("--lease", min=0, help="OpenEnv: seconds for which the episode of a lost connection is kept."),
+    ] = 60.0,
+    largest_frame: Annotated[
+        int, typer.Option("--largest-frame", min=1024, help="OpenEnv: bytes of the largest message that is accepted.")
+    ] = 4 << 20,
+    drain: Annotated[
+        float, typer.Option("--drain", min=0, help="OpenEnv: seconds for which SIGTERM waits for episodes in progress.")
+    ] = 20.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout, as backend=simulated.")
     ] = None,
@@ -66,30 +86,39 @@ def serve(
     variables: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Serve a pack's tasks to an agent by MCP or to a trainer by OpenEnv. Each finished episode is appended to a JSONL file."""
+    """Serve packs' tasks to an agent by MCP or to trainers by OpenEnv. Each finished episode is appended to a JSONL file."""
+    words, pack = " ".join(packs), packs[0]
     if mcp == openenv:
-        raise UserError(f"give exactly one protocol: simia serve {pack} --mcp, or --openenv")
-    several = "*" in pack
+        raise UserError(f"give exactly one protocol: simia serve {words} --mcp, or --openenv")
+    several = len(packs) > 1 or "*" in pack
     if several and mcp:
-        raise UserError(f"{pack}: MCP serves the tools of one pack; name one, or serve several with --openenv")
-    if not several:
-        find_resource("seeds", pack)  # a wrong name is reported before a missing package
-    if find_spec("openenv" if openenv else "mcp") is None:
-        needed = "openenv" if openenv else "'simia[mcp]'"
-        raise UserError(f"serving by {'OpenEnv' if openenv else 'MCP'} needs a package: pip install {needed}")
+        raise UserError(f"{words}: MCP serves the tools of one pack; name one, or serve several with --openenv")
+    for name in packs:
+        if "*" not in name:
+            find_resource("seeds", name)  # a wrong name is reported before a missing package
+    missing = [name for name in (OPENENV_NEEDS if openenv else ["mcp"]) if find_spec(name) is None]
+    if missing:
+        extra, protocol = ("serve", "OpenEnv") if openenv else ("mcp", "MCP")
+        raise UserError(f"serving by {protocol} needs {missing[0]}: pip install 'simia[{extra}]'")
     grants = collect_grants(unsafe, network, variables, grant_read)
     if mcp and settings:
         raise UserError("--set is for --openenv: MCP serves one pack, played by its own code")
     if openenv:
         from simia.config import load_config
         from simia.envs.config import EnvironmentConfig
+        from simia.serve.http_server import is_loopback
+        from simia.serve.tokens import read_server_token
 
+        token = read_server_token(token_env, host, loopback=is_loopback(host), without=no_token)
         config = load_config(
             EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *(settings or [])],
-            **({"packs": [pack]} if several else {"pack": pack}), tasks=[task] if task else None,
+            **({"packs": packs} if several else {"pack": pack}), tasks=[task] if task else None,
             **{f"backend_settings__{name}": value for name, value in grants.items()},
         )  # fmt: skip
-        serve_openenv(config, host, port, sessions=sessions, out=out, store=store, idle=idle)
+        limits = {"most": sessions, "lease": lease, "largest_frame": largest_frame, "token": token}
+        event_loop.run_command(
+            serve_openenv(config, host, port, out=out, store=store, idle=idle, drain=drain, **limits)
+        )
         return
     address = (port, idle or 600.0) if http else None
     if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants)):
@@ -97,22 +126,21 @@ def serve(
         os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
 
 
-def serve_openenv(
-    config: EnvironmentConfig, host: str, port: int, *, sessions: int, out: Path, store: Path | None, idle: float | None
-) -> None:
-    """Serve an environment with any back end and models. The environment runs in the event loop's thread, the server in this one."""
-    from simia.envs.text_episode import share_environment
+async def serve_openenv(
+    config: EnvironmentConfig, host: str, port: int, *, out: Path, store: Path | None, idle: float | None, drain: float,
+    **limits: Any,
+) -> None:  # fmt: skip
+    """Serve an environment with any back end and models. `limits`: see `EnvironmentServer`."""
+    from simia.envs.opening import open_environment
     from simia.serve.http_server import Deadlines
-    from simia.serve.openenv import OpenEnvSessions, serve_openenv_sessions
+    from simia.serve.openenv import EnvironmentServer, serve_environment
     from simia.serve.served_episode import TrajectoryFile
 
     record = TrajectoryFile(out)
-    lease = share_environment(config, store=store)
-    try:
-        seats = OpenEnvSessions(lease, record.add, sessions, Deadlines(idle=idle) if idle else None)
-        event_loop.run_command(serve_openenv_sessions(seats, host, port, kept=out, say=say_error))
-    finally:
-        lease.close()
+    async with await open_environment(config, store=store) as environment:
+        deadlines = Deadlines(idle=idle) if idle else Deadlines()
+        server = EnvironmentServer(environment, config.seed, record.add, deadlines=deadlines, **limits)
+        await serve_environment(server, host, port, kept=out, drain=drain, say=say_error)
 
 
 async def serve_mcp(

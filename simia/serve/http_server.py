@@ -31,7 +31,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-MOST_BODY = 4 << 20  # bytes of a request's body
+MOST_BODY = 4 << 20  # bytes of a request's body, and of a WebSocket's message
+IDLE_CODE = 1008  # of a WebSocket that was closed because its client was silent
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -49,16 +50,26 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def run_until_signal(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """Run the work until it ends, or until Ctrl-C or SIGTERM; inside the context further signals are ignored."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
+    """Run the work until it ends, or until Ctrl-C or SIGTERM; inside the context further signals are ignored.
+
+    Yields the work and the signal's number; None where the work ended by itself.
+    """
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+        loop.add_signal_handler(number, stop, number)
+    working = asyncio.ensure_future(work)
     try:
-        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {working, stopped}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        yield working, stopped.result() if stopped.done() else None
         stopped.cancel()
-        yield working
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
@@ -77,15 +88,27 @@ async def serve_until_signal(
     listening: socket.socket,
     announce: Callable[[], None],
     close: Callable[[], Awaitable[None]] | None = None,
+    drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until a signal comes. `announce` is called when signals are handled, `close` while the server still runs."""
+    """Serve until a signal comes. `announce` is called when signals are handled, `close` while the server still runs.
+
+    `drain` is called before, after SIGTERM only; another signal ends it.
+    """
     server = QuietServer(config)
 
     async def serve() -> None:
         announce()
         await server.serve([listening])
 
-    async with run_until_signal(serve()) as serving:
+    async with run_until_signal(serve()) as (serving, received):
+        if drain is not None and received == signal.SIGTERM:
+            draining, again = asyncio.ensure_future(drain()), asyncio.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                asyncio.get_running_loop().add_signal_handler(number, again.set)
+            stopped = asyncio.ensure_future(again.wait())
+            await asyncio.wait({draining, stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
+            for waiting in (draining, stopped):
+                waiting.cancel()
         if close is not None:
             await close()
         server.should_exit = True
@@ -128,17 +151,24 @@ def is_admitted(headers: dict[bytes, bytes]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that a client may take. `first` and `idle`: until a WebSocket's first message, and between two."""
+    """Seconds that a client may take. `first` and `idle`: until a WebSocket's first message, and between two; `write`: to read what the
+    server has sent."""
 
     headers: float = 20.0
     body: float = 30.0
     first: float = 300.0
     idle: float = 1_800.0
     ping: float = 20.0
+    write: float = 30.0
 
     def config(self, app: Asgi, **settings: Any) -> uvicorn.Config:
         """Return the settings of a server that enforces these deadlines."""
         protocol = type("TimedProtocol", (TimedProtocol,), {"seconds": self.headers})
+        if "ws" not in settings:
+            from simia.serve.timed_websocket import TimedWebSocket  # needs websockets, which MCP does without
+
+            settings["ws"] = type("TimedWebSocket", (TimedWebSocket,), {"seconds": self.write})
+        settings = {"ws_max_size": MOST_BODY, "ws_per_message_deflate": False, **settings}
         return uvicorn.Config(
             DeadlineMiddleware(app, self), http=protocol, ws_ping_interval=self.ping, ws_ping_timeout=self.ping,
             log_level="warning", log_config=None, timeout_graceful_shutdown=1, **settings,
@@ -233,9 +263,9 @@ class DeadlineMiddleware:
                     message = await receive()
             except TimeoutError:
                 reason = f"nothing was heard for {limit:g} s"
-                await send({"type": "websocket.close", "code": 1008, "reason": reason})
+                await send({"type": "websocket.close", "code": IDLE_CODE, "reason": reason})
                 closed = True
-                return {"type": "websocket.disconnect", "code": 1008, "reason": reason}
+                return {"type": "websocket.disconnect", "code": IDLE_CODE, "reason": reason}
             spoken, connected = connected, True
             return message
 

@@ -224,7 +224,7 @@ async def over_stdio(service: Service) -> bool:
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    async with run_until_signal(serve()) as serving:
+    async with run_until_signal(serve()) as (serving, _):
         interrupted = not serving.done()
         await service.close()
     if not interrupted:

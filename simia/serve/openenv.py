@@ -1,4 +1,4 @@
-"""A pack as an OpenEnv server: each client's WebSocket session is a seat, and plays one episode after the other.
+"""Packs as an OpenEnv server: each client's WebSocket session plays one episode after the other.
 
     simia serve customer_service --openenv
     async with GenericEnvClient(base_url="http://127.0.0.1:8000") as env:
@@ -6,233 +6,279 @@
         result = await env.step({"message": '<tool_call>…'})
 
 The reward comes with `done`; it is None where the episode was aborted, and `observation["end"]` says which of the three endings it was.
-OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every request, so they are left out, and
-so are sessions by /mcp, which no connection holds. A seat ends with its connection, or when nothing was heard for the time of its
-lease. Imports openenv, which the server's environment must have.
+Several packs are served under their names, `http://HOST/PACK`. simia's own client (`simia.envs.remote`) speaks the same messages, and
+its sessions outlive a lost connection. OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every
+request, so they are left out, and so are sessions by /mcp, which no connection holds.
+
+The protocol is OpenEnv's; its server is not used, since it ties a session to its connection and accepts one environment only.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import Request  # type: ignore[import-not-found,unused-ignore]
-from openenv.core.env_server import (  # type: ignore[import-not-found,unused-ignore]
-    Action,
-    ConcurrencyConfig,
-    Environment,
-    Observation,
-    State,
-    create_app,
-)
-from openenv.core.env_server.types import EnvironmentMetadata  # type: ignore[import-not-found,unused-ignore]
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.websockets import WebSocket
 
-from simia import event_loop
-from simia.config import Config, parse_config
-from simia.envs.text_episode import EnvironmentLease, Keep, TextEpisodes, TextStep, await_on_portal
-from simia.serve.http_server import Asgi, Deadlines, LoopbackOnly, is_loopback, listen, serve_until_signal
-from simia.trajectory import Message, ToolCall
+from simia.envs.environment import Environment
+from simia.envs.remote.wire import SESSION_HEADER, EnvironmentDescription, describe_environment
+from simia.envs.several_packs import MultiPackEnvironment
+from simia.envs.text_episode import Keep
+from simia.errors import UserError
+from simia.serve.http_server import (
+    MOST_BODY,
+    Asgi,
+    Deadlines,
+    LoopbackOnly,
+    is_loopback,
+    listen,
+    serve_until_signal,
+)
+from simia.serve.metrics import CONTENT_TYPE, ServerMetrics
+from simia.serve.openenv_messages import EpisodeState, ToolAction, ToolObservation
+from simia.serve.openenv_session import SessionConnection, Timers
+from simia.serve.session_table import RETRY_SECONDS, ServedPack, SessionTable
+from simia.serve.tokens import TokenRequired
 from simia.version import __version__
 
-PATIENCE = 20.0  # seconds for what is under way when the server ends
-STATELESS, MCP = ("/reset", "/step", "/state"), "/mcp"
+SESSION_ID = re.compile(r"[0-9a-zA-Z-]{16,64}")
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"description": "the body is no JSON, or a place that is none"},
+    401: {"description": "no token, or a wrong one"},
+    404: {"description": "no environment of this name"},
+}
 
 
-class Call(BaseModel):
-    """A call of a tool, for clients that read their model's calls themselves."""
+class Split(BaseModel):
+    """The body of OpenEnv's requests about tasks."""
 
-    name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-
-class Reset(Config):
-    """What a client may say at a reset. Without a task or a place in a split the seed chooses the task, or they come in order."""
-
-    seed: int | None = Field(None, ge=0)
-    episode_id: str | None = None
-    task: str | None = None
-    split: str | None = None
-    index: int | None = Field(None, ge=0)
-    group: str | None = Field(None, description="Who shares what is drawn by simulation.")
+    model_config = ConfigDict(extra="forbid", strict=True)
+    split: str = Field(description="Name of a split.")
 
 
-class ToolAction(Action):  # type: ignore[misc,unused-ignore]
-    """One turn of the agent."""
-
-    message: str = Field(description="What the model wrote: words, or calls as <tool_call>{…}</tool_call>.")
-    calls: list[Call] = Field(default_factory=list, description="Its calls, where they do not stand in the message.")
+class SplitPlace(Split):
+    index: int = Field(description="Place of a task in the split.")
 
 
-class ToolObservation(Observation):  # type: ignore[misc,unused-ignore]
-    """What the agent reads next. `reward` stands beside it, with the end; None of an aborted episode."""
-
-    text: str = Field("", description="All of it as text: results between tags, the user's words.")
-    messages: list[dict[str, str]] = Field(default_factory=list, description="The same as chat messages.")
-    tools: list[dict[str, Any]] = Field(default_factory=list, description="At the reset: the tools' schemas.")
-    task: str = Field("", description="The episode's task.")
-    end: str | None = Field(None, description="terminated, truncated (scored too) or aborted (no reward).")
-    code: str | None = Field(None, description="Why it ended.")
-    parts: dict[str, float] = Field(default_factory=dict, description="What the reward is made of.")
+class SplitRange(Split):
+    start: int | None = Field(None, description="The first place; unset: 0.")
+    stop: int | None = Field(None, description="The place after the last one; unset: all.")
 
 
-class EpisodeState(State):  # type: ignore[misc,unused-ignore]
-    """Of the episode; the world's own state is not shown."""
+def serve_packs(environment: Environment, *, seed: int = 0) -> dict[str, ServedPack]:
+    """What a server offers of an environment: itself, and each of its packs under the pack's name. The first one is at `/` too."""
+    whole = ServedPack(environment.pack.name, environment, environment.pack, {t.id: t for t in environment.tasks}, seed)
+    served = {whole.name: whole}
+    if isinstance(environment, MultiPackEnvironment):
+        for name, member in environment.members.items():
+            tasks = {t.id.partition("/")[2]: t for t in environment.tasks if t.id.partition("/")[0] == name}
+            plain = {id_: task.model_copy(update={"id": id_}) for id_, task in tasks.items()}
+            served[name] = ServedPack(name, member, member.pack, plain, seed)
+    return {name: each for name, each in served.items() if each.tasks}
 
-    task: str | None = None
-    end: str | None = None
 
+@dataclass(slots=True)
+class EnvironmentServer:
+    """A server of one environment. It must run in the environment's event loop."""
 
-class PackEnvironment(Environment):  # type: ignore[misc,unused-ignore]
-    """One client's seat."""
+    environment: Environment
+    seed: int = 0
+    keep: Keep | None = None
+    """Receives each finished trajectory."""
+    most: int = 256
+    """Sessions at once; one more is answered 503."""
+    lease: float = 60.0
+    """Seconds for which a session without a connection is kept."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    token: str | None = None
+    """The token that clients send; None: they need none."""
+    loopback: bool = False
+    """Whether requests must name the loopback as their host."""
+    largest_frame: int = MOST_BODY
+    """Bytes of a message."""
+    served: dict[str, ServedPack] = field(init=False)
+    table: SessionTable = field(init=False)
+    metrics: ServerMetrics = field(init=False)
 
-    SUPPORTS_CONCURRENT_SESSIONS = True
+    def __post_init__(self) -> None:
+        """Raises `UserError` for an environment without tasks."""
+        if not self.environment.tasks:
+            raise UserError(f"pack {self.environment.pack.name} has no tasks: a trainer needs a tasks.jsonl")
+        self.served = serve_packs(self.environment, seed=self.seed)
+        self.metrics = metrics = ServerMetrics()
+        self.table = SessionTable(self.most, self.lease, self.keep)
+        self.table.on_end = lambda session, reason: metrics.ended.labels(session.served.name, reason).inc()
+        self.table.on_episode = lambda session, trajectory: metrics.episodes.labels(
+            session.served.name, trajectory.end.kind
+        ).inc()
+        metrics.watch(self.table, list(self.served))
+        self._timers = {
+            name: Timers(
+                metrics.time_resets(name), metrics.time_steps(name), lambda code: metrics.errors.labels(code).inc()
+            )
+            for name in self.served
+        }
 
-    def __init__(self, seats: OpenEnvSessions) -> None:
-        super().__init__()
-        self._seats = seats
-        self._session: TextEpisodes = seats.lease.session(seats.keep)
-        self._heard: TextStep | None = None
-        self._episode_id: str | None = None
-        seats.taken.add(self)
-
-    async def reset_async(
-        self,
-        seed: int | None = None,
-        episode_id: str | None = None,
-        **options: Any,
-    ) -> ToolObservation:
-        """Reset the session. Raises `UserError` for an unknown option, which is sent to the client."""
-        how = parse_config(Reset, {"seed": seed, "episode_id": episode_id, **options}, where="reset")
-        task = how.task
-        if task is None and (how.split is not None or how.index is not None):
-            task = self.get_task(how.split, how.index or 0)["id"]
-        self._episode_id = how.episode_id
-        heard = await await_on_portal(self._session.reset(task, seed=how.seed, group=how.group))
-        return self._observed(heard, opening=True)
-
-    async def step_async(self, action: ToolAction, timeout_s: float | None = None) -> ToolObservation:
-        said: str | Message = action.message
-        if action.calls:
-            calls = [ToolCall(id=str(i), name=c.name, arguments=c.arguments) for i, c in enumerate(action.calls)]
-            said = Message(role="assistant", content=action.message or None, calls=calls)
-        return self._observed(await await_on_portal(self._session.act(said)))
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> ToolObservation:
-        return asyncio.run(self.reset_async(seed, episode_id, **options))
-
-    def step(self, action: ToolAction, timeout_s: float | None = None, **_: Any) -> ToolObservation:
-        return asyncio.run(self.step_async(action))
+    _timers: dict[str, Timers] = field(init=False)
 
     @property
-    def state(self) -> EpisodeState:
-        episode, heard = self._session.episode, self._heard
-        return EpisodeState(
-            episode_id=self._episode_id,
-            step_count=self._session.turns,
-            task=episode.task.id if episode else None,
-            end=heard.ended if heard else None,
-        )
+    def default(self) -> ServedPack:
+        """What is served at `/`."""
+        return next(iter(self.served.values()))
 
-    def close(self) -> None:
-        """End the episode of a client that has disconnected: truncate, score and write it."""
-        event_loop.run(self.leave())
+    def find(self, name: str) -> ServedPack:
+        """What is served under a name. Raises `HTTPException` 404."""
+        if name not in self.served:
+            raise HTTPException(404, f"no environment {name[:100]!r} here; there are: {', '.join(self.served)}")
+        return self.served[name]
 
-    async def leave(self) -> None:
-        await self._session.leave()
-        self._seats.taken.discard(self)
-
-    def get_metadata(self) -> EnvironmentMetadata:
-        pack = self._session.environment.pack
-        return EnvironmentMetadata(
-            name=pack.name, description=f"{len(pack.tools)} tools, played by simia", version=__version__
-        )
-
-    # -- tasks, without what solves them -----------------------------------------------------------------------------
-
-    def list_splits(self) -> list[str]:
-        return sorted({task.split for task in self._session.environment.tasks})
-
-    def list_tasks(self, split: str | None) -> list[dict[str, Any]]:
-        found = [task for task in self._session.environment.tasks if split in (None, task.split)]
-        return [{"id": task.id, "index": i, "split": task.split} for i, task in enumerate(found)]
-
-    def num_tasks(self, split: str) -> int:
-        return len(self.list_tasks(split))
-
-    def get_task(self, split: str | None, index: int) -> dict[str, Any]:
-        """Raises `IndexError`, which the server answers with a 400, for a place that is none."""
-        tasks = self.list_tasks(split)
-        if not 0 <= index < len(tasks):
-            where = "the pack" if split is None else f"split {split!r}"
-            raise IndexError(f"{where} has {len(tasks)} tasks, and none of number {index}")
-        return tasks[index]
-
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        return self.list_tasks(split)[start:stop]
-
-    def _observed(self, heard: TextStep, *, opening: bool = False) -> ToolObservation:
-        self._heard = heard
-        episode = self._session.episode
-        assert episode is not None
-        return ToolObservation(
-            done=heard.end is not None,
-            reward=heard.value,
-            text=heard.text,
-            messages=heard.messages,
-            tools=[tool.flat() for tool in episode.tools] if opening else [],
-            task=episode.task.id,
-            end=heard.ended,
-            code=str(heard.code) if heard.code else None,
-            parts=dict(heard.reward.parts) if heard.reward else {},
-        )
-
-
-class OpenEnvSessions:
-    """All sessions on one environment."""
-
-    def __init__(
-        self, lease: EnvironmentLease, keep: Keep | None = None, most: int = 256, deadlines: Deadlines | None = None
-    ) -> None:
-        """`most`: sessions at once; one more is refused. `deadlines`: what a client may take; `idle` is the lease of its seat."""
-        self.lease, self.keep, self.most = lease, keep, most
-        self.deadlines = deadlines or Deadlines()
-        self.taken = set[PackEnvironment]()
+    def config(self) -> Any:
+        """The settings of uvicorn for this server."""
+        return self.deadlines.config(self.app(), ws_max_size=self.largest_frame)
 
     def app(self) -> Asgi:
-        """The ASGI application: /ws, /schema, /metadata, /health and the task routes; at /mcp a word that a seat is a WebSocket.
+        """The ASGI application, with its checks of tokens and hosts."""
+        app: Asgi = make_app(self)
+        if self.token is not None:
+            app = TokenRequired(app, self.token, on_refusal=self.metrics.refused.labels("token").inc)
+        return LoopbackOnly(app) if self.loopback else app
 
-        OpenEnv's /mcp would let a request take a seat that no connection holds and nothing ends, for tools that packs do not offer
-        there.
-        """
-        app = create_app(
-            lambda: PackEnvironment(self),
-            ToolAction,
-            ToolObservation,
-            env_name=self.lease.environment.pack.name,
-            concurrency_config=ConcurrencyConfig(max_concurrent_envs=self.most, session_timeout=None),
-            state_cls=EpisodeState,
-            mode="simulation",
-        )
-        left_out = (*STATELESS, MCP)
-        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") not in left_out]
-        app.add_api_route(MCP, answer_mcp, methods=["POST"], include_in_schema=False)
-        made: Asgi = app
-        return made
+    def describe(self, served: ServedPack) -> EnvironmentDescription:
+        """Describe an environment to clients."""
+        return describe_environment(
+            served.environment, served.pack, list(served.tasks.values()), lease=self.lease,
+            largest_frame=self.largest_frame,
+        )  # fmt: skip
 
-    async def close(self) -> None:
-        """Everybody leaves; what had begun is scored and kept, unless its models take longer than there is time."""
-        leaving = [await_on_portal(seat.leave()) for seat in list(self.taken)]
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*leaving), PATIENCE)
+    async def play(self, socket: WebSocket, served: ServedPack) -> None:
+        """Take a WebSocket: a new session, or one that a lost connection has left."""
+        given = socket.headers.get(SESSION_HEADER)
+        if given is not None and not SESSION_ID.fullmatch(given):
+            await socket.send_denial_response(
+                JSONResponse({"detail": f"{SESSION_HEADER} is 16 to 64 letters and digits"}, 400)
+            )
+            return
+        session = self.table.find(served, given)
+        if session is not None:
+            self.metrics.resumed.labels(served.name).inc()
+        elif (reason := self.table.why_refused()) is not None:
+            self.metrics.refused.labels(reason).inc()
+            await socket.send_denial_response(refuse_for_now(reason))
+            return
+        else:
+            session = self.table.open(served, given)
+        await SessionConnection(socket, session, self.table, self._timers[served.name]).run()
+
+
+def refuse_for_now(reason: str) -> JSONResponse:
+    words = "the server is about to end" if reason == "draining" else "all sessions are taken"
+    return JSONResponse({"detail": f"{words}: try again later"}, 503, headers={"Retry-After": str(RETRY_SECONDS)})
+
+
+def make_app(server: EnvironmentServer) -> FastAPI:
+    """Make the HTTP routes and the WebSockets of a server."""
+    app = FastAPI(title="simia", version=__version__, docs_url=None, redoc_url=None, responses=ERRORS)
+
+    @app.get("/health", responses={503: {"description": "the server is about to end"}})
+    async def health() -> Response:
+        if server.table.draining:
+            return JSONResponse({"status": "unhealthy"}, 503, headers={"Retry-After": str(RETRY_SECONDS)})
+        return JSONResponse({"status": "healthy"})
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        return Response(server.metrics.write(), media_type=CONTENT_TYPE)
+
+    @app.get("/list_environments")
+    async def list_environments() -> list[str]:
+        return list(server.served)
+
+    @app.post("/mcp", include_in_schema=False)
+    async def mcp(request: Request) -> dict[str, Any]:
+        return await answer_mcp(request)
+
+    async def find_default() -> ServedPack:
+        return server.default
+
+    async def find_named(name: str) -> ServedPack:
+        return server.find(name)
+
+    app.include_router(make_routes(find_default, server))
+    app.include_router(make_routes(find_named, server), prefix="/{name}")
+    return app
+
+
+def make_routes(find: Callable[..., Awaitable[ServedPack]], server: EnvironmentServer) -> APIRouter:
+    """The routes of one environment, at the root or under its name."""
+    router, found = APIRouter(), Depends(find)
+
+    @router.get("/environment")
+    async def environment(served: ServedPack = found) -> EnvironmentDescription:
+        return server.describe(served)
+
+    @router.get("/schema")
+    async def schema(served: ServedPack = found) -> dict[str, Any]:
+        observation = ToolObservation.model_json_schema()
+        return {
+            "action": ToolAction.model_json_schema(),
+            "observation": observation,
+            "reset_observation": observation,
+            "state": EpisodeState.model_json_schema(),
+        }
+
+    @router.get("/metadata")
+    async def metadata(served: ServedPack = found) -> dict[str, Any]:
+        pack = served.pack
+        description = f"{len(pack.tools)} tools, played by simia"
+        return {"name": pack.name, "description": description, "version": __version__}
+
+    @router.get("/splits")
+    async def splits(served: ServedPack = found) -> list[dict[str, str]]:
+        names = sorted({task.split for task in served.tasks.values()})
+        known = ("train", "validation", "test")
+        return [{"name": each, "type": each if each in known else "validation"} for each in names]
+
+    @router.post("/tasks")
+    async def tasks(body: Split, served: ServedPack = found) -> dict[str, Any]:
+        return {"tasks": served.list_tasks(body.split), "env_name": served.name}
+
+    @router.post("/num_tasks")
+    async def num_tasks(body: Split, served: ServedPack = found) -> dict[str, int]:
+        return {"num_tasks": len(served.list_tasks(body.split))}
+
+    @router.post("/task")
+    async def task(body: SplitPlace, served: ServedPack = found) -> dict[str, Any]:
+        listed = served.list_tasks(body.split)
+        if not 0 <= body.index < len(listed):
+            raise HTTPException(400, "Invalid task index")
+        return {"task": listed[body.index]}
+
+    @router.post("/task_range")
+    async def task_range(body: SplitRange, served: ServedPack = found) -> dict[str, Any]:
+        return {"tasks": served.list_tasks(body.split)[body.start : body.stop]}
+
+    @router.websocket("/ws")
+    async def play(socket: WebSocket) -> None:
+        try:
+            name = socket.path_params.get("name")
+            served = server.default if name is None else server.find(name)
+        except HTTPException as error:
+            await socket.send_denial_response(JSONResponse({"detail": error.detail}, error.status_code))
+            return
+        await server.play(socket, served)
+
+    return router
 
 
 async def answer_mcp(request: Request) -> dict[str, Any]:
-    """To every JSON-RPC request: where a session is had."""
+    """Answer every JSON-RPC request with where sessions are made."""
     try:
         number = json.loads(await request.body()).get("id")
     except (ValueError, AttributeError, RecursionError):
@@ -242,16 +288,20 @@ async def answer_mcp(request: Request) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "error": error}
 
 
-async def serve_openenv_sessions(
-    seats: OpenEnvSessions, host: str, port: int, *, kept: Path, say: Callable[[str], None]
+async def serve_environment(
+    server: EnvironmentServer, host: str, port: int, *, kept: Path, drain: float, say: Callable[[str], None]
 ) -> None:
-    """Serve until a signal comes. `kept`: the file of trajectories, for the announcement. Raises `UserError` for an address that cannot be bound."""
+    """Serve until a signal comes. SIGTERM waits `drain` seconds for episodes in progress. `kept`: the file of trajectories, for the
+    announcement. Raises `UserError` for an address that cannot be bound."""
     listening = listen(host, port)
-    app = LoopbackOnly(seats.app()) if is_loopback(host) else seats.app()
+    server.loopback = is_loopback(host)
     address = f"http://{host}:{listening.getsockname()[1]}"
 
     def announce() -> None:
         say(f"serving at {address}; what is played goes to {kept}; Ctrl-C ends")
+        if not server.loopback and server.token is None:
+            say("anybody who reaches this address can play: there is no token")
 
-    await serve_until_signal(seats.deadlines.config(app), listening, announce)
-    await seats.close()  # a second signal ends it at once
+    await serve_until_signal(
+        server.config(), listening, announce, server.table.close, lambda: server.table.drain(drain)
+    )

@@ -1,0 +1,1 @@
+"""Environments on another machine: the client of `simia serve PACK --openenv`."""
