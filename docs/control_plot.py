@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simia.report.fidelity_plot import PlotDot, PlotLine, PlotPanel, render_svg
+from simia.report.plots import PlotDot, PlotLine, PlotPanel, save_figure
 
 sys.path.append(str(Path(__file__).parents[1] / "eval" / "loop"))
 import figures
@@ -54,7 +54,7 @@ def curve(found: dict[str, Any], arm: str) -> list[tuple[int, float]]:
     return [(n, sum(part) / len(part)) for n in range(1, len(means) + 1) if (part := means[max(0, n - 4) : n])]
 
 
-def plot(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
+def plot(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> list[PlotPanel]:
     colours = {arm: number for number, arm in enumerate(ARMS)}
     lines = [PlotLine(ARMS[arm], points, colours[arm]) for arm in ARMS if (points := curve(found, arm))]
     dots = [PlotDot(ARMS[arm], row["mean"], row["low"], row["high"], colours[arm]) for arm, row in rows.items()]
@@ -62,9 +62,10 @@ def plot(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
     if "gain" in rows.get("grpo", {}):
         title += f"; gain of GRPO {figures.shown(rows['grpo']['gain'], signed=True)} points"
     panels = [
-        PlotPanel("Mean reward in training, by step (mean of four steps)", lines=lines), PlotPanel(title, dots=dots)
-    ]  # fmt: skip
-    return render_svg([panel for panel in panels if panel.lines or panel.dots])
+        PlotPanel("Mean reward in training (mean of four steps)", lines=lines, x="step"),
+        PlotPanel(title, dots=dots),
+    ]
+    return [panel for panel in panels if panel.lines or panel.dots]
 
 
 def main(results: Path, out: Path) -> None:
@@ -73,7 +74,7 @@ def main(results: Path, out: Path) -> None:
     found = json.loads(results.read_text(encoding="utf-8"))
     rows = measure(found)
     print(table(found, rows))
-    out.write_text(plot(found, rows), encoding="utf-8")
+    save_figure(plot(found, rows), out)
     print(out)
 
 

@@ -25,7 +25,8 @@ from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, mea
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
-from simia.report.fidelity_plot import make_fidelity_panels, render_svg
+from simia.report.fidelity_plot import make_fidelity_panels
+from simia.report.plots import PlotPanel, save_figure
 from simia.task import Task
 
 RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
@@ -95,11 +96,11 @@ async def gathered() -> dict[str, tuple[Fidelity, Fidelity]]:
     }
 
 
-def plot(found: dict[str, tuple[Fidelity, Fidelity]]) -> str:
+def plot(found: dict[str, tuple[Fidelity, Fidelity]]) -> list[PlotPanel]:
     named = {}
     for way, both in found.items():
         named[f"{way}, ledger"], named[f"{way}, no ledger"] = both
-    return render_svg(make_fidelity_panels(named))
+    return make_fidelity_panels(named)
 
 
 def main(path: Path) -> None:
@@ -116,7 +117,7 @@ def main(path: Path) -> None:
         print(
             f"  the ledger buys {estimate_gain(*both, 'value_f1')} of F1, {estimate_gain(*both, 'memory')} of what is said again"
         )
-    path.write_text(plot(found), encoding="utf-8")
+    save_figure(plot(found), path)
 
 
 if __name__ == "__main__":

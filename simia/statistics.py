@@ -1,4 +1,4 @@
-"""Summarize rewards: mean, pass@k and pass^k, with intervals.
+"""Summarize rewards: mean, pass@k and pass^k, with intervals, and test paired differences.
 
 `pass@k`: the chance that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k do (Yao et al. 2024,
 tau-bench), both estimated without bias from n ≥ k tries a task. Intervals are 95 %: of the mean over tasks by bootstrap,
@@ -7,6 +7,7 @@ tasks drawn again, since tries of one task are not independent. Aborted episodes
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 RESAMPLES = 2000
+FLIPS = 10_000
+MOST_EXACT = 12
 SUCCESS = 1.0 - 1e-9
 Z = NormalDist().inv_cdf(0.975)
 
@@ -54,17 +57,17 @@ def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutS
         return found
     found.mean = bootstrap_interval([sum(values) / len(values) for values in known])
     wins = [(len(values), sum(value >= SUCCESS for value in values)) for values in known]
-    for k in list_pass_ks(tries):
+    for k in list_pass_ks(tries, every=16):
         found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins])
         if k > 1:
             found.passes[f"pass^{k}"] = bootstrap_interval([estimate_pass_hat_k(n, c, k) for n, c in wins])
     return found
 
 
-def list_pass_ks(tries: int) -> list[int]:
-    """List 1, 2, 4, 8, …, and the number of tries itself."""
+def list_pass_ks(tries: int, *, every: int = 1) -> list[int]:
+    """List every number up to `every`, then the powers of two and the number of tries itself."""
     powers = [2**i for i in range(tries.bit_length()) if 2**i <= tries]
-    return sorted({*powers, tries} - {0})
+    return sorted({*range(1, min(every, tries) + 1), *powers, tries} - {0})
 
 
 def estimate_pass_at_k(n: int, c: int, k: int) -> float:
@@ -97,3 +100,34 @@ def compute_wilson_interval(successes: float, n: int) -> tuple[float, float]:
     centre = (share + spread / 2) / (1 + spread)
     half = Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0.0) -> Estimate:
+    """The mean of the groups' means, such as of a benchmark's domains. Tasks are drawn again within each group.
+
+    Values lie between `lowest` and 1: -1 for paired differences, one of each task. Where no group has two different values, the
+    interval is as wide as Wilson's for a share of 0 of as many tasks.
+    """
+    mean = sum(sum(values) / len(values) for values in groups) / len(groups)
+    if all(len(set(values)) == 1 for values in groups):
+        _, width = compute_wilson_interval(0, sum(map(len, groups)))
+        return Estimate(mean, max(lowest, mean - width), min(1.0, mean + width))
+    source = random.Random(0)
+    means = sorted(
+        sum(sum(source.choices(values, k=len(values))) / len(values) for values in groups) / len(groups)
+        for _ in range(RESAMPLES)
+    )
+    return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
+
+
+def flip_signs(groups: Sequence[Sequence[float]]) -> float:
+    """Test paired differences, one of each task, by flipping their signs: the chance that the mean of the groups' means is at least as far
+    from 0 if each difference has either sign by chance. Exact for up to 12 differences, else by 10,000 seeded samples."""
+    weighted = [value / (len(values) * len(groups)) for values in groups for value in values if value]
+    observed = abs(sum(weighted)) - 1e-12
+    if len(weighted) <= MOST_EXACT:
+        totals = [abs(sum(signs)) for signs in itertools.product(*((value, -value) for value in weighted))]
+        return sum(total >= observed for total in totals) / len(totals)
+    source = random.Random(0)
+    far = sum(abs(sum(v if source.random() < 0.5 else -v for v in weighted)) >= observed for _ in range(FLIPS))
+    return (1 + far) / (1 + FLIPS)

@@ -73,8 +73,9 @@ class SampleItem:
         return " ".join(text.split())[:160]
 
 
-def sample_items(run: Run, most: int) -> list[SampleItem]:
-    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items."""
+def sample_items(run: Run, most: int, named: Sequence[str] = ()) -> list[SampleItem]:
+    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items; before these,
+    the rejected ones that are `named`."""
     connection = run.ledger.db.ledger
     seeds: dict[str, list[str]] = defaultdict(list)
     kept: list[str] = []
@@ -83,6 +84,7 @@ def sample_items(run: Run, most: int) -> list[SampleItem]:
         kept.append(item)
         seeds[seed].append(item)
     reasons: dict[str, list[str]] = defaultdict(list)
+    chosen = [item for item in dict.fromkeys(named) if item not in set(kept)]
     for item, reason in connection.execute("SELECT id, reason FROM item WHERE status = 'rejected' ORDER BY ord"):
         reasons[reason].append(item)
     draw = random.Random(run.id)
@@ -90,6 +92,7 @@ def sample_items(run: Run, most: int) -> list[SampleItem]:
     rest = [[item for item in items if item not in at_random] for items in seeds.values()]
     of_seeds = set(take_in_turn([draw.sample(items, len(items[:most])) for items in rest], most // 2))
     refused = take_in_turn([draw.sample(items, len(items[:most])) for items in reasons.values()], most)
+    refused = [*chosen, *(item for item in refused if item not in chosen)]
     plan = [
         [(item, "accepted", "random") for item in kept if item in at_random],
         [(item, "accepted", "seed") for item in kept if item in of_seeds],
@@ -139,7 +142,7 @@ def load_sample_item(run: Run, item: str, verdict: str, drawn: str) -> SampleIte
         pack=str(about.get("pack") or ""),
         keys=keys,
         issues=issues,
-        repairs=body["repairs"],
+        repairs=body.get("repairs", []),
         trajectory=trajectory,
         turns=turns,
         reply=text[:MOST_REPLY],

@@ -35,11 +35,11 @@ from simia.report.pack_statistics import (
 from simia.report.report_rows import Rows, draw_sparkline, format_counts
 from simia.report.terminal_report import make_grid
 from simia.report.tool_graph_report import (
-    describe_edges,
     find_pack_graph,
     list_graph_rows,
     make_tool_drawing,
     measure_pack,
+    name_edge_source,
 )
 
 FOLDER_HEAD = (
@@ -70,7 +70,7 @@ def print_pack(of: PackStatistics, to: Console) -> None:
         for line in lines:
             to.print(make_plain_text(f"  {line}"))
     if (figures := measure_pack(of.pack)) is not None:
-        print_grid(f"tool graph, {describe_edges(of.pack)}", list_graph_rows(figures), to)
+        print_grid(f"tool graph, {name_edge_source(of.pack)}", list_graph_rows(figures), to)
     if of.is_gym:
         print_gyms([len(of.pack.tools)], of.calls, to)
     to.print(Text(f"\n{describe_played(of)}", style="bold"))
@@ -140,7 +140,7 @@ def write_pack_page(of: PackStatistics, path: Path) -> None:
                     "Strong: writes; thin: reads, as the tools declare it.",
                 ),
                 (
-                    f"Tool graph, {describe_edges(of.pack)}",
+                    f"Tool graph, {name_edge_source(of.pack)}",
                     make_tool_drawing(find_pack_graph(of.pack)),
                     "A tool points to those whose results it takes; light: it can do without. Dashed: a condition that they fulfil.",
                 ),

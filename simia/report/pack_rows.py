@@ -18,7 +18,7 @@ from simia.report.pack_statistics import (
 from simia.report.report_rows import Rows, format_counts, format_part
 from simia.report.synthesis_record import bound_count, bound_line, bound_number, count_outcomes
 from simia.statistics import compute_wilson_interval
-from simia.synthesis.reasons import Reason
+from simia.synthesis.reasons import explain_reason
 
 Cells = list[tuple[str, ...]]
 OUTCOME_WORDS = {"success": "success", "refusal": "anticipated refusal", "failure": "unexpected failure"}
@@ -123,12 +123,7 @@ def list_reason_cells(of: PackStatistics) -> Cells:
     """Reasons of the gate, the most frequent first."""
     if of.record is None:
         return []
-    return [(reason, f"{n:,}", explain_refusal(reason)) for reason, n in of.record.count_refused("gated").most_common()]
-
-
-def explain_refusal(reason: str) -> str:
-    """What a reason code means; empty for one that is not known."""
-    return next((each.meaning for each in Reason if each.value == reason), "")
+    return [(reason, f"{n:,}", explain_reason(reason)) for reason, n in of.record.count_refused("gated").most_common()]
 
 
 def list_stage_cells(of: PackStatistics) -> Cells:

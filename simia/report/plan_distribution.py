@@ -57,8 +57,8 @@ class PlanShare:
         return (
             self.name,
             wanted,
-            format_part(self.planned, self.of_planned),
-            format_part(self.accepted, self.of_accepted),
+            format_planned_share(self.planned, self.of_planned),
+            format_planned_share(self.accepted, self.of_accepted),
         )
 
 
@@ -125,7 +125,7 @@ def rank(name: str) -> tuple[int, str]:
     return ("goal" not in name), name
 
 
-def format_part(count: int, total: int) -> str:
+def format_planned_share(count: int, total: int) -> str:
     """Write a share, with its count: `1 of 90,000` is not 0 %."""
     if not total:
         return ""

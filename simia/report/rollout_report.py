@@ -56,6 +56,7 @@ def print_rollout(run: Run, to: Console) -> None:
     print_counts(to, f"of {calls:,} calls and {turns:,} turns, errors", errors, calls or 1)
     hardest = sorted((average_rewards(values), task, len(values)) for task, values in rewards.items())
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
+    table.columns[0].overflow = "fold"  # a task's name holds its pack's and must not be cut
     for mean, task, tries in hardest[:MOST_TASKS]:
         table.add_row(make_plain_text(task), str(tries), f"{mean:.2f}")
     to.print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -11,10 +12,12 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.report.console import Terminal, make_plain_text, make_table
 from simia.report.terminal_report import make_grid
-from simia.synthesis.reasons import Reason
+from simia.synthesis.reasons import explain_reason
+from simia.synthesis.refusal_advice import advise
 from simia.synthesis.stage_figures import StageFigures, cost_by_stage
 
-MOST_REFUSALS = 12  # items
+MOST_REFUSALS = 12  # items with their details
+MOST_NAMES = 40  # of further items
 
 
 def print_synthesis(run: Run, out: Console) -> None:
@@ -32,10 +35,14 @@ def print_synthesis(run: Run, out: Console) -> None:
     refused = [item for item in run.ledger.items() if item.status == "rejected"]
     for item in refused[:MOST_REFUSALS]:
         out.print(make_plain_text(f"  {item.id}: {item.reason}: {item.detail}"), soft_wrap=True)
-    if len(refused) > MOST_REFUSALS:
+    if more := [item.id for item in refused[MOST_REFUSALS:]]:
         out.print(
-            make_plain_text(f"  and {len(refused) - MOST_REFUSALS} more: simia runs show {run.id} --item STAGE/KEY")
+            make_plain_text(f"  and {len(more)} more: {', '.join(more[:MOST_NAMES])}{' …' * (len(more) > MOST_NAMES)}"),
+            soft_wrap=True,
         )
+    if refused:
+        command = shlex.join(["simia", "runs", "show", str(run.folder), "--item", refused[0].id])
+        out.print(make_plain_text(f"to read the replies of one: {command}"), soft_wrap=True)
 
 
 def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
@@ -50,14 +57,9 @@ def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
     out.print(table)
     for each in stages:
         for reason, count in each.refused.items():
-            out.print(
-                make_plain_text(f"{each.name}: {count:,} refused: {reason} ({explain_refusal(reason)})"), soft_wrap=True
-            )
-
-
-def explain_refusal(reason: str) -> str:
-    """Return the meaning of a reason; empty for one of a newer version."""
-    return Reason(reason).meaning if reason in set(Reason) else ""
+            line = f"{each.name}: {count:,} refused: {reason} ({explain_reason(reason)})"
+            todo = advise(reason)
+            out.print(make_plain_text(f"{line}; what to do: {todo}" if todo else line), soft_wrap=True)
 
 
 def print_stage_item(run: Run, name: str) -> None:
@@ -70,6 +72,8 @@ def print_stage_item(run: Run, name: str) -> None:
     out, body = Terminal(), run.ledger.result(name) or {}
     verdict = {"passed": "made", "rejected": "refused"}.get(item.status, item.status)
     out.print(make_plain_text(f"{item.id}: {verdict}" + (f": {item.reason}: {item.detail}" if item.reason else "")))
+    if item.reason and (todo := advise(item.reason)):
+        out.print(make_plain_text(f"what to do: {todo}"), soft_wrap=True)
     for what in ("notes", "output"):
         if body.get(what):
             out.print(make_plain_text(f"--- {what} ---", "dim"))

@@ -40,7 +40,7 @@ def measure_pack(pack: Pack) -> GraphFigures | None:
     return None if graph is None else measure_graph(graph, len(pack.state_schema.tables) if pack.state_schema else None)
 
 
-def describe_edges(pack: Pack) -> str:
+def name_edge_source(pack: Pack) -> str:
     """Where the edges of a pack's graph come from."""
     return "edges of the pack" if pack.graph else "edges found by words"
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from simia.report.console import make_plain_text, make_table
-from simia.report.fidelity_plot import PlotLine, PlotPanel, render_svg
 from simia.report.html_page import make_page_environment, read_page_file, save_page
+from simia.report.plots import NO_PLOTS, PlotLine, PlotPanel, can_plot, render_svg
 from simia.report.report_rows import draw_sparkline, format_counts
 from simia.report.terminal_report import make_grid
 from simia.report.training_statistics import StepStatistics, TrainingStatistics
@@ -138,7 +138,7 @@ def make_training_panels(training: TrainingStatistics) -> list[PlotPanel]:
         lines.append(draw("validation", found[name], training.validations, 1))
     drawn = [(title, [line for line in lines if line.points]) for title, lines in panels]
     return [
-        PlotPanel(title, lines=lines, top=max(1.0, *(value for line in lines for _, value in line.points)))
+        PlotPanel(title, lines=lines, top=max(1.0, *(value for line in lines for _, value in line.points)), x="step")
         for title, lines in drawn
         if lines
     ]
@@ -152,7 +152,7 @@ def write_training_page(training: TrainingStatistics, path: Path) -> None:
         .render(
             training=training,
             summary=list_training_rows(training),
-            plot=Markup(render_svg(make_training_panels(training))),
+            plot=Markup(render_svg(make_training_panels(training))) if can_plot() else NO_PLOTS,
             head=[name.lstrip(">") for name in HEAD],
             tables=[
                 (title, [list_step_cells(step) for step in steps])

@@ -16,7 +16,7 @@ from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
 from simia.errors import Aborted, Code, UserError
-from simia.jobs import FAILED, PASSED, REJECTED, Item, Run
+from simia.jobs import FAILED, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import Stop, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
@@ -114,31 +114,19 @@ class RolloutWork:
             return self._conclude(item, task, aborted.model_copy(update={"provenance": result.provenance}))
 
     def _conclude(self, item: Item, task: Task, trajectory: Trajectory) -> str:
-        reward = trajectory.reward or Reward()
-        if reward.value is None:
-            item.reason, item.detail = reward.error or Code.UNSCORED, reward.rationale[:300]
-            item.status = REJECTED if is_settled(trajectory, item.reason) else FAILED
-            if item.reason is Code.BUDGET:
-                self._budget = item.detail or item.reason.meaning
-        elif reward.value >= self._config.accept:
-            item.status, item.reason, item.detail = PASSED, None, None
-        else:
-            item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{reward.value:g}"
-        ledger = self._run.ledger
-        row = trajectory.to_row()
-        head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
-        issues = [issue.model_dump(mode="json") for issue in trajectory.issues]
-        body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
-        hashed = hash_content(trajectory)
-        ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
-        self.progress.rewards[task.id].append(reward.value)
+        decide_status(item, trajectory, self._config.accept)
+        if item.reason is Code.BUDGET:
+            self._budget = item.detail or item.reason.meaning
+        hashed = store_episode(self._run.ledger, item, trajectory)
+        self.progress.rewards[task.id].append((trajectory.reward or Reward()).value)
         return hashed
 
     def decide(self, item: Item, outcome: str | None) -> Verdict:
         """Accept the first of equal conversations."""
         self._settled += item.status != FAILED
         if item.status == FAILED:
-            self._missing[item.detail or item.reason or ""] += 1
+            named = f"{item.reason}: " if item.reason == Code.CHECK_TIMEOUT else ""
+            self._missing[f"{named}{item.detail or item.reason or ''}"] += 1
         if item.status != PASSED or not outcome:
             return "rejected"
         if outcome in self._seen:
@@ -158,8 +146,32 @@ class RolloutWork:
         return Stop("aborted", f"{left} aborted, mostly: {worst[0][0]}" if worst else f"{left} not played")
 
 
+def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
+    """Set an item's status and reason by the reward of its episode. `accept`: the least reward of an accepted one."""
+    reward = trajectory.reward or Reward()
+    if reward.value is None:
+        item.reason, item.detail = reward.error or Code.UNSCORED, reward.rationale[:300]
+        item.status = REJECTED if is_settled(trajectory, Code(item.reason)) else FAILED
+    elif reward.value >= accept:
+        item.status, item.reason, item.detail = PASSED, None, None
+    else:
+        item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{reward.value:g}"
+
+
+def store_episode(ledger: Ledger, item: Item, trajectory: Trajectory) -> str:
+    """Store an episode as its item's result, and return the hash of its conversation."""
+    row = trajectory.to_row()
+    head: dict[str, Any] = {name: row.pop(name) for name in ("system", "tools", "user_tools") if name in row}
+    issues = [issue.model_dump(mode="json") for issue in trajectory.issues]
+    body = {"trajectory": row, "head": ledger.head(digest(head), lambda: head), "issues": issues}
+    hashed = hash_content(trajectory)
+    ledger.conclude(item, hashed, body, tools=sorted({call.name for _, _, call in trajectory.calls()}))
+    return hashed
+
+
 def is_settled(trajectory: Trajectory, code: Code) -> bool:
-    """Check whether an episode stays without a reward. After a failure of infrastructure or of the judge a resume plays it again."""
+    """Check whether an episode stays without a reward. After a failure of infrastructure, of the judge, or of a check that ran out of
+    time, a resume plays it again."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,11 @@ from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
+from simia.pack import Pack
 from simia.rollouts.job import RolloutProgress, RolloutWork
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import RolloutStatistics, summarize_rewards
+from simia.task import Task
 from simia.trajectory import digest
 
 OnProgress = Callable[[RolloutProgress], None]
@@ -152,14 +154,18 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
     """Return what identifies a run beyond its config: the models that were found, the pack's contents."""
     pack, tasks, models = prepared.pack, prepared.tasks, prepared.models
     backend = models.model("agent")
-    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
-    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
-    described.append([task.identity for task in tasks])
     return {
         "model": backend.model if backend else config.agent,
         "alias": backend.alias if backend else "none",
         "pack": pack.name,
-        "contents": digest(described),
+        "contents": hash_contents(pack, tasks),
         "planned": len(tasks) * config.group,
         **({"cast": models.facts} if models.facts else {}),
     }
+
+
+def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
+    """Hash what is played: policies and tools of the packs, and the tasks with their rewards."""
+    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
+    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
+    return digest([*described, [task.identity for task in tasks]])

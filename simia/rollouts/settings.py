@@ -14,10 +14,9 @@ from simia.quality.teacher_filters import TeacherFilters
 AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
 
 
-class RolloutConfig(EnvironmentConfig):
-    """`simia rollout`: which pack, which agent, how many episodes."""
+class RolloutSettings(EnvironmentConfig):
+    """What rollouts and evaluations have in common: which packs, which agent, how many episodes."""
 
-    kind: Literal["rollout"] = Field("rollout", description="Marks the config of a rollout.")
     agent: AgentKind = Field("llm", description="The agent: a model (llm), the reference solution, or a baseline.")
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(
@@ -36,3 +35,10 @@ class RolloutConfig(EnvironmentConfig):
     @property
     def agent_kind(self) -> str | None:
         return self.agent
+
+
+class RolloutConfig(RolloutSettings):
+    """`simia rollout`: which pack, which agent, how many episodes."""
+
+    kind: Literal["rollout"] = Field("rollout", description="Marks the config of a rollout.")
+    suite: str | None = Field(None, description="The suite that `simia eval` plays here; unset: no evaluation.")

@@ -22,6 +22,7 @@ from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS, EntityLedger
+from simia.report.plots import render_svg
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -68,7 +69,7 @@ async def test_what_a_strong_model_remembers_of_a_long_conversation() -> None:
     """docs/simulated.md shows these figures and this plot: both are made of the recordings, here again."""
     script = runpy.run_path(str(DOCS / "fidelity.py"))
     found = await script["gathered"]()
-    assert script["plot"](found) == (DOCS / "fidelity.svg").read_text(encoding="utf-8")
+    assert render_svg(script["plot"](found)) == (DOCS / "fidelity.svg").read_text(encoding="utf-8")
     for way, (with_ledger, without) in found.items():
         for each in (with_ledger, without):
             assert (each.total.calls, each.total.lost, each.total.again) == (25, 0, 10), way

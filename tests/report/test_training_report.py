@@ -71,7 +71,9 @@ def test_the_report_of_a_training_that_goes_on(tmp_path: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     for title in ("Reward", "Tokens of the policy", "Endings", "Judge and rules agree", "Validations"):
         assert title in page
-    assert page.count("<polyline") == 2 + 2 + 1 + 2 + 3 + 1, "with the validations' lines of reward, solved and turns"
+    assert page.count('<g id="line-') == 2 + 2 + 1 + 2 + 3 + 1, (
+        "with the validations' lines of reward, solved and turns"
+    )
     assert "<script" not in page
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
@@ -55,6 +56,25 @@ async def test_a_sample_of_solutions_scores_one(whole_pack: Path) -> None:
     async with await open_environment(str(whole_pack), episode=LIMITS) as environment:
         found = await scores(environment, [environment.pack.task(name) for name in SAMPLE], solve=True)
     assert found == dict.fromkeys(SAMPLE, 1.0)
+
+
+@pytest.mark.usefixtures("environments")
+@pytest.mark.parametrize(("agent", "expected"), [("reference", 1.0), ("nothing", 0.0)])
+def test_the_suite_scores_solutions_of_two_and_three_apps(
+    whole_pack: Path, tmp_path: Path, agent: str, expected: float
+) -> None:
+    """The suite over seven tasks of each size, with our solutions: 1 after them, and 0 before."""
+    parts = [{"pack": str(whole_pack), "name": f"{n}-apps", "tags": [f"{n}_apps"], "limit": 7} for n in (2, 3)]
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump({"extends": "eval/officebench", "packs": parts}))
+    done = run_simia(
+        "eval", "./suite.yaml", "--agent", agent, "--set", "episode.turns=200", "--name", agent, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    scores = json.loads(run_simia("report", agent, "--json", cwd=tmp_path).stdout)["scores"]["parts"]
+    assert {name: (part["tasks"], part["figures"]["avg@1"]["value"]) for name, part in scores.items()} == {
+        "2-apps": (7, expected),
+        "3-apps": (7, expected),
+    }
 
 
 def test_training_tasks_have_solutions_and_evaluation_tasks_have_none(tmp_path: Path) -> None:

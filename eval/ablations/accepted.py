@@ -1,0 +1,96 @@
+"""One ablation of each synthesis paper at the level of accepted tasks: counts, stored as JSON, and a figure with Wilson's intervals.
+
+    python -m eval.ablations.accepted scaleenv      # execution and refinement off: tasks that the gate refuses, or that show an unusable tool
+    python -m eval.ablations.accepted envscaler     # execution and the check agent off: what is accepted and fails afterwards
+    python -m eval.ablations.accepted envfactory    # topology off, graph refinement off: chains with an unsatisfied input
+    python -m eval.ablations.accepted codegym       # filters off: tasks of too few or too many calls, or too few tools
+
+ScaleEnv and EnvScaler use the replies of tests/synthesis/fixtures, written by hand (`scaleenv_switches`, `synthesis_switches`). EnvFactory
+samples the graphs of the recorded pack `job_seeking` and of `customer_service`. CodeGym replays tests/recordings/codegym.jsonl (`gym_filters`).
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eval.ablations.gym_filters import count_gym_filters
+from eval.ablations.outcomes import save_counts
+from eval.ablations.scaleenv_switches import count_task_switches
+from eval.ablations.synthesis_switches import count_all
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.synthesis.graph.graph_building import make_graph, read_pack_graph
+from simia.synthesis.graph.sampling import ChainSampling, find_unsatisfied, sample_chain, walk_randomly
+
+RESULTS = Path(__file__).parent / "results"
+GRAPHS = ("job_seeking", "customer_service")
+CHAINS = 2_000
+Count = dict[str, Any]
+
+
+def count_scaleenv() -> Iterator[Count]:
+    for switches, count in count_task_switches():
+        yield make_count(switches.name, "tasks accepted, of those given", count.accepted, count.given)
+        yield make_count(switches.name, "the gate refuses, of those accepted", len(count.refused), count.accepted)
+        yield make_count(switches.name, "show an unusable tool, of those accepted", len(count.unusable), count.accepted)
+
+
+def count_envscaler() -> Iterator[Count]:
+    for switches, kind, count in count_all():
+        yield make_count(switches.name, f"{kind} accepted, of those given", count.accepted, count.given)
+        yield make_count(
+            switches.name, f"{kind} that fail afterwards, of those accepted", len(count.failed), count.accepted
+        )
+
+
+def count_envfactory(chains: int = CHAINS) -> Iterator[Count]:
+    """Chains are judged by the pack's own graph: a model's or an author's corrections are in it, and not in the graph by words."""
+    settings = ChainSampling()
+    for name in GRAPHS:
+        pack = Pack.load(name)
+        refined, plain = read_pack_graph(pack), make_graph(pack)
+
+        def walk(rng: random.Random, graph: Any = refined) -> list[str]:
+            return walk_randomly(graph, rng, rng.randint(settings.shortest, settings.longest))
+
+        samplers: dict[str, Callable[[random.Random], list[str]]] = {
+            "topology": lambda rng, graph=refined: sample_chain(graph, rng, settings),
+            "topology, graph not refined": lambda rng, graph=plain: sample_chain(graph, rng, settings),
+            "random walk": walk,
+        }
+        for sampler, sample in samplers.items():
+            found = [sample(random.Random(f"{name}/{key}")) for key in range(chains)]
+            unsatisfied = sum(bool(find_unsatisfied(refined, chain)) for chain in found)
+            repeated = sum(len(set(chain)) < len(chain) for chain in found)
+            yield make_count(sampler, f"{name}: chains with an unsatisfied input", unsatisfied, chains)
+            yield make_count(sampler, f"{name}: chains with a tool twice", repeated, chains)
+
+
+def make_count(arm: str, measure: str, count: int, of: int) -> Count:
+    return {"arm": arm, "measure": measure, "count": count, "of": of}
+
+
+PAPERS: dict[str, tuple[str, Callable[[], Iterator[Count]]]] = {
+    "scaleenv": ("ScaleEnv without execution or refinement", count_scaleenv),
+    "envscaler": ("EnvScaler without execution or the check agent", count_envscaler),
+    "envfactory": ("EnvFactory without topology or graph refinement", count_envfactory),
+    "codegym": ("CodeGym without its filters", lambda: count_gym_filters(RESULTS)),
+}
+
+
+def main(paper: str) -> None:
+    if paper not in PAPERS:
+        raise UserError(f"{paper or 'no paper'}: choose one of {', '.join(PAPERS)}")
+    title, count = PAPERS[paper]
+    save_counts(f"{paper}_accepted", title, list(count()), RESULTS)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1] if len(sys.argv) > 1 else "")
+    except UserError as error:
+        sys.exit(f"ablation: {error}")

@@ -1,0 +1,41 @@
+"""`simia eval table`: print a published result table, with rows of our rollouts below."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simia.cli.options import RUNS
+from simia.cli.terminal_output import note_incomplete
+from simia.jobs import Run
+from simia.report.console import Terminal
+
+
+def print_published(
+    paper: Annotated[str, typer.Argument(help="simia, scaleenv, envscaler, envfactory or codegym.")],
+    number: Annotated[str | None, typer.Argument(help="Number or name of the table. Default: list the tables.")] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option("--run", help="Add a row for this rollout: id, unique prefix, path, or `last`; may be repeated."),
+    ] = None,
+    runs: RUNS = Path("runs"),
+) -> None:
+    """Print a published result table with its footnotes and recomputed averages, and our rows where --run names rollouts."""
+    from simia.evaluation.published.tables import collect_placed_rewards, measure_columns, read_paper
+    from simia.report.published_table import OurRow, list_tables, print_table
+
+    found = read_paper(paper)
+    if number is None:
+        list_tables(found, Terminal())
+        return
+    table, ours = found.find_table(number), []
+    for name in run or ():
+        with contextlib.closing(Run.read_only(runs, name)) as opened:
+            rewards = collect_placed_rewards(opened)
+            note_incomplete(opened)
+            model = str((opened.ledger.meta("facts") or {}).get("model") or "unknown")
+            ours.append(OurRow(opened.id, model, measure_columns(table, rewards), len(rewards)))
+    print_table(found, table, ours, Terminal())

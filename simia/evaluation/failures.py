@@ -1,0 +1,223 @@
+"""Whose failure an episode without full reward is: the agent's, the user simulator's, the environment's or the infrastructure's.
+
+Rules, no model. The first that holds decides:
+
+1. Without a reward: by the code of the ending. A model that could not be asked, a budget, or an error of simia: infrastructure. A user
+   simulator that said nothing readable: user. A task that could not be set up, a world that was lost, a state that could not be judged:
+   environment.
+2. A tool of the pack itself failed, crashed or timed out, and was not just refusing: environment.
+3. The user is a model, and: it named an identifier, address or long number that neither its task nor the conversation has; or it
+   wrote calls or results as text; or it said the same thing three times; or more than half of its own calls failed; or it ended the
+   conversation right after the agent asked something: user.
+4. Everything else: agent, by a limit that was reached, by having called nothing, or by the first part of the reward that is not full.
+
+A rule names what is visible in the record. It is no proof: an agent may have failed in the same episode for its own reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from simia.errors import Code
+from simia.evaluation.scores import PlayedEpisode
+from simia.statistics import SUCCESS
+from simia.task import Task
+
+Party = Literal["agent", "user", "environment", "infrastructure"]
+PARTIES: tuple[Party, ...] = ("agent", "user", "environment", "infrastructure")
+ENVIRONMENT = {
+    Code.NO_START: "task cannot be set up",
+    Code.WORKER_LOST: "world lost",
+    Code.REPLAY_DIVERGED: "world not deterministic",
+    Code.CONTRADICTION: "simulated world contradicts itself",
+    Code.CHECK_TIMEOUT: "check took too long",
+    Code.UNSCORED: "state cannot be judged",
+    Code.REWARD_FUNCTION: "reward function failed",
+}
+BROKEN = {Code.TOOL_FAILED, Code.TOOL_CRASHED, Code.TOOL_TIMEOUT}
+MALFORMED = {Code.UNKNOWN_TOOL, Code.BAD_ARGUMENTS, Code.UNPARSABLE_ARGUMENTS}
+LIMITS = {Code.MAX_TURNS, Code.MAX_CALLS, Code.MAX_TOKENS, Code.RESOURCE_LIMIT}
+PARTS = {
+    "state": "wrong final state",
+    "checklist": "failed check",
+    "answer": "wrong or missing answer",
+    "trace": "missed or wrong calls",
+    "goals": "missed goal",
+    "value": "low value",
+}
+MARKS = re.compile(r"</?tool_(?:call|response)>|^(?:Thought|Action|Observation):", re.M)
+FACT = re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+|#?(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{5,}|\d(?:[ .-]?\d){5,}")
+REPEATS = 3
+EXAMPLES = 3
+LONGEST = 160  # characters of a detail
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed episode: whose it is, the kind, and the line of the record that shows it."""
+
+    item: str
+    party: Party
+    kind: str
+    detail: str
+
+
+@dataclass(slots=True)
+class FailureKind:
+    """All failures of one kind. `examples`: the first of them in the order of the plan."""
+
+    party: Party
+    kind: str
+    count: int = 0
+    examples: list[Failure] = field(default_factory=list)
+
+
+def classify_failures(episodes: Sequence[PlayedEpisode], tasks: Mapping[str, Task]) -> list[Failure]:
+    """Classify every episode without full reward. `tasks`: by id, where the packs are at hand; without a task no fact counts as invented."""
+    return [classify_failure(each, tasks.get(each.task)) for each in episodes if not is_success(each)]
+
+
+def is_success(episode: PlayedEpisode) -> bool:
+    return episode.reward is not None and episode.reward >= SUCCESS
+
+
+def group_failures(failures: Sequence[Failure]) -> list[FailureKind]:
+    """Group failures by party and kind, the most frequent kind of each party first."""
+    found: dict[tuple[Party, str], FailureKind] = {}
+    for each in failures:
+        kind = found.setdefault((each.party, each.kind), FailureKind(each.party, each.kind))
+        kind.count += 1
+        if len(kind.examples) < EXAMPLES:
+            kind.examples.append(each)
+    return sorted(found.values(), key=lambda each: (PARTIES.index(each.party), -each.count, each.kind))
+
+
+def classify_failure(episode: PlayedEpisode, task: Task | None) -> Failure:
+    """Classify one episode without full reward, by the rules above."""
+    row = episode.row
+    found = (
+        find_abortion(row)
+        if episode.reward is None
+        else find_broken_tool(row) or find_user_fault(row, task) or find_agent_fault(row)
+    )
+    party, kind, detail = found
+    return Failure(episode.item, party, kind, " ".join(detail.split())[:LONGEST])
+
+
+Finding = tuple[Party, str, str]
+
+
+def find_abortion(row: Mapping[str, Any]) -> Finding:
+    """Classify an episode without a reward."""
+    reward, end = row.get("reward") or {}, row.get("end") or {}
+    code = reward.get("error") or end.get("code") or Code.UNSCORED
+    detail = reward.get("rationale") or next((each.get("detail", "") for each in reversed(row.get("issues", []))), "")
+    if code == Code.USER_FAILED:
+        return "user", "says nothing readable", detail
+    if code in ENVIRONMENT:
+        return "environment", ENVIRONMENT[Code(code)], detail
+    kind = {Code.BUDGET: "budget reached", Code.INTERNAL: "error of simia"}.get(code, "model not reached")
+    return "infrastructure", kind, f"{code}: {detail}"
+
+
+def find_broken_tool(row: Mapping[str, Any]) -> Finding | None:
+    """Find a call of which the tool's own code failed."""
+    for message in row.get("messages", []):
+        if message.get("error") in BROKEN:
+            return "environment", "tool broke", f"{message.get('name')}: {read_text(message)}"
+    return None
+
+
+def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None:
+    """Find a visible fault of a user that is a model."""
+    if not (row.get("extra") or {}).get("user_model"):
+        return None
+    messages = row.get("messages", [])
+    said = [read_text(each) for each in messages if each["role"] == "user" and not each.get("calls")]
+    known = describe_known_facts(task) if task is not None else None
+    for message in messages:
+        text = read_text(message)
+        if message["role"] == "user" and not message.get("calls"):
+            if MARKS.search(text):
+                return "user", "writes calls or results as text", text
+            if known is not None and (fact := find_new_fact(text, known)):
+                return "user", "invents a fact", f"{fact} in: {text}"
+        if known is not None:
+            known += f"\n{fold(text)}\n{fold(write_calls(message))}"
+    repeated = Counter(text for text in said if text).most_common(1)
+    if repeated and repeated[0][1] >= REPEATS:
+        return "user", "repeats itself", f"{repeated[0][1]} times: {repeated[0][0]}"
+    own = [each for each in messages if each["role"] == "tool" and each.get("visible_to") == ["user"]]
+    failed = sum(bool(each.get("error")) for each in own)
+    if 2 * failed > len(own):
+        return "user", "calls its tools wrongly", f"{failed} of {len(own)} calls failed"
+    if (row.get("end") or {}).get("code") == Code.USER_STOP:
+        last = next((read_text(each) for each in reversed(messages) if each["role"] == "assistant"), "")
+        if last.rstrip().endswith("?") and (messages[-1]["role"] != "user" or not read_text(messages[-1]).strip()):
+            return "user", "leaves a question unanswered", last
+    return None
+
+
+def describe_known_facts(task: Task) -> str:
+    """What the user may know: the whole task without its solution."""
+    given = task.model_dump(mode="json", include={"instruction", "opening", "profile", "knows", "withheld"})
+    given["goals"] = [goal.query for goal in task.goals]
+    return fold(orjson.dumps(given).decode())
+
+
+def find_new_fact(text: str, known: str) -> str | None:
+    """The first identifier, address or long number of a text that is not among what is known."""
+    return next((fact for fact in FACT.findall(text) if fold(fact) not in known), None)
+
+
+def fold(text: str) -> str:
+    """Lower case without spaces, dots, hyphens and `#`, so that other spellings of a number are equal."""
+    return re.sub(r"[\s.\-#]", "", text.lower())
+
+
+def find_agent_fault(row: Mapping[str, Any]) -> Finding:
+    """Classify a scored episode whose failure is the agent's."""
+    reward, code = row.get("reward") or {}, (row.get("end") or {}).get("code")
+    errors = [each for each in row.get("messages", []) if each["role"] == "tool" and each.get("error")]
+    if code == Code.MAX_ERRORS:
+        return "agent", "fails again and again", f"{errors[-1].get('name')}: {read_text(errors[-1])}" if errors else ""
+    if code in LIMITS:
+        return "agent", "reaches a limit", Code(code).meaning
+    calls = [call for each in row.get("messages", []) if each["role"] == "assistant" for call in each.get("calls", [])]
+    if not calls:
+        said = [read_text(each) for each in row.get("messages", []) if each["role"] == "assistant"]
+        return "agent", "calls nothing", said[-1] if said else ""
+    if errors and all(each["error"] in MALFORMED for each in errors) and len(errors) == len(calls):
+        return "agent", "no call is well-formed", f"{errors[-1].get('name')}: {read_text(errors[-1])}"
+    for name, value in (reward.get("parts") or {}).items():
+        if value < SUCCESS:
+            line = next((each for each in reward.get("rationale", "").splitlines() if each.startswith(f"{name}:")), "")
+            return "agent", PARTS.get(name.partition(".")[0], name), line.removeprefix(f"{name}:")
+    return "agent", "low reward", reward.get("rationale", "")
+
+
+def read_text(message: Mapping[str, Any]) -> str:
+    """The text of a stored message."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content)
+    return str(content or "")
+
+
+def write_calls(message: Mapping[str, Any]) -> str:
+    calls = message.get("calls")
+    return orjson.dumps(calls).decode() if calls else ""
+
+
+def count_parties(failures: Sequence[Failure]) -> dict[Party, int]:
+    """Number of failures of each party, also of those with none."""
+    counts: dict[Party, int] = defaultdict(int)
+    for each in failures:
+        counts[each.party] += 1
+    return {party: counts[party] for party in PARTIES}

@@ -1,0 +1,240 @@
+"""Scores of a rollout by part: avg@n, pass@k and pass^k for every k up to the number of trials, and paired differences of two runs.
+
+A part is a pack of the rollout, such as a domain of tau2. Intervals are 95 %, by drawing tasks again: trials of one task are not
+independent. The average is that of the parts' figures, as papers report it; its tasks are drawn again within each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from simia.errors import UserError
+from simia.jobs import Run
+from simia.rollouts.recheck import RESCORED
+from simia.statistics import (
+    SUCCESS,
+    Estimate,
+    bootstrap_interval,
+    estimate_mean_of_groups,
+    estimate_pass_at_k,
+    estimate_pass_hat_k,
+    flip_signs,
+    list_pass_ks,
+)
+
+Rewards = dict[str, list[float | None]]
+"""Task → rewards of its trials; None for an episode without a reward."""
+AVERAGE = "average"
+SIGNIFICANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedEpisode:
+    """A stored episode. `row`: its trajectory as it was stored."""
+
+    item: str
+    part: str
+    task: str
+    reward: float | None
+    row: dict[str, Any]
+
+
+def read_episodes(run: Run) -> Iterator[PlayedEpisode]:
+    """Yield the stored episodes of a rollout in the order of its plan."""
+    several = bool(run.saved_config().get("packs"))
+    only = str((run.ledger.meta("facts") or {}).get("pack") or "pack")
+    for item in run.ledger.items():
+        body = run.ledger.result(item.id)
+        if body is None or not body["trajectory"]:
+            continue
+        row, task = body["trajectory"], str(item.spec["task"])
+        part = task.partition("/")[0] if several else only
+        yield PlayedEpisode(item.id, part, task, (row.get("reward") or {}).get("value"), row)
+
+
+def collect_rewards(episodes: Iterable[PlayedEpisode]) -> dict[str, Rewards]:
+    """Part → task → rewards, parts in the order of their names."""
+    found: dict[str, Rewards] = {}
+    for each in episodes:
+        found.setdefault(each.part, {}).setdefault(each.task, []).append(each.reward)
+    return dict(sorted(found.items()))
+
+
+@dataclass(slots=True)
+class PartScores:
+    """The figures of one part: avg@n, and pass^k and pass@k for every k up to n. `short`: tasks with fewer than n scored trials, which are
+    left out of the figures that need more."""
+
+    tasks: int
+    episodes: int
+    scored: int
+    trials: int
+    short: int = 0
+    figures: dict[str, Estimate] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class EvaluationScores:
+    """The figures of each part, and the average of the parts where there are several. `trials`: the most that a task has."""
+
+    trials: int
+    parts: dict[str, PartScores]
+    average: dict[str, Estimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of one task: a function of its rewards. `least`: the trials that it needs."""
+
+    name: str
+    least: int
+    compute: Callable[[Sequence[float]], float]
+
+
+def score_parts(rewards: Mapping[str, Rewards]) -> EvaluationScores:
+    """Compute all figures of a run."""
+    trials = max((count_scored(values) for tasks in rewards.values() for values in tasks.values()), default=0)
+    measures = list_measures(trials)
+    found = EvaluationScores(trials, {name: score_part(tasks, measures) for name, tasks in rewards.items()})
+    for measure in measures:
+        groups = [list(measure_tasks(tasks, measure).values()) for tasks in rewards.values()]
+        if len(groups) > 1 and all(groups):
+            found.average[measure.name] = estimate_mean_of_groups(groups)
+    return found
+
+
+def score_part(rewards: Rewards, measures: Sequence[Measure]) -> PartScores:
+    """Compute the figures of one part."""
+    scored = [count_scored(values) for values in rewards.values()]
+    trials = max((measure.least for measure in measures), default=0)
+    found = PartScores(len(rewards), sum(map(len, rewards.values())), sum(scored), max(scored, default=0))
+    found.short = sum(count < trials for count in scored)
+    for measure in measures:
+        if values := list(measure_tasks(rewards, measure).values()):
+            found.figures[measure.name] = bootstrap_interval(values)
+    return found
+
+
+def list_measures(trials: int) -> list[Measure]:
+    """List avg@n, pass^k and pass@k for `trials` trials a task: every k up to 16, then powers of two."""
+    if not trials:
+        return []
+    ks = list_pass_ks(trials, every=16)
+    return [
+        Measure(f"avg@{trials}", 1, lambda values: sum(values) / len(values)),
+        *(Measure(f"pass^{k}", k, partial(estimate_share, estimate_pass_hat_k, k)) for k in ks),
+        *(Measure(f"pass@{k}", k, partial(estimate_share, estimate_pass_at_k, k)) for k in ks),
+    ]
+
+
+def estimate_share(estimate: Callable[[int, int, int], float], k: int, values: Sequence[float]) -> float:
+    """pass@k or pass^k of one task."""
+    return estimate(len(values), sum(value >= SUCCESS for value in values), k)
+
+
+def count_scored(values: Sequence[float | None]) -> int:
+    return sum(value is not None for value in values)
+
+
+def measure_tasks(rewards: Rewards, measure: Measure) -> dict[str, float]:
+    """The figure of each task that has scored trials enough."""
+    known = {task: [value for value in values if value is not None] for task, values in rewards.items()}
+    return {task: measure.compute(values) for task, values in known.items() if len(values) >= measure.least}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """One figure of a part in two runs, over the tasks that both have a score for. `difference`: the second less the first."""
+
+    part: str
+    figure: str
+    tasks: int
+    left: float
+    right: float
+    difference: Estimate
+    better: int
+    """Tasks that the second run does better."""
+    worse: int
+    p: float
+    """Chance of a difference at least as large if the two runs did equally well on every task."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the test tells the runs apart at 5 %."""
+        if self.p >= SIGNIFICANCE:
+            return "not told apart"
+        return "better" if self.difference.value > 0 else "worse"
+
+
+def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
+    """Compare two runs task by task: the mean reward, and pass^n for the trials that both have. Raises `UserError` for other tasks."""
+    for run in (left, right):
+        if not run.is_rollout:
+            raise UserError(f"{run.id} is no rollout: compare runs of simia eval or simia rollout")
+    rewards = [collect_rewards(read_episodes(run)) for run in (left, right)]
+    refuse_other_tasks(left, right, rewards)
+    trials = min(score_parts(each).trials for each in rewards)
+    if not trials:
+        raise UserError(f"{left.id} or {right.id} has no scored episode: simia runs resume plays what is left")
+    measures = list_measures(trials)
+    chosen = [measures[0], *(each for each in measures if each.name == f"pass^{trials}" and trials > 1)]
+    return [row for measure in chosen for row in compare_parts(rewards, measure)]
+
+
+def compare_parts(rewards: Sequence[Mapping[str, Rewards]], measure: Measure) -> list[PairedDifference]:
+    """Compare one figure of each part, and its average over the parts."""
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for part in sorted(rewards[0].keys() & rewards[1].keys()):
+        one, two = (measure_tasks(each[part], measure) for each in rewards)
+        if common := sorted(one.keys() & two.keys()):
+            pairs[part] = [(one[task], two[task]) for task in common]
+    found = [compare_pairs(part, measure.name, [each]) for part, each in pairs.items()]
+    return [*found, compare_pairs(AVERAGE, measure.name, list(pairs.values()))] if len(pairs) > 1 else found
+
+
+def compare_pairs(part: str, figure: str, groups: Sequence[Sequence[tuple[float, float]]]) -> PairedDifference:
+    """Compare the figures of the same tasks, which are grouped by part."""
+    differences = [[two - one for one, two in pairs] for pairs in groups]
+    left, right = (
+        sum(sum(pair[side] for pair in pairs) / len(pairs) for pairs in groups) / len(groups) for side in (0, 1)
+    )
+    every = [value for values in differences for value in values]
+    better, worse = (sum(sign * value > 0 for value in every) for sign in (1, -1))
+    difference = estimate_mean_of_groups(differences, -1.0)
+    return PairedDifference(part, figure, len(every), left, right, difference, better, worse, flip_signs(differences))
+
+
+def refuse_other_tasks(left: Run, right: Run, rewards: Sequence[Mapping[str, Rewards]]) -> None:
+    """Raise `UserError` unless two runs are over the same tasks with the same contents."""
+    contents = [run.ledger.meta(RESCORED) or (run.ledger.meta("facts") or {}).get("contents") for run in (left, right)]
+    if contents[0] == contents[1]:
+        return
+    tasks = [{task for tasks in each.values() for task in tasks} for each in rewards]
+    for at, run in enumerate((left, right)):
+        if lacking := sorted(tasks[at] - tasks[1 - at]):
+            other = (right, left)[at]
+            raise UserError(
+                f"{left.id} and {right.id} are over other tasks: {len(lacking)} of {run.id} are not in {other.id}, such as {lacking[0]}; "
+                "compare runs of one suite with the same packs and limits"
+            )
+    raise UserError(
+        f"{left.id} and {right.id} are over other tasks: the packs' policies, tools or tasks have changed between them; if only tasks' rewards have, simia runs recheck scores both by today's, else play one again"
+    )
+
+
+def list_other_conditions(left: Run, right: Run) -> list[str]:
+    """Describe what differs between two runs besides the agent: models of other roles, limits, trials."""
+    facts = [run.ledger.meta("facts") or {} for run in (left, right)]
+    configs = [run.saved_config() for run in (left, right)]
+    found = []
+    casts = [each.get("cast") or {} for each in facts]
+    for role in sorted(casts[0].keys() | casts[1].keys()):
+        if casts[0].get(role) != casts[1].get(role):
+            found.append(f"{role}: {casts[0].get(role, 'none')} and {casts[1].get(role, 'none')}")
+    for name in ("user", "user_settings", "episode", "backend", "group", "seed"):
+        if configs[0].get(name) != configs[1].get(name):
+            found.append(f"{name}: {configs[0].get(name)} and {configs[1].get(name)}")
+    return found

@@ -1,0 +1,143 @@
+"""Suites of `simia eval`: which packs, tasks, trials and user simulator make up a benchmark. A config becomes one rollout over all parts.
+
+The name of a pack in a suite may be that of a benchmark that simia imports, such as `tau2:retail`. Its pack is made in the cache, once
+for these data and these importers. Evaluation sections of the papers: Simia §3.1, ScaleEnv §5.2, CodeGym §5.2.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from simia.config import OPERATIONAL, load_config
+from simia.envs.config import PackShare
+from simia.errors import UserError
+from simia.evaluation.chained_tasks import hash_files
+from simia.importers.agentbench import import_problems
+from simia.importers.bfcl import NEEDED, import_multi_turn
+from simia.importers.officebench import import_tasks
+from simia.importers.tau2 import import_domain
+from simia.importers.taubench import NEEDED as TAUBENCH_FOLDER
+from simia.importers.taubench import import_domain as import_taubench
+from simia.rollouts.settings import RolloutConfig, RolloutSettings
+from simia.search_path import cache_root
+from simia.trajectory import digest
+from simia.venvs import RECIPES, Say
+
+
+class EvalConfig(RolloutSettings):
+    """`simia eval`: a suite of packs with its trials, user simulator and sampling. `group` is the number of trials."""
+
+    kind: Literal["eval"] = Field("eval", description="Marks the config of an evaluation.")
+    suite: str = Field("packs", description="Name of the suite in tables.")
+    data: str | None = Field(
+        None,
+        json_schema_extra=OPERATIONAL,
+        description="Folder or file with the benchmark's data, for suites whose data simia does not install.",
+    )
+
+
+@dataclass(frozen=True)
+class BenchmarkSource:
+    """How the pack of a benchmark is made: `make(variant, data, out, say)`. `needs`: what `--data` names; None: nothing is needed.
+    `installed`: without `--data`, what simia installs is read, and `data` is None."""
+
+    make: Callable[[str, Any, Path, Say], object]
+    needs: str | None = None
+    installed: bool = False
+
+
+def import_agentbench(variant: str, data: Path, out: Path, say: Say) -> object:
+    """Import the test problems of AgentBench's OS suite: `data/1/*.json` and so on, with their scripts; or files of problems."""
+    standard = sorted((data / "data").glob("[0-9]*/*.json"))
+    problems = standard or (sorted(data.glob("*.json")) if data.is_dir() else [data])
+    if not problems:
+        raise UserError(f"{data} holds no problems: give AgentBench's data/os_interaction, or a folder of JSON files")
+    scripts = data / "scripts" if data.is_dir() else data.parent / "scripts"
+    return import_problems(problems, out, scripts=scripts if scripts.is_dir() else None, say=say)
+
+
+SOURCES: dict[str, BenchmarkSource] = {
+    "bfcl": BenchmarkSource(lambda variant, data, out, say: import_multi_turn(data, out, say), NEEDED, installed=True),
+    "tau2": BenchmarkSource(lambda variant, data, out, say: import_domain(variant, out, say)),
+    "taubench": BenchmarkSource(
+        lambda variant, data, out, say: import_taubench(data, variant, out, say), TAUBENCH_FOLDER
+    ),
+    "officebench": BenchmarkSource(
+        lambda variant, data, out, say: import_tasks(data, out, say=say), "OfficeBench's folder of tasks (1-1, 1-2, …)"
+    ),
+    "agentbench": BenchmarkSource(import_agentbench, "AgentBench's folder data/os_interaction"),
+}
+
+
+def load_suite(name: str | Path, settings: list[str] | None = None, **overrides: Any) -> EvalConfig:
+    """Read the config of a suite: by its name in configs/eval, by the config's name, or by path. Raises `UserError`."""
+    plain = isinstance(name, str) and "/" not in name and not name.endswith((".yaml", ".yml"))
+    return load_config(EvalConfig, f"eval/{name}" if plain else name, settings or [], **overrides)
+
+
+def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> RolloutConfig:
+    """Make the packs of a suite that are not there, and return the rollout over all. Raises `UserError` where data are missing.
+
+    Without an agent that is a model no user is simulated: the reference has its script, other baselines get the task's text.
+    """
+    if not config.packs:
+        raise UserError(f"suite {config.suite} names no packs: set packs, as packs: [{{pack: ./my-pack}}]")
+    packs = [make_share(share, config.data, say) for share in config.packs]
+    player = config.player if config.agent == "llm" else None
+    data = config.model_dump(mode="json", exclude={"kind", "data", "packs", "player"})
+    shares = [share.model_dump(mode="json") for share in packs]
+    player_data = None if player is None else player.model_dump(mode="json")
+    return RolloutConfig.model_validate({**data, "packs": shares, "player": player_data})
+
+
+def make_share(share: PackShare, data: str | None, say: Say) -> PackShare:
+    """Return the share of a suite with its pack's folder in place of a benchmark's name."""
+    name, _, variant = share.pack.partition(":")
+    if name not in SOURCES or (not variant and Path(share.pack, "pack.yaml").is_file()):
+        return share
+    return share.model_copy(update={"pack": str(make_pack(name, variant, data, say))})
+
+
+def make_pack(name: str, variant: str, data: str | None, say: Say) -> Path:
+    """Return the folder of a benchmark's pack in the cache, and make it if it is not there. Raises `UserError`."""
+    source = SOURCES[name]
+    given = None if data is None or source.needs is None else Path(data).expanduser().absolute()
+    if source.needs is not None and not (given is None and source.installed):
+        if given is None:
+            raise UserError(f"suite {name} needs its data: add --data FOLDER, {source.needs}")
+        if not given.exists():
+            raise UserError(f"{data} does not exist: --data names {source.needs}")
+    installed = RECIPES[name].key if name in RECIPES else None
+    key = digest([name, variant, hash_data(given) if given else None, hash_importers(), installed])[:12]
+    title = "-".join(part for part in (name, variant) if part)
+    target = cache_root() / "packs" / f"{title}-{key}" / title
+    if target.is_dir():
+        return target
+    target.parent.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".draft-", dir=target.parent.parent) as draft:
+        made = Path(draft) / title
+        source.make(variant, given, made, lambda line: say(line.replace(str(made), str(target))))
+        target.parent.mkdir(exist_ok=True)
+        try:
+            made.rename(target)
+        except OSError:  # another process has made the same one meanwhile
+            if not target.is_dir():
+                raise
+    return target
+
+
+def hash_data(path: Path) -> list[tuple[str, str]]:
+    """Every file of a benchmark's data with its hash."""
+    return hash_files(path) if path.is_dir() else hash_files(path.parent)
+
+
+def hash_importers() -> list[tuple[str, str]]:
+    """The code that writes packs and the code that is copied into them, with hashes."""
+    return [row for name in ("simia.importers", "simia.drivers") for row in hash_files(Path(str(files(name))))]

@@ -1,0 +1,262 @@
+"""The report of an evaluation: scores of each part with intervals, cost, and failures by party with examples, as text, JSON or a page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from markupsafe import Markup
+from rich.console import Console
+from rich.text import Text
+
+from simia.envs.opening import load_tasks
+from simia.errors import UserError
+from simia.evaluation.failures import FailureKind, classify_failures, count_parties, group_failures
+from simia.evaluation.scores import (
+    AVERAGE,
+    SIGNIFICANCE,
+    EvaluationScores,
+    PairedDifference,
+    collect_rewards,
+    read_episodes,
+    score_parts,
+)
+from simia.jobs import Run
+from simia.jobs.run_session import read_run_config
+from simia.jobs.tables import COST
+from simia.report.console import make_plain_text, make_table
+from simia.report.html_page import dump_settings, make_page_environment, read_page_file, save_page
+from simia.report.html_sample import format_arguments, format_result, sample_items
+from simia.report.pack_scores import COSTS
+from simia.report.run_statistics import explain_reason
+from simia.rollouts.settings import RolloutConfig
+from simia.statistics import Estimate
+
+MOST_COLUMNS = 4  # parts whose figures fit beside each other
+EXAMPLE = 100  # characters of an example in the terminal
+SPENT = f"SELECT {COST}, SUM(prompt), SUM(completion) FROM attempt WHERE status = 'got'"
+
+
+@dataclass(slots=True)
+class EvaluationReport:
+    """What a run's episodes came to. It follows from the stored results alone, but for invented facts, which need the packs' tasks."""
+
+    run: str
+    suite: str | None
+    model: str
+    cast: dict[str, str]
+    calls: str
+    planned: int
+    scores: EvaluationScores
+    failures: list[FailureKind]
+    parties: dict[str, int]
+    cost: float | None
+    """Dollars for all models; None if no price is known."""
+    costs: dict[str, float]
+    tokens: tuple[int, int]
+    """Tokens in and out of all models."""
+    notes: list[str] = field(default_factory=list)
+
+
+def collect_evaluation(run: Run) -> EvaluationReport:
+    """Collect the report of a rollout."""
+    facts, config = run.ledger.meta("facts") or {}, run.saved_config()
+    episodes = list(read_episodes(run))
+    notes, tasks = [], {}
+    if any((each.row.get("extra") or {}).get("user_model") for each in episodes):
+        try:
+            pack, _ = load_tasks(read_run_config(RolloutConfig, run))
+            tasks = {task.id: task for task in pack.tasks}
+        except UserError as error:
+            notes.append(
+                f"facts that the user simulator invents are not looked for, since its tasks are not here: {error}"
+            )
+    failures = classify_failures(episodes, tasks)
+    scores = score_parts(collect_rewards(episodes))
+    for name, part in scores.parts.items():
+        if part.short:
+            notes.append(
+                f"{name}: {part.short} of {part.tasks} tasks have fewer than {scores.trials} scored trials; figures that need more leave them out"
+            )
+    connection = run.ledger.db.ledger
+    cost, prompt, completion = connection.execute(SPENT).fetchone()
+    costs = {name: each for name, each in connection.execute(COSTS) if name in scores.parts and each is not None}
+    return EvaluationReport(
+        run=run.id,
+        suite=config.get("suite"),
+        model=str(facts.get("model")),
+        cast=dict(facts.get("cast") or {}),
+        calls=str((config.get("sampling") or {}).get("calls", "")) if config.get("agent") == "llm" else "",
+        planned=int(facts.get("planned") or len(episodes)),
+        scores=scores,
+        failures=group_failures(failures),
+        parties={str(party): count for party, count in count_parties(failures).items()},
+        cost=cost,
+        costs=costs,
+        tokens=(prompt or 0, completion or 0),
+        notes=notes,
+    )  # fmt: skip
+
+
+def list_part_rows(report: EvaluationReport) -> list[list[str]]:
+    """List the rows of the table by part: tasks, scored episodes, mean reward, solved, cost."""
+    average = report.scores.average
+    rows = []
+    for name, part in report.scores.parts.items():
+        values = [format_estimate(part.figures.get(each), 3) for each in (f"avg@{report.scores.trials}", "pass^1")]
+        cost = f"${report.costs[name]:,.2f}" if name in report.costs else ""
+        rows.append([name, f"{part.tasks:,}", f"{part.scored:,} of {part.episodes:,}", *values, cost])
+    if average:
+        parts = report.scores.parts.values()
+        counts = [
+            sum(each.tasks for each in parts),
+            sum(each.scored for each in parts),
+            sum(each.episodes for each in parts),
+        ]
+        values = [format_estimate(average.get(each), 3) for each in (f"avg@{report.scores.trials}", "pass^1")]
+        cost = "" if report.cost is None else f"${report.cost:,.2f}"
+        rows.append([AVERAGE, f"{counts[0]:,}", f"{counts[1]:,} of {counts[2]:,}", *values, cost])
+    return rows
+
+
+def list_figure_rows(report: EvaluationReport, most: int | None = None) -> list[list[str]]:
+    """List a head and a row for each pass figure: a column for each part, or the average alone where there are more than `most`."""
+    columns = {name: part.figures for name, part in report.scores.parts.items()}
+    if report.scores.average:
+        columns[AVERAGE] = report.scores.average
+        if most is not None and len(columns) > most:
+            columns = {AVERAGE: report.scores.average}
+    names = dict.fromkeys(figure for figures in columns.values() for figure in figures if not figure.startswith("avg"))
+    rows = [[name, *(format_estimate(figures.get(name), 3) for figures in columns.values())] for name in names]
+    return [["", *columns], *rows]
+
+
+def format_estimate(value: Estimate | None, digits: int) -> str:
+    """A value with its interval; empty where it is unknown."""
+    return "" if value is None else f"{value.value:.{digits}f} [{value.low:.2f}, {value.high:.2f}]"
+
+
+def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
+    """List what was played by whom, and what it took."""
+    cost = "unknown" if report.cost is None else f"${report.cost:,.2f}"
+    done = sum(part.episodes for part in report.scores.parts.values())
+    rows = [
+        ("suite", report.suite or "none"),
+        ("agent", f"{report.model}{f', {report.calls} calls' if report.calls else ''}"),
+        *(({"player": "user"}.get(role, role), model) for role, model in sorted(report.cast.items())),
+        ("episodes", f"{done:,} of {report.planned:,}, {report.scores.trials} trials a task"),
+    ]
+    if any(report.tokens):
+        rows.append(("models", f"{report.tokens[0]:,} tokens in, {report.tokens[1]:,} out; cost {cost}"))
+    return rows
+
+
+def print_evaluation(report: EvaluationReport, to: Console) -> None:
+    """Print the report."""
+    for name, value in list_facts(report):
+        to.print(make_plain_text(f"{name:<9} {value}"), soft_wrap=True)
+    table = make_table("part", ">tasks", ">scored", f">avg@{report.scores.trials}", ">solved (pass^1)", ">cost")
+    table.columns[0].no_wrap = True
+    for row in list_part_rows(report):
+        table.add_row(*map(make_plain_text, row))
+    to.print(Text(), table)
+    head, *rows = list_figure_rows(report, MOST_COLUMNS)
+    if report.scores.trials > 1:
+        table = make_table(head[0], *(f">{name}" for name in head[1:]))
+        for row in rows:
+            table.add_row(*map(make_plain_text, row))
+        to.print(Text(), table)
+    to.print("intervals: 95 %, tasks drawn again", highlight=False)
+    print_failures(report, to)
+    for note in report.notes:
+        to.print(make_plain_text(f"note: {note}"), soft_wrap=True)
+
+
+def print_failures(report: EvaluationReport, to: Console) -> None:
+    """Print failures by party and kind, each kind with one example."""
+    total = sum(report.parties.values())
+    if not total:
+        to.print("no failures", highlight=False)
+        return
+    listed = ", ".join(f"{party} {count:,} ({count / total:.0%})" for party, count in report.parties.items())
+    to.print(make_plain_text(f"\n{total:,} failures: {listed}"), soft_wrap=True)
+    table = make_table("party", "kind", ">episodes", "example")
+    for each in report.failures:
+        example = each.examples[0]
+        table.add_row(
+            *map(
+                make_plain_text,
+                (each.party, each.kind, f"{each.count:,}", f"{example.item}: {example.detail[:EXAMPLE]}"),
+            )
+        )
+    to.print(table)
+    to.print(make_plain_text(f"to read an example: simia runs show {report.run} --item NAME"), soft_wrap=True)
+
+
+def write_evaluation_json(report: EvaluationReport) -> str:
+    """Return the report as JSON."""
+    return orjson.dumps(asdict(report), option=orjson.OPT_INDENT_2).decode()
+
+
+def write_evaluation_page(run: Run, report: EvaluationReport, path: Path, *, sample: int = 30) -> None:
+    """Write the report as one HTML page with a sample of episodes. Raises `UserError` where it cannot be written."""
+    examples = {each.item: (kind.party, kind.kind) for kind in report.failures for each in kind.examples}
+    environment = make_page_environment()
+    environment.filters |= {
+        "number": lambda value: f"{value:,}",
+        "meaning": explain_reason,
+        "pretty": format_result,
+        "arguments": format_arguments,
+    }
+    script = read_page_file("page.js")
+    page = environment.get_template("evaluation.html.j2").render(
+        report=report,
+        facts=list_facts(report),
+        parts=list_part_rows(report),
+        figures=list_figure_rows(report),
+        items=sample_items(run, sample, tuple(examples)),
+        examples=examples,
+        config=dump_settings(run),
+        style=Markup(read_page_file("page.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    save_page(page, path)
+
+
+def print_comparison(
+    left: str, right: str, rows: Sequence[PairedDifference], conditions: Sequence[str], to: Console
+) -> None:
+    """Print the paired differences of two runs."""
+    table = make_table("part", "figure", ">n", ">A", ">B", ">B - A", ">p", ">+/-")
+    for column in table.columns[1:]:
+        column.no_wrap = True
+    to.print(make_plain_text(f"A: {left}; B: {right}"), soft_wrap=True)
+    for each in rows:
+        cells = (
+            each.part, each.figure, f"{each.tasks:,}", f"{each.left:.2f}", f"{each.right:.2f}",
+            f"{each.difference.value:+.2f} [{each.difference.low:+.2f}, {each.difference.high:+.2f}]",
+            f"{each.p:.3f}{'*' if each.p < SIGNIFICANCE else ''}", f"+{each.better:,} -{each.worse:,}",
+        )  # fmt: skip
+        table.add_row(*map(make_plain_text, cells))
+    to.print(table)
+    lines = [
+        "B - A: the difference on the same tasks, with its 95 % interval over n tasks; p: by flipping signs over tasks",
+        f"*: told apart at {SIGNIFICANCE:.0%}; +, -: tasks that B does better, worse",
+        *(f"note: other conditions: {line}" for line in conditions),
+    ]
+    for line in lines:
+        to.print(make_plain_text(line), soft_wrap=True)
+
+
+def write_comparison_json(rows: Sequence[PairedDifference], conditions: Sequence[str]) -> str:
+    """Return a comparison as JSON."""
+    found: list[dict[str, Any]] = [{**asdict(each), "verdict": each.verdict} for each in rows]
+    return orjson.dumps(
+        {"differences": found, "other_conditions": list(conditions)}, option=orjson.OPT_INDENT_2
+    ).decode()

@@ -1,0 +1,160 @@
+"""eval/ablations: simia's own command line accepts every command of every arm, and a figure is drawn again from stored results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eval.ablations.ablation import PLANS, list_ablations, list_steps, load_ablation
+from eval.ablations.command_checks import check_command
+from eval.ablations.gym_filters import OFF, ON, PROBLEMS, AcceptedGym, ArmResult, count_arm, replay_arm
+from eval.ablations.outcomes import draw_counts, save_counts
+from eval.ablations.recorded_fidelity import make_body, measure
+from eval.ablations.run import main
+from simia.errors import UserError
+from tests.command import run_simia
+
+CASES = [
+    (name, size)
+    for name in list_ablations()
+    for size in ("accepted", "tiny", "full")
+    if getattr(load_ablation(name), size) is not None
+]
+RESULTS = PLANS.parent / "results"
+
+
+def test_every_ablation_of_the_papers_has_a_plan() -> None:
+    papers = [load_ablation(name).source.partition(",")[0] for name in list_ablations()]
+    assert {paper: papers.count(paper) for paper in sorted(set(papers))} == {
+        "CodeGym": 3, "EnvFactory": 2, "EnvScaler": 5, "ScaleEnv": 4, "Simia": 5, "simia": 6,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "size"), CASES)
+def test_every_command_is_one_of_simia(
+    name: str, size: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-key")  # some synthesis choose the kind of model by it; nothing is asked
+    main([name, "--size", size, "--dry-run", "--work", str(tmp_path / "work")])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed
+    assert not [line for line in printed if "{" in line.replace("'{", "").replace("{pack:", "").replace('{"', "")]
+    assert not (tmp_path / "work").exists()
+    if size == "accepted":
+        return
+    plan = load_ablation(name).size("tiny" if size == "tiny" else "full")
+    steps = list(list_steps(plan, "tiny" if size == "tiny" else "full", tmp_path))
+    evaluated = {(step.arm.name, step.seed) for step in steps if step.result}
+    assert evaluated == {(arm.name, seed) for arm in plan.arms for seed in range(plan.seeds)}
+    results = [step.result for step in steps if step.result]
+    assert len(results) == len(set(results)), "no evaluation overwrites another"
+
+
+def test_syntheses_pass_their_own_dry_run(tmp_path: Path) -> None:
+    """One of each recipe; the others differ in settings, which the test above loads."""
+    seen = set()
+    for name in list_ablations():
+        plan = load_ablation(name).full
+        for step in list_steps(plan, "full", tmp_path) if plan else ():
+            if step.words[:2] == ("simia", "synth") and step.words[2] not in seen and step.words[2] in ("scaleenv",):
+                seen.add(step.words[2])
+                done = run_simia(*step.words[1:], "--dry-run", cwd=tmp_path)
+                assert done.returncode == 0, done.stderr
+    assert seen == {"scaleenv"}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("simia amplify -c amplify/tau2-90k --set plan.eror=0", "unknown key 'plan.eror'"),
+        ("simia amplify --nn 3", "No such option"),
+        ("simia train verl verl/simia --set trainer.no_such=1", "its spelling cannot be checked"),
+        ("simia train llamafactory simia-no-such", "no run of configs/llamafactory"),
+        ("simia train trl trl/grpo --set stage.no_such=1", "unknown key 'stage.no_such'"),
+        ("simia eval tau3", "tau3"),
+        ("student learn a b --no-such c", "no option --no-such"),
+        ("rm -rf out", "begins with simia, student or python -m"),
+    ],
+)
+def test_a_wrong_command_is_refused(command: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_command(command.split())
+
+
+def test_a_word_without_a_value_and_an_unknown_arm_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eval.ablations.ablation.PLANS", tmp_path)
+    plan = {
+        "title": "t",
+        "source": "s",
+        "full": {"train": ["simia export {nothing}"], "arms": [{"name": "a"}, {"name": "b"}]},
+    }
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(plan))
+    with pytest.raises(UserError, match=r"\{nothing\} has no value"):
+        list(list_steps(load_ablation("wrong").size("full"), "full", tmp_path))
+    plan["full"]["train"] = []
+    plan["full"]["arms"] = [{"name": "a"}, {"name": "b", "of": "c"}]
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(plan))
+    with pytest.raises(UserError, match="of: 'c' is no arm"):
+        list(list_steps(load_ablation("wrong").size("full"), "full", tmp_path))
+    with pytest.raises(UserError, match="no size tiny; it has full"):
+        load_ablation("wrong").size("tiny")
+
+
+def test_a_figure_is_drawn_again_from_stored_rewards(tmp_path: Path) -> None:
+    rows = [
+        {"arm": f"{line} {x}", "line": line, "x": x, "seed": seed, "suite": "test", "tasks": {"a": 1.0, "b": value}}
+        for line, value in (("real", 0.0), ("simulated", 1.0))
+        for x in (4, 12)
+        for seed in (0, 1)
+    ]
+    body = {"ablation": "n", "title": "Growth", "source": "s", "size": "tiny", "x": "trajectories", "rows": rows}
+    (tmp_path / "results.json").write_text(json.dumps(body))
+    main(["simia_real_or_simulated", "--draw", "--work", str(tmp_path)])
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert drawn.count('<g id="line-') == 2
+    assert "Growth: reward on test (tiny)" in drawn
+    assert ">trajectories<" in drawn
+
+
+def test_stored_counts_have_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_counts("n", "Title", [{"arm": "on", "measure": "accepted", "count": 5, "of": 10}], tmp_path)
+    assert "accepted; on (5 of 10): 0.500 [0.237, 0.763]" in capsys.readouterr().out
+    assert "on (5 of 10)" in (tmp_path / "n.svg").read_text()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*_accepted.json")), ids=lambda path: path.stem)
+def test_shipped_figures_are_those_of_the_stored_counts(path: Path, tmp_path: Path) -> None:
+    draw_counts(json.loads(path.read_text()), tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text() == path.with_suffix(".svg").read_text()
+
+
+@pytest.mark.parametrize("what", ["knowledge", "ledger"])
+def test_stored_fidelity_is_that_of_the_recordings(what: str) -> None:
+    _, arms, gains = measure(what)
+    assert json.loads((RESULTS / f"own_{what}.json").read_text()) == make_body(arms, gains)
+
+
+def test_stored_gyms_give_the_stored_counts() -> None:
+    stored = json.loads((RESULTS / "codegym_gyms.json").read_text())
+    results = [ArmResult(**{**row, "gyms": [AcceptedGym(**gym) for gym in row["gyms"]]}) for row in stored]
+    filtered = next(result for result in results if result.arm == ON)
+    rows = [row for result in results for row in count_arm(result, filtered)]
+    assert json.loads((RESULTS / "codegym_accepted.json").read_text())["rows"] == rows
+    assert {row["arm"] for row in rows} == {ON, OFF}
+
+
+@pytest.mark.all
+def test_the_filters_refuse_a_gym_that_needs_too_few_tools(tmp_path: Path) -> None:
+    terraces = PROBLEMS[1:]
+    filtered, all_of_it = (replay_arm(arm, terraces, tmp_path) for arm in (ON, OFF))
+    assert (filtered.gyms, filtered.refused) == ([], {"terrace-path": "few_tools_used"})
+    (gym,) = all_of_it.gyms
+    assert (gym.gym, gym.has_tools, all_of_it.refused) == ("terrace-path", False, {})
+    counts = {row["measure"]: (row["count"], row["of"]) for row in count_arm(all_of_it, filtered)}
+    tasks = len(gym.calls)
+    assert counts["gyms accepted, of the problems"] == (1, 1)
+    assert counts["tasks of gyms with fewer than 4 tools, of those accepted"] == (tasks, tasks)
+    assert replay_arm(OFF, terraces, tmp_path) == all_of_it, "a run that has ended is read again"

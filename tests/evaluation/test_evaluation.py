@@ -1,0 +1,149 @@
+"""`simia eval`: bounds on packs, resumption, re-scoring, the page, and the comparison of two runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from simia.authoring.scaffold import scaffold_pack
+from simia.cli import build_app
+from simia.errors import UserError
+from simia.evaluation.benchmarks import list_benchmarks
+from simia.evaluation.suites import load_suite
+from simia.search_path import data_root
+from tests.envs.gym_packs import write_gym_pack
+
+CONFIGS = sorted(path.stem for path in (data_root() / "configs" / "eval").glob("*.yaml"))
+
+
+def simia(*words: str) -> str:
+    done = CliRunner().invoke(build_app(), words)
+    assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
+    return done.output
+
+
+def refuse(*words: str) -> str:
+    done = CliRunner().invoke(build_app(), words)
+    assert isinstance(done.exception, UserError), done.output
+    return str(done.exception)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    scaffold_pack(tmp_path / "todos")
+    write_gym_pack(tmp_path / "gym", "gym")
+    return tmp_path
+
+
+def play_both(*words: str) -> None:
+    packs = ("--pack", "./todos", "--pack", "./gym", "--trials", "4", *words)
+    simia("eval", "packs", *packs, "--agent", "reference", "--name", "right")
+    simia("eval", "packs", *packs, "--agent", "nothing", "--name", "wrong")
+
+
+def test_the_reference_scores_one_and_doing_nothing_zero_for_every_k(folder: Path) -> None:
+    play_both()
+    right, wrong = (json.loads(simia("report", name, "--json")) for name in ("right", "wrong"))
+    figures = ["avg@4", *(f"pass^{k}" for k in (1, 2, 3, 4)), *(f"pass@{k}" for k in (1, 2, 3, 4))]
+    for report, value in ((right, 1.0), (wrong, 0.0)):
+        assert list(report["scores"]["parts"]) == ["gym", "todos"]
+        for part in [*(each["figures"] for each in report["scores"]["parts"].values()), report["scores"]["average"]]:
+            assert list(part) == figures
+            assert {each["value"] for each in part.values()} == {value}
+    assert right["failures"] == []
+    episodes = sum(part["episodes"] for part in wrong["scores"]["parts"].values())
+    assert wrong["parties"] == {"agent": episodes, "user": 0, "environment": 0, "infrastructure": 0}
+    assert [kind["kind"] for kind in wrong["failures"]] == ["calls nothing"]
+
+
+def test_the_same_stored_results_give_the_same_table(folder: Path) -> None:
+    play_both()
+    assert simia("report", "wrong") == simia("report", "wrong")
+    packs = ("--pack", "./todos", "--pack", "./gym", "--trials", "4")
+    again = simia("eval", "packs", *packs, "--agent", "nothing", "--name", "once-more")
+    assert again.replace("once-more", "wrong").partition("next:")[0] == simia("report", "wrong")
+    assert simia("runs", "resume", "wrong").partition("next:")[0] == simia("report", "wrong")
+
+
+def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
+    play_both()
+    found = json.loads(simia("eval", "compare", "wrong", "right", "--json"))["differences"]
+    assert [(row["part"], row["figure"]) for row in found] == [
+        (part, figure) for figure in ("avg@4", "pass^4") for part in ("gym", "todos", "average")
+    ]
+    assert all(row["difference"]["value"] == 1.0 and row["worse"] == 0 for row in found)
+    total = found[2]
+    assert total["p"] == pytest.approx(2 / 2 ** total["tasks"])
+    assert {
+        row["verdict"] for row in json.loads(simia("eval", "compare", "right", "right", "--json"))["differences"]
+    } == {"not told apart"}
+    simia("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "less")
+    assert "are over other tasks" in refuse("eval", "compare", "right", "less")
+
+
+def test_a_rollout_is_scored_again_by_todays_tasks(folder: Path) -> None:
+    play_both()
+    assert "other rewards: 0\n" in simia("runs", "recheck", "wrong")
+    path = folder / "gym" / "tasks.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        row["reward"] = {"parts": [{"kind": "answer", "match": "regex", "expect": ["\\S"]}]}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    printed = simia("runs", "recheck", "wrong")
+    assert f"solved: 0 → {4 * len(rows)}" in printed
+    report = json.loads(simia("report", "wrong", "--json"))
+    assert report["scores"]["parts"]["gym"]["figures"]["pass^4"]["value"] == 1.0
+    assert report["scores"]["parts"]["todos"]["figures"]["pass^4"]["value"] == 0.0
+    assert "simia runs recheck" in refuse("eval", "compare", "wrong", "right")
+    simia("runs", "recheck", "right")
+    simia("eval", "compare", "wrong", "right")
+
+
+def test_an_evaluation_has_a_page_with_examples(folder: Path) -> None:
+    play_both()
+    simia("report", "wrong", "--html", "wrong.html")
+    page = (folder / "wrong.html").read_text(encoding="utf-8")
+    assert "calls nothing" in page
+    assert "pass^3" in page
+    link = re.search(r'href="#([^"]+)"', page)
+    assert link is not None
+    assert f'id="{link[1]}"' in page
+
+
+def test_every_benchmark_has_a_state_and_every_suite_a_config() -> None:
+    found = list_benchmarks()
+    assert {each.suite for each in found if each.suite} == set(CONFIGS) - {"default"}
+    assert all((each.suite is None) == (each.state == "no") for each in found)
+    listed = simia("eval", "--list")
+    assert listed == simia("eval", "list")
+    for name in ("WebShop", "Mind2Web", "VitaBench", "MCP-Atlas", "ALFWorld", "ZebraLogic", "MMLU-Pro"):
+        assert re.search(rf"{name}.*\n +not supported; ", listed)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_config_is_read(name: str) -> None:
+    config = load_suite(name)
+    assert yaml.safe_load(config.model_dump_json())["kind"] == "eval"
+
+
+def test_missing_data_are_one_line(folder: Path) -> None:
+    words = refuse("eval", "officebench", "--agent", "nothing")
+    assert words == "suite officebench needs its data: add --data FOLDER, OfficeBench's folder of tasks (1-1, 1-2, …)"
+
+
+@pytest.mark.usefixtures("environments")
+def test_tau2_by_its_references_and_by_doing_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for agent in ("reference", "nothing"):
+        simia("eval", "tau2", "--limit", "12", "--trials", "1", "--agent", agent, "--name", agent)
+    right, wrong = (json.loads(simia("report", name, "--json"))["scores"]["parts"] for name in ("reference", "nothing"))
+    assert list(right) == ["airline", "retail", "telecom"]
+    assert {part["figures"]["avg@1"]["value"] for part in right.values()} == {1.0}
+    assert wrong["retail"]["figures"]["avg@1"]["value"] == wrong["telecom"]["figures"]["avg@1"]["value"] == 0.0
+    assert wrong["airline"]["figures"]["avg@1"]["value"] < 1.0 or wrong["airline"]["tasks"] < 3
