@@ -16,6 +16,7 @@ from simia.errors import Code, UserError
 from simia.pack import Pack
 from simia.pack_files import is_leftover, read_lines
 from simia.reward import Reward
+from simia.statistics import SUCCESS
 from simia.trajectory import Trajectory
 
 DOING_NOTHING = ("nothing", "canned", "echo", "policy")
@@ -76,6 +77,17 @@ class GateReport:
             for name in names
             if (found := [verdict.floors[name] for verdict in self.verdicts if name in verdict.floors])
         }
+
+    def explain_all_calls(self) -> str:
+        """Say why the agent that makes all calls earns the full reward on tasks that pass; empty where there is none."""
+        full = [v for v in self.verdicts if v.passed and v.floors.get("all_calls", 0.0) >= SUCCESS]
+        if not full:
+            return ""
+        which = "the task" if len(self.verdicts) == 1 else f"{len(full)} of the tasks"
+        return (
+            f"the agent of `all calls` makes every call of the pack's solutions without reading the task; on {which} it "
+            "leaves the state of the task's own solution, as where a pack has a single solution, and that is no fault"
+        )
 
     def to_json(self, pack: str) -> dict[str, Any]:
         """The report for `--json`."""

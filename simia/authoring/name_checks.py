@@ -48,7 +48,9 @@ def check_pack_names(pack: Pack) -> list[Finding]:
 
 
 def check_solution_calls(pack: Pack, task: Task) -> list[Finding]:
-    """The arguments of a solution's calls satisfy the tools' schemas."""
+    """The arguments of a solution's calls satisfy the tools' schemas, where these are what judges arguments."""
+    if pack.executable is not None and not pack.executable.checks_arguments:
+        return []
     specs = {"agent": {tool.name: tool for tool in pack.tools}, "user": {tool.name: tool for tool in pack.user_tools}}
     found = []
     for number, action in enumerate(task.actions, start=1):

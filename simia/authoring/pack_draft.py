@@ -15,6 +15,8 @@ import yaml
 
 from simia.errors import UserError
 
+FAST: Any = getattr(yaml, "CSafeDumper", None)
+
 
 def refuse_existing(out: Path) -> None:
     """Raise `UserError` unless `out` is free or an empty folder."""
@@ -47,10 +49,18 @@ def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
         elif name.endswith(".jsonl"):
             data = b"".join(orjson.dumps(row) + b"\n" for row in content)
         elif name.endswith(".yaml"):
-            data = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=1000).encode()
+            data = write_yaml(content).encode()
         else:
             data = content.encode()
         (folder / name).write_bytes(data)
+
+
+def write_yaml(content: Any) -> str:
+    """Write YAML in block style. libyaml, five times faster, escapes what lies beyond U+FFFF; such content is written by Python."""
+    how: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1000}
+    if FAST is not None and max(orjson.dumps(content), default=0) < 0xF0:  # first byte of such a character in UTF-8
+        return str(yaml.dump(content, Dumper=FAST, **how))
+    return str(yaml.safe_dump(content, **how))
 
 
 def copy_driver(name: str, target: Path) -> None:

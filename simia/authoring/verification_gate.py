@@ -368,5 +368,8 @@ def list_answers(task: Task) -> set[tuple[str, str]]:
 def threshold(task: Task) -> float:
     """The reward from which on an agent that did something has solved the task: 1 where a part of the work is rewarded too."""
     parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
-    graded = any(isinstance(part, ValueSpec) or part.partial for part in parts) or task.reward.combine == "mean"
+    graded = (
+        any(isinstance(part, ValueSpec) or getattr(part, "partial", False) for part in parts)
+        or task.reward.combine == "mean"
+    )
     return FULL if graded else 1e-9

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -22,9 +21,9 @@ from simia.llm import local_models
 from simia.llm.embedded_server import EmbeddedServer
 from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
+from simia.llm.prompt_slots import PromptSlots
 from simia.llm.types import LLMFault, Reply, Request
 from simia.terminal import say_error
-from simia.trajectory import digest
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,9 @@ class EmbeddedSettings(Config):
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
     threads: Operational[int | None] = Field(None, ge=1, description="Threads; every core if unset.")
     parallel: Operational[int] = Field(1, ge=1, description="Requests computed at once.")
-    slots: Operational[int] = Field(4, ge=1, description="Static prompt parts kept ready, such as one a pack.")
+    slots: Operational[int] = Field(
+        4, ge=1, description="Prompts kept ready: the static part of one a pack, or an episode's so far."
+    )
     timeout: Operational[float] = Field(1200, gt=0, description="Seconds for one attempt.")
     restarts: Operational[int] = Field(3, ge=0, description="Times to start the model again if it dies.")
     log: Operational[Path | None] = Field(None, description="Where the model library writes its own log.")
@@ -63,7 +64,7 @@ class EmbeddedBackend:
         self.server: EmbeddedServer | None = None
         self._client: OpenAIBackend | None = None
         self._room = asyncio.Semaphore(settings.parallel)  # waiting for room must not count against the attempt's time
-        self._prefixes: OrderedDict[str, int] = OrderedDict()
+        self._slots = PromptSlots(settings.slots)
         self._reviving = asyncio.Lock()
 
     async def start(self) -> None:
@@ -105,20 +106,10 @@ class EmbeddedBackend:
                 raise
 
     def _place_in_slot(self, request: Request) -> Request:
-        """The request with the slot that holds its static part: everything before the last message.
-
-        By default the server takes the slot with the longest common beginning, which two packs with the same rules share,
-        and so drops one pack's prefix for the other's at every turn. The reply's key is made before this and holds no slot.
-        """
+        """The request with the slot that holds its beginning. The reply's key is made before this and holds no slot."""
         if self.settings.parallel > 1 or self.settings.embeddings:
             return request
-        prefix = digest(request.messages[:-1])
-        slot = self._prefixes.pop(prefix, None)
-        if slot is None:
-            full = len(self._prefixes) >= self.settings.slots
-            slot = self._prefixes.popitem(last=False)[1] if full else len(self._prefixes)
-        self._prefixes[prefix] = slot
-        extra = {"cache_prompt": True, "id_slot": slot} | request.extra_body
+        extra = {"cache_prompt": True, "id_slot": self._slots.choose(request.messages)} | request.extra_body
         return request.model_copy(update={"extra_body": extra})
 
     async def _connect(self, url: str) -> None:

@@ -17,6 +17,8 @@ import orjson
 
 from simia.errors import UserError
 from simia.llm.batch_files import list_question_files, read_reply, read_row
+from simia.llm.repeated_questions import read_repeated
+from simia.trajectory import digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class OpenQuestion:
     """The body of its request."""
     batch: Path
     """The batch folder."""
+    repeats: str | None = None
+    """The number of the question whose answer could not be read, which this one asks for again."""
+    fault: str = ""
+    """What was wrong with that answer."""
 
     def to_text(self) -> str:
         """The messages, each below a line with its role."""
@@ -66,15 +72,38 @@ def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
     for at, folder in enumerate(folders, start=1):
         prefix = f"{at}-" if len(folders) > 1 else ""
         results = sorted((folder / "results").glob("*.jsonl"))
-        answered = {name for path in results for row, name in read_rows(path) if read_reply(row) is not None}
+        answered: dict[str, str] = {}
+        for path in results:
+            for row, name in read_rows(path):
+                if (reply := read_reply(row)) is not None:
+                    answered.setdefault(name, digest(reply.text))  # the first answer counts
         bodies: dict[str, dict[str, Any]] = {}
         for path in list_question_files(folder):
             for row, name in read_rows(path):
                 bodies.setdefault(name, row["body"])
-        for number, (name, body) in enumerate(bodies.items(), start=1):
-            if name not in answered:
-                found.append(OpenQuestion(f"{prefix}{number:03}", name, body, folder))
+        asked: dict[str, str] = {}  # digest of a question's first message and of its answer → number
+        for at_number, (name, body) in enumerate(bodies.items(), start=1):
+            number, first = f"{prefix}{at_number:03}", digest(body["messages"][:1])
+            if name in answered:
+                asked[first + answered[name]] = number
+            elif (repeated := read_repeated(body["messages"])) is not None:
+                earlier, fault = repeated
+                repeats = asked.get(first + digest(earlier))
+                found.append(OpenQuestion(number, name, body, folder, repeats, fault))
+            else:
+                found.append(OpenQuestion(number, name, body, folder))
     return found
+
+
+def list_unreadable_answers(questions: Sequence[OpenQuestion]) -> list[str]:
+    """A line for each question that asks again for an answer that could not be read."""
+    lines = []
+    for question in questions:
+        if question.fault:
+            which = f"the answer to {question.repeats}" if question.repeats else "an earlier answer"
+            fault = " ".join(question.fault.split())
+            lines.append(f"{which} cannot be used: {fault}; it is asked for again as {question.number}")
+    return lines
 
 
 def write_questions(questions: Sequence[OpenQuestion], folder: Path) -> list[Path]:

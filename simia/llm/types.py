@@ -90,6 +90,11 @@ class LLMFault(Exception):  # noqa: N818
         self.code, self.detail, self.retry, self.retry_after, self.status = (code, detail, retry, retry_after, status)
         self.elsewhere = False
 
+    @property
+    def exceeds_context(self) -> bool:
+        """Whether the request was longer than the model's context, which sending it again does not change."""
+        return self.code is Code.BAD_REQUEST and "context" in self.detail.lower()
+
 
 class ModelBackend(Protocol):
     """One way to reach a model."""

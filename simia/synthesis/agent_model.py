@@ -7,7 +7,8 @@ from simia.synthesis.stage import StageContext
 
 
 class ModelOfStage:
-    """What an agent asks: the model of a role, through the context of a stage. Keeps the first fault, which says nothing about the agent."""
+    """What an agent asks: the model of a role, through the context of a stage. Keeps the first fault that says nothing about the agent: not that its
+    conversation is longer than its model's context, which ends its episode."""
 
     def __init__(self, context: StageContext, name: str, role: str) -> None:
         """`name`: of the model, in the keys of replies. `role`: which model of the config is asked."""
@@ -25,5 +26,6 @@ class ModelOfStage:
         try:
             return await self._context.send(request, label=draw, role=self._role)
         except LLMFault as fault:
-            self.fault = self.fault or fault
+            if not fault.exceeds_context:
+                self.fault = self.fault or fault
             raise

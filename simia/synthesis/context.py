@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from simia.errors import UserError
 from simia.llm.embeddings import embed_texts
+from simia.llm.repeated_questions import repeat_question
 from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
@@ -23,7 +24,6 @@ from simia.trajectory import Usage
 
 T = TypeVar("T")
 FOLDER = "simia-synthesis-"
-AGAIN = "This reply cannot be used: {fault}\nReply again, in the form that was asked for."
 
 
 class Asker(Protocol):
@@ -76,8 +76,7 @@ class ItemContext:
                     return parse(reply.text)
                 except Unreadable as error:
                     fault = "it was cut at its token limit" if reply.truncated else str(error)
-                again = {"role": "user", "content": AGAIN.format(fault=fault)}
-                messages = [*messages[:1], {"role": "assistant", "content": reply.text}, again]
+                messages = repeat_question(messages[0], reply.text, fault)
             raise Refused(Reason.UNREADABLE_REPLY, f"{label}: {fault}")
 
     def _render(self, prompt: str, values: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simia.llm.backends import find_price
+from simia.llm.prices import FREE, Price, look_up_price
 from simia.llm.types import Reply, Request
 from simia.prompts import load_template
 from simia.quality.fast_tokens import estimate_text_tokens
@@ -23,6 +24,8 @@ from simia.synthesis.stage_errors import describe_failure, find_cause
 from simia.trajectory import Usage
 
 T = TypeVar("T")
+COMPARED = "gpt-5-mini"
+"""Whose price is shown where the config's model has none."""
 
 
 class FirstQuestion(Exception):  # noqa: N818 - a finding
@@ -113,18 +116,51 @@ def describe_dry_run(found: DryRun, config: SynthesisConfig) -> list[str]:
     lines.append(f"first question: {found.item}, about {estimate_text_tokens(found.prompt):,} prompt tokens")
     if not found.expected:
         return [*lines, "price: unknown, because the recipe does not say how many questions it expects"]
-    price = find_price(config.llm)
-    total = Usage()
+    costs = Costs()
     for name, each in found.expected.items():
         spent = Usage(prompt=each.questions * each.prompt, completion=each.questions * each.reply)
-        total += spent
-        cost = "" if price is None else f", ${price.of(spent):,.2f}"
+        cost = costs.add(spent, find_price(config.roles.get(each.role, config.llm)))
         lines.append(
             f"  {name}: {each.questions:,} questions, {spent.prompt:,} prompt and {spent.completion:,} reply tokens{cost}"
         )
-    whole = "unknown; set llm.price" if price is None else f"about ${price.of(total):,.2f}"
     count = sum(each.questions for each in found.expected.values())
     return [
         *lines,
-        f"price: {whole} for {count:,} questions: an estimate, reasoning tokens and repeated questions not counted",
+        f"price: {costs.describe()} for {count:,} questions: an estimate, reasoning tokens and repeated questions not counted",
     ]
+
+
+@dataclass(slots=True)
+class Costs:
+    """The projected price of the stages."""
+
+    known: float = 0.0
+    """Dollars for the questions to models with a price."""
+    unknown: Usage = field(default_factory=Usage)
+    """Tokens of models without a known price."""
+    free: Usage = field(default_factory=Usage)
+    """Tokens of models that cost nothing, such as those that run on this machine."""
+
+    def add(self, spent: Usage, price: Price | None) -> str:
+        """Count a stage, and return its price in words, to follow its tokens."""
+        if price is None:
+            self.unknown += spent
+            return ", at an unknown price" if spent.prompt else ""
+        if price == FREE:
+            self.free += spent
+            return ", free of charge" if spent.prompt else ""
+        self.known += price.of(spent)
+        return f", ${price.of(spent):,.2f}"
+
+    def describe(self) -> str:
+        """The price of all stages in words. Where a model has none, that of `COMPARED` is added for comparison."""
+        other = look_up_price(COMPARED)
+        parts = [f"about ${self.known:,.2f}"] if self.known else []
+        for spent, words in (
+            (self.unknown, "unknown (set llm.price)"),
+            (self.free, "none, for a model on this machine"),
+        ):
+            if spent.prompt:
+                compared = f"; about ${other.of(spent):,.2f} if {COMPARED} answered" if other is not None else ""
+                parts.append(f"{words}{compared}")
+        return " and ".join(parts) or "about $0.00"

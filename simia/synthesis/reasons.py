@@ -181,6 +181,11 @@ class Reason(MeaningfulCode):
     )
 
 
+def explain_reason(reason: str) -> str:
+    """Return the meaning of a reason code; empty for one of another version."""
+    return Reason(reason).meaning if reason in set(Reason) else ""
+
+
 class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
     """The item of a stage has no output: a stage raises this with the reason, and a line of detail."""
 

@@ -119,6 +119,8 @@ class Expectation:
     """Tokens of a prompt."""
     reply: int = 1200
     """Tokens of a reply."""
+    role: str = "writer"
+    """Which of the config's models is asked."""
 
 
 class Recipe(Protocol):

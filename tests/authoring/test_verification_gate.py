@@ -347,6 +347,15 @@ def test_verdicts_are_json_and_the_passing_tasks_a_pack(tmp_path: Path) -> None:
     )
 
 
+def test_the_gate_explains_that_all_calls_solve_the_only_task(tmp_path: Path) -> None:
+    small(tmp_path / "p", tasks_jsonl=[GOOD])
+    done = run_simia("pack", "gate", tmp_path / "p")
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = " ".join(done.stdout.split())
+    assert "all calls 1.000" in words
+    assert "on the task it leaves the state of the task's own solution, as where a pack has a single solution" in words
+
+
 def test_the_copy_never_replaces_a_folder_and_never_lies_in_the_pack(tmp_path: Path) -> None:
     small(tmp_path / "p", tasks_jsonl=[GOOD, ADD])
     (tmp_path / "q").mkdir()

@@ -246,3 +246,9 @@ def test_a_data_set_is_pinned_so_that_a_resume_reads_the_same_tasks(
         assert saved_config(run.folder)["source"] == f"hf:acme/tasks@{commit}"
     assert first.outputs.made == again.outputs.made
     assert len(first.outputs.of("stateful")) + len(first.outputs.refused["stateful"]) == 3
+
+
+def test_long_names_are_cut_between_words() -> None:
+    assert make_name("Bookings of a mountain hut with dormitories") == "bookings_of_a_mountain_hut_with"
+    assert make_name("x" * 50) == "x" * 36
+    assert make_name("Bookings of a mountain hut, dormitory") == "bookings_of_a_mountain_hut_dormitory"

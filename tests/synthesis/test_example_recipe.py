@@ -78,6 +78,7 @@ def test_the_other_commands_read_the_run_or_refuse_it_in_one_line(endpoint: Fake
     shown = run_simia("runs", "show", "one", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "converters: 2 refused: unverified (execution did not confirm what the model wrote)" in shown.stdout
+    assert "to read the replies of one: simia runs show runs/one --item converters/feet_to_metres\n" in shown.stdout
     assert run_simia("report", "one", cwd=tmp_path).stdout == shown.stdout
     (row,) = (line.split() for line in shown.stdout.splitlines() if line.startswith("converters  "))
     assert row[:6] == ["converters", "5", "3", "2", "0", "6"]
@@ -138,6 +139,9 @@ def test_a_dry_run_sends_nothing(endpoint: FakeEndpoint, tmp_path: Path) -> None
     assert "Convert: km to miles" in done.stdout
     assert "items known before any reply: converters 5" in done.stderr
     assert "converters: 5 questions, 10,000 prompt and 6,000 reply tokens, $" in done.stderr
+    chat = ["--set", "llm.kind=batch", "--set", "llm.model=chat", "--set", "llm.folder=b"]
+    done = run_simia("synth", str(RECIPE), "km to miles", "--dry-run", *chat, cwd=tmp_path)
+    assert "price: unknown (set llm.price); about $0.00 if gpt-5-mini answered for 1 questions" in done.stderr
     assert "an estimate" in done.stderr.splitlines()[-1]
     assert endpoint.log()["count"] == 0
     assert list(tmp_path.iterdir()) == []

@@ -21,7 +21,7 @@ from simia.pack_provenance import PackProvenance
 from simia.synthesis.design import CodingProblem, GymEnvironment, GymInstance, SolvedExample
 from simia.synthesis.gyms.answer_comparison import answers_match, write_answer_check
 from simia.synthesis.gyms.gym_code import derive_gym_tools
-from simia.synthesis.gyms.gym_writing import shorten_text, write_gym
+from simia.synthesis.gyms.gym_writing import cut_after_sentence, write_gym
 from simia.tool_test import ToolTest
 from simia.trajectory import Message, ToolCall
 from tests.synthesis.closest_gym import make_closest_gym, make_instance
@@ -243,6 +243,6 @@ def test_answers_are_compared_as_json(found: Any, expected: Any, same: bool) -> 
 
 
 def test_a_description_ends_at_the_end_of_a_sentence() -> None:
-    assert shorten_text("One. Two and more.", 30) == "One. Two and more."
-    assert shorten_text("One. Two and more.", 12) == "One."
-    assert shorten_text("One two and more", 10) == "One two …"
+    assert cut_after_sentence("One. Two and more.", 30) == "One. Two and more."
+    assert cut_after_sentence("One. Two and more.", 12) == "One."
+    assert cut_after_sentence("One two and more", 10) == "One two …"

@@ -44,7 +44,7 @@ async def check_pack(pack: Pack) -> None:
 def test_a_hotel_with_scenarios_in_both_modes(tmp_path: Path) -> None:
     settings = [
         "building.operations=18", "building.kept=15", "states.number=4", "states.rows=8", "scenarios.number=3", "assessment.chains=4",
-        "variants=[missing_function]",
+        "variants=[missing_function]", "building.formats=false",
     ]  # fmt: skip
     done, pack = replay("envscaler-hotel.jsonl", "hotel front desk", settings, tmp_path / "hotel")
     shipped = data_root() / "seeds" / "hotel_front_desk"

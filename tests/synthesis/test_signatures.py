@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simia.synthesis.building.signatures import compare_parameters, derive_tool
+from simia.synthesis.building.signatures import add_formats, compare_parameters, derive_tool
 from simia.synthesis.reasons import Unreadable
 from simia.tool import ToolSpec, compile_schema
 
@@ -104,3 +104,25 @@ def test_the_design_and_the_signature_are_compared() -> None:
         "b: its values are 'x', 'y' in the design: write Literal[…] exactly so",
         "c is number in the design, integer here",
     ]
+
+
+def test_formats_of_the_design_reach_the_schema() -> None:
+    derived = derive(
+        'day: str, mail: str | None = None, days: list[str] = None, kind: Literal["a"] = "a", at: str = ""',
+        "day: It",
+        "mail: It",
+        "days: It",
+        "kind: It",
+        "at: It",
+    ).parameters
+    day = {"type": "string", "format": "date"}
+    mail = {"anyOf": [{"type": "string", "format": "email"}, {"type": "null"}]}
+    at = {"type": "string", "format": "time"}
+    designed = {
+        "properties": {"day": day, "mail": mail, "days": {"type": "array", "items": day}, "kind": day, "at": at}
+    }
+    found = add_formats(derived, designed)["properties"]
+    assert (found["day"]["format"], found["mail"]["format"], found["days"]["items"]) == ("date", "email", day)
+    assert "format" not in found["kind"]
+    assert "format" not in found["at"], "10:30 is no time of JSON Schema"
+    assert compile_schema({"properties": found}).errors({"day": "tomorrow"})

@@ -192,7 +192,9 @@ def test_a_design_keeps_given_tools_whatever_the_reply_says() -> None:
     assert "given" not in free
     with pytest.raises(Unreadable, match="storeParcel is missing"):
         fill_given_tools([own], given)
-    stage = DesignStage(BuildingSettings(operations=2), [{"domain": "lockers", "tools": [given[0].model_dump()]}])
+    stage = DesignStage(
+        BuildingSettings(operations=2, kept=2), [{"domain": "lockers", "tools": [given[0].model_dump()]}]
+    )
     engine = FixtureEngine({
         "design/lockers.tables": GOOD["design/parcel_lockers.tables"],
         "design/lockers.operations": json.dumps([own | {"tables": ["lockers"]}, own | {"name": "others", "writes": False, "tables": ["lockers"]}]),

@@ -134,3 +134,8 @@ def test_tests_that_test_nothing_are_refused(name: str, words: str) -> None:
 def test_without_execution_wrong_tools_are_accepted() -> None:
     outputs, _ = build_tool({"method": read_reply("wrong/no_refusal")}, execution=False)
     assert outputs.of("tools")[KEY]["tool"]["source"].startswith("@read\ndef get_member")
+
+
+def test_more_tools_than_operations_are_refused() -> None:
+    with pytest.raises(ValueError, match="kept: 8 tools cannot be left of 6 operations"):
+        BuildingSettings(operations=6, kept=8)

@@ -21,11 +21,13 @@ from simia.pack import Pack
 from simia.state import merge_patch
 from simia.synthesis import session
 from simia.synthesis.building.pack_writing import write_environment
+from simia.synthesis.dry_run import DryRun, describe_dry_run
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.recipes.vary import VaryConfig, VaryRecipe
 from simia.synthesis.reply_reading import dump
-from simia.synthesis.stage import StageOutputs
+from simia.synthesis.stage import Expectation, StageOutputs
 from simia.synthesis.stages import varied
+from simia.synthesis.stages.gym_difficulty import AGENT_ROLE
 from simia.synthesis.stages.varied import AgentEpisodes, Baseline, Remeasured, VariantVerdicts, VariedPack
 from simia.synthesis.varying.draft_checks import check_draft, open_source
 from simia.synthesis.varying.start_excerpt import MOST_CHARACTERS, excerpt_start
@@ -304,3 +306,22 @@ def test_a_large_start_is_shown_in_part_with_the_rows_that_matter() -> None:
     assert '"R-0376": {' in text, "the row that refers to it"
     assert '"R-0200": {' not in text
     assert "more rows" in text
+
+
+def test_a_dry_run_prices_the_agent_by_its_own_model() -> None:
+    million = Expectation(1_000, 1_000, 0, AGENT_ROLE)
+    found = DryRun(
+        ["baseline", "variations"], prompt="Hi", expected={"baseline": million, "variations": Expectation(1, 0, 0)}
+    )
+    llm = {"kind": "openai", "model": "gpt-5-mini", "price": {"input": 2, "cached": 1, "output": 1}}
+    own = {"kind": "openai", "model": "mine", "price": {"input": 7, "cached": 1, "output": 1}}
+    for agent, words in (
+        (own, "price: about $7.00 for 1,001 questions"),
+        (None, "price: about $2.00 for 1,001 questions"),
+        ({"kind": "embedded"}, "price: none, for a model on this machine; about $0.25 if gpt-5-mini answered for"),
+        ({"kind": "openai", "model": "mine"}, "price: unknown (set llm.price); about $0.25 if gpt-5-mini answered for"),
+    ):
+        config = VaryConfig.model_validate(
+            {"recipe": "vary", "llm": llm, "roles": {AGENT_ROLE: agent} if agent else {}}
+        )
+        assert describe_dry_run(found, config)[-1].startswith(words)

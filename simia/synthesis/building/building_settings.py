@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from simia.config import Config
 
@@ -23,3 +25,15 @@ class BuildingSettings(Config):
     """Random calls to the complete environment."""
     execution: bool = True
     """Whether code is executed before it is accepted. False only measures what execution finds."""
+
+    formats: bool = True
+    """Whether the format of a designed argument, `date` or `email`, becomes part of the tool's schema. Recordings that are older than this
+    setting are replayed with false."""
+
+    @model_validator(mode="after")
+    def check_kept(self) -> Self:
+        if self.kept > self.operations:
+            raise ValueError(
+                f"kept: {self.kept} tools cannot be left of {self.operations} operations: lower kept, or raise operations"
+            )
+        return self

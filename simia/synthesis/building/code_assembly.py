@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from simia.synthesis.building.state_model import KIT_NAMES, name_row_classes
 from simia.synthesis.design import EnvironmentDesign
@@ -21,7 +22,7 @@ AVAILABLE = frozenset({*DATES, *MODULES, *TYPES, *KIT})
 
 def assemble_code(design: EnvironmentDesign, state_model: str, methods: Iterable[str]) -> str:
     """Return the source of `tools.py`: the state model, and one class with the methods in the given order."""
-    name = name_tools_class(design)
+    name, methods = name_tools_class(design), [method.strip() for method in methods]
     body = [
         state_model.strip(),
         "",
@@ -32,9 +33,10 @@ def assemble_code(design: EnvironmentDesign, state_model: str, methods: Iterable
         "    State = State",
     ]
     for method in methods:
-        body += ["", textwrap.indent(method.strip(), "    ")]
+        body += ["", textwrap.indent(method, "    ")]
     code = "\n".join(body) + "\n"
-    return f'"""{write_module_text(design)}"""\n\n{write_imports(code)}\n\n\n{code}'
+    used = frozenset({"Tools"}).union(*map(list_names, [state_model.strip(), *methods]))
+    return f'"""{write_module_text(design)}"""\n\n{write_imports(used)}\n\n\n{code}'
 
 
 def write_module_text(design: EnvironmentDesign) -> str:
@@ -46,9 +48,14 @@ def write_module_text(design: EnvironmentDesign) -> str:
     return title + ("\n\n" + textwrap.fill(text, WIDTH) + "\n" if text else "")
 
 
-def write_imports(code: str) -> str:
-    """The import lines for the names that the code uses."""
-    used = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+@functools.lru_cache(maxsize=4096)
+def list_names(code: str) -> frozenset[str]:
+    """The names that the code uses. Raises `SyntaxError`. An environment is written once for each repair of each tool."""
+    return frozenset(node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
+
+
+def write_imports(used: Collection[str]) -> str:
+    """The import lines for these names."""
     lines = [f"import {name}" for name in MODULES if name in used]
     for module, names in (("datetime", DATES), ("typing", TYPES)):
         if wanted := [name for name in names if name in used]:

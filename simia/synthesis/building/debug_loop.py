@@ -64,10 +64,17 @@ class ToolDebugger:
     """Runs and repairs one tool."""
 
     def __init__(
-        self, context: StageContext, design: EnvironmentDesign, tool: ToolDesign, example: dict[str, Any]
+        self,
+        context: StageContext,
+        design: EnvironmentDesign,
+        tool: ToolDesign,
+        example: dict[str, Any],
+        *,
+        formats: bool = True,
     ) -> None:
+        """`formats`: see `MethodReader`."""
         self._context, self._design, self._tool, self._example = context, design, tool, example
-        self.reader = MethodReader(tool, name_row_classes(design.state).values())
+        self.reader = MethodReader(tool, name_row_classes(design.state).values(), formats=formats)
 
     async def run(self, draft: ToolDraft) -> list[ToolRun]:
         """Run the tests of a draft in a sandbox with this tool alone."""

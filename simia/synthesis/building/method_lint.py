@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from simia.authoring.code_lint import ADVICE, MODULES, find_faults
 from simia.authoring.findings import Fault
 from simia.synthesis.building.code_assembly import AVAILABLE
-from simia.synthesis.building.signatures import compare_parameters, derive_tool
+from simia.synthesis.building.signatures import add_formats, compare_parameters, derive_tool
 from simia.synthesis.design import ToolDesign
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.reply_reading import read_python
+from simia.synthesis.state_access import is_state
 from simia.tool import ToolSpec
 
 MOST_SOURCE = 20_000  # characters
@@ -131,9 +132,9 @@ class CheckedMethod:
 class MethodReader:
     """Reads the method of one tool from replies, and remembers why the last one was refused."""
 
-    def __init__(self, design: ToolDesign, rows: Collection[str]) -> None:
-        """`rows`: names of the classes of rows."""
-        self._design, self._rows = design, rows
+    def __init__(self, design: ToolDesign, rows: Collection[str], *, formats: bool = True) -> None:
+        """`rows`: names of the classes of rows. `formats`: take over the formats of the design's arguments."""
+        self._design, self._rows, self._formats = design, rows, formats
         self.reason = Reason.UNREADABLE_REPLY
 
     def read(self, text: str) -> CheckedMethod:
@@ -153,6 +154,8 @@ class MethodReader:
         if self._design.given:
             given = {"description": self._design.description, "parameters": self._design.parameters}
             spec = spec.model_copy(update=given)
+        elif self._formats:
+            spec = spec.model_copy(update={"parameters": add_formats(spec.parameters, self._design.parameters)})
         return CheckedMethod(source, spec)
 
 
@@ -233,9 +236,9 @@ def find_mutations(function: ast.FunctionDef) -> Iterator[CodeFault]:
 def is_of_state(node: ast.expr) -> bool:
     """Whether an expression is a part of `self.state`."""
     while True:
+        if is_state(node):
+            return True
         match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr="state"):
-                return True
             case ast.Attribute(value=inner) | ast.Subscript(value=inner) | ast.Call(func=inner):
                 node = inner
             case _:

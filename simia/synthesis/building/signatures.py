@@ -18,6 +18,8 @@ KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(N
 SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?):\s*$")
 ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 DEPTH = 8
+FORMATS = frozenset({"date", "email"})
+"""Formats of designs that schemas keep. Times are left out: designs mean 10:30, and JSON Schema wants seconds and a time zone."""
 
 
 def derive_tool(function: ast.FunctionDef) -> ToolSpec:
@@ -142,6 +144,27 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
                 words[name] = f"{words[name]} {line.strip()}".strip()
     first = " ".join(" ".join(summary).split("  ")[0].split())
     return first.removesuffix("."), {key: value.removesuffix(".") for key, value in words.items()}
+
+
+def add_formats(derived: dict[str, Any], designed: dict[str, Any]) -> dict[str, Any]:
+    """Return a derived schema of arguments with the `FORMATS` that the design gives their texts, or the texts of their lists."""
+    wanted = designed.get("properties", {})
+    properties = {name: add_format(schema, wanted.get(name)) for name, schema in derived.get("properties", {}).items()}
+    return {**derived, "properties": properties}
+
+
+def add_format(derived: dict[str, Any], designed: Any) -> dict[str, Any]:
+    """Return the schema of a value with the format that the design gives it."""
+    if not isinstance(designed, dict):
+        return derived
+    members = [designed, *(each for each in designed.get("anyOf") or () if isinstance(each, dict))]
+    found = next((each["format"] for each in members if each.get("format") in FORMATS), None)
+    if found is not None and "string" in list_kinds(derived) and "enum" not in derived and "anyOf" not in derived:
+        return {**derived, "format": found}
+    if isinstance(items := derived.get("items"), dict):
+        lists = (each["items"] for each in members if "items" in each)
+        return {**derived, "items": add_format(items, next(lists, None))}
+    return derived
 
 
 def compare_parameters(designed: dict[str, Any], derived: dict[str, Any]) -> list[str]:

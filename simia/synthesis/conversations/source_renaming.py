@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
+from simia.synthesis.state_access import is_state
+
 Edit = tuple[int, int, int, str]
 """Line from 1, first and last byte of it, and the new text."""
 
@@ -42,7 +44,7 @@ def list_table_edits(function: ast.FunctionDef, tables: Mapping[str, str]) -> It
     aliases = {
         target.id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and is_state(node.value, set())
+        if isinstance(node, ast.Assign) and is_state(node.value)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -50,16 +52,6 @@ def list_table_edits(function: ast.FunctionDef, tables: Mapping[str, str]) -> It
         if isinstance(node, ast.Attribute) and node.attr in tables and is_state(node.value, aliases):
             end = node.end_col_offset or 0
             yield node.end_lineno or node.lineno, end - len(node.attr.encode()), end, tables[node.attr]
-
-
-def is_state(node: ast.expr, aliases: set[str]) -> bool:
-    """Whether an expression is `self.state`, or a variable that holds it."""
-    match node:
-        case ast.Attribute(value=ast.Name(id="self"), attr="state"):
-            return True
-        case ast.Name(id=name):
-            return name in aliases
-    return False
 
 
 def list_row_edits(function: ast.FunctionDef, rows: Mapping[str, str]) -> Iterator[Edit]:

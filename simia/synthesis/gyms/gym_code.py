@@ -16,6 +16,7 @@ from simia.synthesis.gyms.gym_writing import ANSWER, STATE, list_state_fields
 from simia.synthesis.gyms.problem_code import take_literals
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.reply_reading import read_python
+from simia.synthesis.state_access import is_state
 from simia.tool import ToolSpec
 
 GYM, OBSERVE, DONE = "Gym", "observe", "done"
@@ -209,10 +210,6 @@ def reaches_state(node: ast.AST) -> bool:
             return True
         node = node.value
     return False
-
-
-def is_state(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "state" and is_named(node.value, "self")
 
 
 def is_named(node: ast.AST, name: str) -> bool:

@@ -78,7 +78,7 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
     head: dict[str, Any] = {
         "format": 2,
         "name": problem.id,
-        "description": shorten_text(" ".join(gym.task.split())),
+        "description": cut_after_sentence(" ".join(gym.task.split())),
         "licence": problem.licence,
         "policy": "policy.md",
         "tools": "tools.json",
@@ -100,7 +100,7 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
     return head
 
 
-def shorten_text(text: str, most: int = LONGEST_DESCRIPTION) -> str:
+def cut_after_sentence(text: str, most: int = LONGEST_DESCRIPTION) -> str:
     """The first sentences of a text, as many as fit; the first words where not even one does."""
     if len(text) <= most:
         return text

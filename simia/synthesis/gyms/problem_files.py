@@ -201,8 +201,11 @@ def unwrap_code(text: str) -> str:
 
 
 def make_id(name: str) -> str:
-    """An id of a name: lower-case words, at most 40 characters."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MOST_NAME].strip("-")
+    """An id of a name: lower-case words, at most 40 characters, cut between words."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if len(words) > MOST_NAME and "-" in words[: MOST_NAME + 1]:
+        return words[: MOST_NAME + 1].rpartition("-")[0].strip("-")
+    return words[:MOST_NAME]
 
 
 def make_unique_id(name: str, taken: set[str]) -> str:

@@ -128,9 +128,9 @@ class VaryRecipe:
         episodes = MESSAGES * config.agent.tries if config.agent.agent == "llm" else 0
         variants = tasks * min(config.number, len(config.changes))
         return {
-            "baseline": Expectation(0 if known else episodes * tasks, 2500, 120),
+            "baseline": Expectation(0 if known else episodes * tasks, 2500, 120, AGENT_ROLE),
             "variations": Expectation(variants, 6000, 900),
-            "measured": Expectation(episodes * variants, 2500, 120),
+            "measured": Expectation(episodes * variants, 2500, 120, AGENT_ROLE),
         }
 
     def summarize(self, outputs: StageOutputs) -> list[str]:

@@ -138,9 +138,15 @@ def read_schema(plan: TablePlan) -> StateSchema:
 
 
 def make_name(words: str, most: int = MOST_NAME, prefix: str = "environment") -> str:
-    """A pack's name of words in any script: `Hotel front desk` → `hotel_front_desk`. `prefix`: before words that begin with no letter."""
+    """A pack's name of words in any script: `Hotel front desk` → `hotel_front_desk`, cut between words if it has more than `most` characters.
+
+    `prefix`: before words that begin with no letter.
+    """
     name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")
-    return (name if name[:1].isalpha() else f"{prefix}_{name}")[:most].strip("_")
+    name = name if name[:1].isalpha() else f"{prefix}_{name}"
+    if len(name) > most and "_" in name[: most + 1]:
+        return name[: most + 1].rpartition("_")[0].strip("_")
+    return name[:most].strip("_")
 
 
 def make_unique(name: str, taken: Collection[str]) -> str:

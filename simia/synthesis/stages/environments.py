@@ -80,7 +80,7 @@ class EnvironmentStage:
     async def _repair(self, built: BuiltEnvironment, name: str, detail: str, context: StageContext) -> bool:
         """Ask once for a repaired method; False if no reply can be used."""
         tool = next(each for each in built.design.tools if each.name == name)
-        debugger = ToolDebugger(context, built.design, tool, built.example)
+        debugger = ToolDebugger(context, built.design, tool, built.example, formats=self._settings.formats)
         old = built.tools[name]
         draft = ToolDraft(CheckedMethod(old.source, old.spec), [])
         try:

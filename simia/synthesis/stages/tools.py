@@ -42,7 +42,7 @@ class ToolStage:
         design = EnvironmentDesign.model_validate(given.value["design"])
         tool = next(each for each in design.tools if each.name == given.value["tool"])
         example = given.value["example"]
-        debugger = ToolDebugger(context, design, tool, example)
+        debugger = ToolDebugger(context, design, tool, example, formats=self._settings.formats)
         with name_refusal(lambda: debugger.reader.reason):
             method = await ask_method(context, design, tool, debugger.reader)
         tests = await self._ask_tests(context, design, tool, method, example)

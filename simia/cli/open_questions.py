@@ -1,0 +1,42 @@
+"""The questions of a run with llm.kind=batch that wait for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simia.errors import UserError
+from simia.jobs import find_run
+from simia.jobs.run import saved_config
+from simia.terminal import say
+
+if TYPE_CHECKING:
+    from simia.llm.question_files import OpenQuestion
+
+MOST_SHOWN = 20
+
+
+def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
+    """The questions of a run's batch folders without an answer. Raises `UserError` if the run has no such folder."""
+    from simia.llm.question_files import find_batch_folders, list_open_questions
+
+    folder = find_run(runs, run)
+    batches = find_batch_folders(saved_config(folder))
+    if not batches:
+        raise UserError(f"run {folder.name} writes no questions to files: only runs with llm.kind=batch do")
+    for batch in batches:
+        if not batch.is_dir():
+            raise UserError(f"the run's batch folder {batch} is not here: run this where the run was started")
+    return list_open_questions(batches)
+
+
+def print_unreadable_answers(waiting: Sequence[OpenQuestion]) -> None:
+    """Print which answers could not be read and why, with the numbers under which they are asked for again."""
+    from simia.llm.question_files import list_unreadable_answers
+
+    lines = list_unreadable_answers(waiting)
+    for line in lines[:MOST_SHOWN]:
+        say(line)
+    if len(lines) > MOST_SHOWN:
+        say(f"and {len(lines) - MOST_SHOWN} more answers that cannot be used")
