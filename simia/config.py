@@ -331,4 +331,12 @@ def list_differences(old: Any, new: Any, defaults: Any = None, at: str = "") -> 
                 old.get(key, usual.get(key)), new.get(key), usual.get(key), f"{at}.{key}".lstrip(".")
             )
         ]
+    if is_sections(old) and is_sections(new) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [line for number, pair in pairs for line in list_differences(*pair, at=f"{at}.{number}")]
     return [] if old == new else [f"{at}: {old!r} → {new!r}"]
+
+
+def is_sections(value: Any) -> bool:
+    """Check whether a value is a list of sections, such as the packs of an environment."""
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)

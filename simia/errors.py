@@ -136,6 +136,7 @@ class Code(MeaningfulCode):
         "a simulated answer contradicts what was said before, also when it was asked for anew",
     )
     UNSCORED = "unscored", "the reward could not be judged"
+    CHECK_TIMEOUT = "check_timeout", "a check took too long and was stopped, so the reward could not be judged"
     REWARD_FUNCTION = "reward_function", "the config's own reward function failed or gave no reward"
     BUDGET = "budget", "the budget was reached before this could be asked: raise it and resume"
     # the code failed, not the data

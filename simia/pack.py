@@ -80,6 +80,8 @@ class ExecutableSpec(BaseModel):
     hidden: list[str] = Field(default_factory=list)
     """Files and folders of the pack that only checks may read, as the checks file is: expected results, for example. Tasks, tests
     and seeds are in no sandbox."""
+    checks_arguments: bool = True
+    """Whether arguments are checked against the tool's schema before a call; False: the code judges them, as an imported benchmark's may."""
     repeatable: bool = True
     """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None

@@ -48,7 +48,14 @@ class ScriptTurn(StrictModel):
         return self
 
 
-class StateSpec(StrictModel):
+class PartSpec(StrictModel):
+    """A part of a reward."""
+
+    weight: float = Field(1.0, gt=0)
+    """Weight in a mean."""
+
+
+class StateSpec(PartSpec):
     """The final state equals the one that the reference solution leaves (ScaleEnv §3.4).
 
     `policies` maps a dotted path with `*` (`returns.*.created_at`) to how its values are compared: `exact`; `exempt`, not
@@ -57,21 +64,17 @@ class StateSpec(StrictModel):
 
     kind: Literal["state"] = "state"
     """Compare final states."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     policies: dict[str, Match] = Field(default_factory=dict)
     """Dotted path → `exact`, `exempt` or `semantic`; added to the pack's."""
     partial: bool = False
     """Share of correct changes, in place of 0 or 1."""
 
 
-class ChecklistSpec(StrictModel):
+class ChecklistSpec(PartSpec):
     """Functions of the pack's `checks` file, each `check(final, initial) -> bool` over JSON states; the share that holds."""
 
     kind: Literal["checklist"] = "checklist"
     """Run check functions."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     functions: list[str] = Field(default_factory=list)
     """Names of functions in the pack's checks file."""
     code: dict[str, str] = Field(default_factory=dict)
@@ -82,13 +85,11 @@ class ChecklistSpec(StrictModel):
     """Share of checks that hold, in place of 0 or 1."""
 
 
-class TraceSpec(StrictModel):
+class TraceSpec(PartSpec):
     """Every reference call is matched by a call of its own, in any order or in theirs (EnvFactory §3.4)."""
 
     kind: Literal["trace"] = "trace"
     """Match the reference calls."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     mask: dict[str, list[str]] = Field(default_factory=dict)
     """Tool → arguments that are not compared."""
     only: list[str] | None = None
@@ -101,14 +102,12 @@ class TraceSpec(StrictModel):
     """Share of matched calls, in place of 0 or 1."""
 
 
-class AnswerSpec(StrictModel):
+class AnswerSpec(PartSpec):
     """What the agent tells the user. `contains`: each of `expect` occurs in its words; `exact`: the last words equal one of
     them; `number`: a number within `tolerance` occurs; `regex`: each expression is found (linear-time engine)."""
 
     kind: Literal["answer"] = "answer"
     """Read the agent's words."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     match: Literal["contains", "exact", "number", "regex"] = "contains"
     """How `expect` is compared with the agent's words."""
     expect: list[str] = Field(min_length=1)
@@ -119,13 +118,11 @@ class AnswerSpec(StrictModel):
     """Share of what was found, in place of 0 or 1."""
 
 
-class ValueSpec(StrictModel):
+class ValueSpec(PartSpec):
     """A number of the final state at the dotted `path`, scaled so that `low` is 0 and `high` is 1, and clipped (a game's points)."""
 
     kind: Literal["value"] = "value"
     """Read a number of the final state."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     path: str = Field(min_length=1)
     """Dotted path of the number."""
     low: float = 0.0
@@ -140,18 +137,23 @@ class ValueSpec(StrictModel):
         return self
 
 
-class GoalsSpec(StrictModel):
+class ResultsSpec(PartSpec):
+    """A call of the agent, in this turn or before, returned each text that the goal's calls return, and one was made in this turn (BFCL)."""
+
+    kind: Literal["results"] = "results"
+    """Compare what calls return: part of a goal."""
+
+
+class GoalsSpec(PartSpec):
     """Every goal of the task is reached in its turn: the product of the goals' values (EnvFactory §3.3, BFCL multi-turn)."""
 
     kind: Literal["goals"] = "goals"
     """Judge each goal of the task after its turn."""
-    weight: float = Field(1.0, gt=0)
-    """Weight in a mean."""
     partial: bool = False
     """Mean over the goals, in place of the product."""
 
 
-Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec | GoalsSpec
+Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec | GoalsSpec | ResultsSpec
 RewardPart = Annotated[Part, Field(discriminator="kind")]
 
 
@@ -195,7 +197,7 @@ class RewardSpec(StrictModel):
         return data
 
 
-GoalPart = Annotated[StateSpec | ChecklistSpec | TraceSpec | AnswerSpec, Field(discriminator="kind")]
+GoalPart = Annotated[StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ResultsSpec, Field(discriminator="kind")]
 
 
 class GoalCall(Action):
@@ -225,6 +227,8 @@ class Reveal(StrictModel):
     """The message of the user, counted from 1, with which they become visible."""
     tools: list[str] = Field(min_length=1)
     """Names of the tools."""
+    runs: bool = False
+    """Whether a call before that turn is run: the tools are only not listed (BFCL)."""
 
 
 class WithheldFact(StrictModel):
@@ -318,6 +322,8 @@ class Task(StrictModel):
                 self.reward = RewardSpec(parts=[GoalsSpec()])
         elif "goals" in parts:
             raise ValueError("a reward part of kind goals needs goals")
+        if "results" in parts:
+            raise ValueError("a part of kind results belongs to a goal: move it to goals[].parts")
         later = [name for reveal in self.reveals for name in reveal.tools]
         if both := sorted(set(later) & set(self.tools or [])):
             raise ValueError(f"tool {both[0]!r} is visible from the start and revealed later: name it once")
@@ -335,9 +341,9 @@ class Task(StrictModel):
         """The task as JSON for hashes: without what was measured, and without fields of format 2 that are not used, so that
         tasks of format 1 keep their hashes."""
         row = self.model_dump(mode="json", exclude={"measured"})
-        for name in ("goals", "tools", "reveals", "knows", "withheld"):
-            if not row[name]:
-                del row[name]
+        row["reveals"] = [{k: v for k, v in each.items() if k != "runs" or v} for each in row["reveals"]]
+        for name in [each for each in ("goals", "tools", "reveals", "knows", "withheld") if not row[each]]:
+            del row[name]
         if self.limits == CallLimits():
             del row["limits"]
         if self.conversation:
@@ -352,6 +358,10 @@ class Task(StrictModel):
             if name in reveal.tools:
                 return reveal.turn <= turn
         return self.tools is None or name in self.tools
+
+    def runs_tool(self, name: str, turn: int) -> bool:
+        """Whether a call of a tool is run after `turn` messages of the user."""
+        return self.shows_tool(name, turn) or any(each.runs and name in each.tools for each in self.reveals)
 
     @property
     def needs_user(self) -> bool:
@@ -386,5 +396,5 @@ class Task(StrictModel):
 
 def make_goal_script(goal: Goal) -> list[ScriptTurn]:
     """The turns of a goal's reference: the query, its calls, the answer."""
-    calls = [ScriptTurn(calls=[Action(**call.model_dump(exclude={"mask"}))]) for call in goal.calls]
-    return [ScriptTurn(user=goal.query), *calls, ScriptTurn(agent=goal.answer)]
+    calls = [Action(**call.model_dump(exclude={"mask"})) for call in goal.calls]
+    return [ScriptTurn(user=goal.query), *(ScriptTurn(calls=[call]) for call in calls), ScriptTurn(agent=goal.answer)]

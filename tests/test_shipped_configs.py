@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
-from simia.envs.opening import select_tasks
+from simia.envs.task_selection import select_tasks
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
@@ -52,7 +52,9 @@ def shipped(folder: str) -> list[str]:
 
 def test_every_file_has_a_test_here() -> None:
     tested = {
-        f"{name}.yaml" for folder in ("amplify", "ragen", "rollout", "synth", "trl", "verl") for name in shipped(folder)
+        f"{name}.yaml"
+        for folder in ("amplify", "eval", "eval/rows", "ragen", "rollout", "synth", "trl", "verl")
+        for name in shipped(folder)
     }
     tested |= {f"{name}.yaml" for name in BASES} | {"prices.yaml"}
     tested |= {f"llamafactory/{name}" for name in ("models.yaml", "runs.yaml", "sft.yaml", "ds_zero3.json")}

@@ -16,7 +16,7 @@ COMMANDS = (
     "amplify", "synth", "export", "report", "judge", "rollout", "train", "serve", "fidelity", "config", "doctor",
 )  # fmt: skip
 # Group of commands → the module with its `app`.
-GROUPS = {"pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
+GROUPS = {"eval": "evaluate", "pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
 
 
 def main() -> None:

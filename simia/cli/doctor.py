@@ -14,7 +14,15 @@ from simia.errors import UserError
 from simia.report.console import Terminal
 from simia.terminal import say
 
-EXTRAS = {"openai": "openai", "embedded": "xllamacpp", "vllm": "vllm", "datasets": "huggingface_hub", "mcp": "mcp"}
+EXTRAS = {
+    "openai": "openai",
+    "embedded": "xllamacpp",
+    "vllm": "vllm",
+    "datasets": "huggingface_hub",
+    "mcp": "mcp",
+    "serve": "prometheus_client",
+    "plots": "matplotlib",
+}
 
 
 def doctor(

@@ -62,7 +62,7 @@ def fidelity(
     """Play the tasks' solutions in the real and in the simulated world, and compare call by call.
 
     Prints a row for each kind of knowledge, with and without the ledger. Each row is a run, so paid replies are reused. The combined
-    figures are saved as fidelity.svg and fidelity.json in a folder next to the runs. A small context shows what the simulator
+    figures are saved as fidelity.json, and with the extra plots as fidelity.svg, in a folder next to the runs. A small context shows what the simulator
     forgets: --chain 15 --set backend_settings.context=6000.
     """
     from simia.evaluation.chained_tasks import make_chained_pack
@@ -100,7 +100,6 @@ def fidelity(
             say_error(f"{name_row(kind, ledger)}: {counts}")
     print_fidelity(loaded.name, found)
     save_figures(folder, loaded.name, found)
-    say(f"saved in {folder}: fidelity.svg, fidelity.json")
     for run, why in unfinished.items():
         say(f"not complete: {run}: {why}")
     if unfinished:
@@ -215,8 +214,9 @@ def compare_ledgers(found: Rows) -> dict[str, dict[str, Estimate]]:
 
 
 def save_figures(folder: Path, pack: str, found: Rows) -> None:
-    """Save the figures and their plot next to the runs."""
-    from simia.report.fidelity_plot import make_fidelity_panels, render_svg
+    """Save the figures next to the runs, and their plot if the extra `plots` is installed."""
+    from simia.report.fidelity_plot import make_fidelity_panels
+    from simia.report.plots import NO_PLOTS, can_plot, save_figure
 
     rows = []
     for (kind, ledger), each in found.items():
@@ -229,4 +229,8 @@ def save_figures(folder: Path, pack: str, found: Rows) -> None:
     body = {"pack": pack, "rows": rows, "the ledger buys": bought}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
     panels = make_fidelity_panels({name_row(kind, ledger): each for (kind, ledger), each in found.items()})
-    (folder / "fidelity.svg").write_text(render_svg(panels), encoding="utf-8")
+    if can_plot():
+        save_figure(panels, folder / "fidelity.svg")
+        say(f"saved in {folder}: fidelity.svg, fidelity.json")
+    else:
+        say(f"saved in {folder}: fidelity.json; {NO_PLOTS}, then run the same command again for fidelity.svg")

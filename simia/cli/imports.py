@@ -12,7 +12,7 @@ from simia.cli.options import NEW_PACK, UNSAFE
 from simia.errors import UserError
 from simia.terminal import say
 
-HELP = "Import foreign environments as packs: tau2, officebench, agentbench, gymnasium, codegym, mcp, openapi."
+HELP = "Import foreign environments as packs: tau2, taubench, bfcl, officebench, agentbench, gymnasium, codegym, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
@@ -25,6 +25,32 @@ def tau2(
     from simia.importers.tau2 import import_domain
 
     import_domain(domain, out, say=say)
+
+
+@app.command()
+def taubench(
+    folder: Annotated[Path, typer.Argument(help="A checkout of tau-bench, the first version.")],
+    domain: Annotated[str, typer.Argument(help="retail or airline.")],
+    out: NEW_PACK = None,
+) -> None:
+    """Import a domain of tau-bench's first version as a pack, run by its own tools in the sandbox."""
+    from simia.importers.taubench import import_domain
+
+    import_domain(folder, domain, out, say=say)
+
+
+@app.command()
+def bfcl(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="A checkout of the Gorilla repository, or a folder in it. Default: the package bfcl-eval."),
+    ] = None,
+    out: NEW_PACK = None,
+) -> None:
+    """Import BFCL's multi-turn tasks as a pack for evaluation, run by BFCL's own API classes in the sandbox."""
+    from simia.importers.bfcl import import_multi_turn
+
+    import_multi_turn(folder, out, say=say)
 
 
 @app.command()

@@ -102,6 +102,8 @@ def gate(
     for name, words in (("random", "random calls"), ("all_calls", "all calls")):
         floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
     say(f"{passed} of {len(report.verdicts)} tasks pass; {floors}")
+    if line := report.explain_all_calls():
+        say(line)
     if written:
         say(f"{written} tasks written to {write}")
     print_findings(report.list_findings(), f"{loaded.name}: every task passes")
@@ -155,6 +157,7 @@ def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task o
     if sizes:
         say("calls of the reference: " + ", ".join(f"{n}: {count}" for n, count in sorted(sizes.items())))
     table = Table("tool", "by", "arguments", "what it does")
+    table.columns[0].overflow = "fold"  # a name must not be cut
     for by, specs in (("agent", loaded.tools), ("user", loaded.user_tools)):
         for spec in specs:
             first_sentence = " ".join(spec.description.split()).split(". ")[0][:90]

@@ -26,7 +26,7 @@ def pack_graph(
     as_json: Annotated[bool, typer.Option("--json", help="Print the graph as JSON.")] = False,
 ) -> None:
     """Show which tool's result, condition or change another tool needs: the edges of the pack, else those that are found by words."""
-    from simia.report.tool_graph_report import describe_edges, draw_tool_graph, find_pack_graph, print_graph
+    from simia.report.tool_graph_report import draw_tool_graph, find_pack_graph, name_edge_source, print_graph
     from simia.synthesis.graph.graph_building import make_graph
     from simia.synthesis.graph.graph_figures import measure_graph
 
@@ -38,7 +38,7 @@ def pack_graph(
     if as_json:
         say_json(graph.model_dump_json(indent=2))
     else:
-        say(f"tool graph of {loaded.name}, {'edges found by words' if found else describe_edges(loaded)}")
+        say(f"tool graph of {loaded.name}, {'edges found by words' if found else name_edge_source(loaded)}")
         print_graph(
             graph, measure_graph(graph, len(loaded.state_schema.tables) if loaded.state_schema else None), Terminal()
         )

@@ -22,7 +22,7 @@ def report(
         Path | None, typer.Option("--html", help="Path of the page. Default: report.html in the run's folder.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Of a training: print everything as one JSON object.")
+        bool, typer.Option("--json", help="Of a training or a rollout: print everything as one JSON object.")
     ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
@@ -30,7 +30,6 @@ def report(
     training, also while it goes on."""
     from simia.report.collect_statistics import collect_statistics
     from simia.report.html_page import write_html
-    from simia.report.rollout_report import print_rollout
     from simia.report.synthesis_report import print_synthesis
     from simia.report.terminal_report import print_report
 
@@ -38,13 +37,11 @@ def report(
         if opened.is_training:
             report_training(opened, html, as_json=as_json)
             return
-        if as_json:
-            raise UserError(f"--json is for the run of a training, and {opened.id} is none: omit it")
+        if as_json and not opened.is_rollout:
+            raise UserError(f"--json is for trainings and rollouts, and {opened.id} is neither: omit it")
         note_incomplete(opened)
         if opened.is_rollout:
-            if html is not None:
-                raise UserError("--html is not supported for rollouts: omit it")
-            print_rollout(opened, Terminal())
+            report_rollout(opened, html, as_json=as_json)
             return
         if opened.is_synthesis:
             if html is not None:
@@ -71,3 +68,26 @@ def report_training(run: Run, html: Path | None, *, as_json: bool) -> None:
     path = html or run.folder / "report.html"
     write_training_page(training, path)
     say(f"page: {path}")
+
+
+def report_rollout(run: Run, html: Path | None, *, as_json: bool) -> None:
+    """Print the report of a rollout or an evaluation, or JSON alone, and write its page where one is asked for."""
+    from simia.report.evaluation_report import (
+        collect_evaluation,
+        print_evaluation,
+        write_evaluation_json,
+        write_evaluation_page,
+    )
+    from simia.report.rollout_report import print_rollout
+
+    evaluation = run.saved_config().get("suite") is not None
+    if as_json:
+        say_json(write_evaluation_json(collect_evaluation(run)))
+        return
+    if evaluation:
+        print_evaluation(collect_evaluation(run), Terminal())
+    else:
+        print_rollout(run, Terminal())
+    if html is not None:
+        write_evaluation_page(run, collect_evaluation(run), html)
+        say(f"page: {html}")

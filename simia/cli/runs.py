@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from simia.cli.open_questions import find_open_questions, print_unreadable_answers
 from simia.cli.options import RUN, RUNS, parse_settings
 from simia.cli.terminal_output import name_runs, note_incomplete, watch_amplification, watch_rollout, watch_synthesis
 from simia.config import read_command_line_value
@@ -22,7 +23,7 @@ from simia.report.console import Terminal
 from simia.terminal import say, say_error, say_json
 
 if TYPE_CHECKING:
-    from simia.llm.question_files import OpenQuestion
+    from simia.rollouts.recheck import Rescored
     from simia.synthesis.recheck import Rechecked
 
 app = typer.Typer(
@@ -158,17 +159,17 @@ def resume(
             )
         from simia.synthesis.session import resume_synthesis
 
-        watch_synthesis(partial(resume_synthesis, str(folder), out, runs=runs, changes=changes), runs)
+        watch_synthesis(partial(resume_synthesis, str(folder), out, runs=runs, changes=changes), runs, folder.name)
     elif is_rollout_run(folder):
         if n is not None:
             raise UserError("--n is not supported for rollouts, whose episodes are planned: omit it")
         from simia.rollouts.session import resume_rollout
 
-        watch_rollout(partial(resume_rollout, str(folder), runs=runs, changes=changes), runs)
+        watch_rollout(partial(resume_rollout, str(folder), runs=runs, changes=changes), runs, folder.name)
     else:
         from simia.amplification.session import resume_amplification
 
-        watch_amplification(partial(resume_amplification, str(folder), runs=runs, changes=changes), runs)
+        watch_amplification(partial(resume_amplification, str(folder), runs=runs, changes=changes), runs, folder.name)
 
 
 @app.command()
@@ -182,10 +183,16 @@ def questions(
 
     waiting = find_open_questions(runs, run)
     if not waiting:
-        say(f"no question waits for an answer; next: simia runs resume {run}{name_runs(runs)}")
+        with contextlib.closing(Run.read_only(runs, run)) as opened:
+            complete = opened.condition().complete
+        words, next_word = (
+            ("the run is complete", "show") if complete else ("no question waits for an answer", "resume")
+        )
+        say(f"{words}; next: simia runs {next_word} {run}{name_runs(runs)}")
         return
     files = write_questions(waiting, folder)
-    say(f"{len(files)} questions: {', '.join(path.name for path in files)} in {folder}")
+    say(f"{write_count(len(files), 'question')}: {', '.join(path.name for path in files)} in {folder}")
+    print_unreadable_answers(waiting)
     say(f"ask each file in a new chat, and save the whole answer as {folder / 'answers' / files[0].name} and so on")
     say(f"next: simia runs answers {run} {folder}{name_runs(runs)}")
 
@@ -205,29 +212,22 @@ def answers(
         raise UserError(
             f"{folder / 'answers'}: no answer to {', '.join(missing[:10])}; expected text in {missing[0]}.txt"
         )
-    say(f"{len(waiting) - len(missing)} answers stored, {len(missing)} questions without an answer")
+    stored = write_count(len(waiting) - len(missing), "answer")
+    say(f"{stored} stored, {write_count(len(missing), 'question')} without an answer")
     if missing:
         say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")
     say(f"next: simia runs resume {run}{name_runs(runs)}")
 
 
-def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
-    """The questions of a run's batch folders without an answer. Raises `UserError` if the run has no such folder."""
-    from simia.llm.question_files import find_batch_folders, list_open_questions
-
-    folder = find_run(runs, run)
-    batches = find_batch_folders(saved_config(folder))
-    if not batches:
-        raise UserError(f"run {folder.name} writes no questions to files: only runs with llm.kind=batch do")
-    for batch in batches:
-        if not batch.is_dir():
-            raise UserError(f"the run's batch folder {batch} is not here: run this where the run was started")
-    return list_open_questions(batches)
+def write_count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
-    """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request."""
+    """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request.
+
+    The episodes of a rollout stay as they were played, and are scored again by today's rules and tasks."""
     from simia.amplification.recheck import recheck_run
 
     refuse_training(find_run(runs, run), "derived again from stored replies")
@@ -237,7 +237,10 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
         print_recheck(recheck_synthesis(runs, run, say_error))
         return
     if is_rollout_run(find_run(runs, run)):
-        raise UserError(f"run {run} is a rollout: its episodes cannot be derived again from stored replies")
+        from simia.rollouts.recheck import recheck_rollout
+
+        print_rescored(recheck_rollout(runs, run, say_error))
+        return
     id_, figures, wanted = recheck_run(runs, run, say_error)
     print_changes(figures)
     if figures["accepted"][1] < wanted:
@@ -254,6 +257,16 @@ def print_recheck(found: Rechecked) -> None:
     if len(found.missing) > 10:
         say(f"and {len(found.missing) - 10} more without a stored reply")
     say(f"next: simia runs resume {found.run}" + (" (writes the packs again)" if found.complete else ""))
+
+
+def print_rescored(found: Rescored) -> None:
+    """Print what a recheck of a rollout changed."""
+    print_changes(found.figures)
+    for why, count in found.kept.most_common():
+        say(f"{count} keep their reward: {why}")
+    more = f", and {len(found.changed) - 10} more" if len(found.changed) > 10 else ""
+    say(f"other rewards: {len(found.changed)}" + (f" ({', '.join(found.changed[:10])}{more})" if found.changed else ""))
+    say(f"next: simia report {found.run}")
 
 
 def print_changes(figures: dict[str, tuple[int, int]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from simia import event_loop
-from simia.jobs import Run
+from simia.cli.open_questions import find_open_questions, print_unreadable_answers
+from simia.jobs import Run, folders
 from simia.jobs.coordinator import Stop
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from simia.rollouts.job import RolloutProgress
     from simia.rollouts.session import RolloutResult
     from simia.synthesis.session import Synthesized
+
+WAITS = 3  # exit code of a session that wrote questions to a batch and waits for their answers
 
 
 def format_share(value: float | None) -> str:
@@ -38,6 +42,23 @@ def report_interrupt() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+@contextlib.contextmanager
+def report_early_interrupt(runs: Path, resumed: str | None = None) -> Iterator[None]:
+    """End a session that Ctrl-C stops before it handles signals itself, as while a pack or a model is loaded: say whether there is a run,
+    and how it goes on. `resumed`: the run that the session continues."""
+    before = {folder.name for folder in folders(runs)}
+    try:
+        yield
+    except KeyboardInterrupt:
+        run_id = resumed or next((folder.name for folder in folders(runs) if folder.name not in before), None)
+        if run_id is None:
+            say_error("simia: stopped while the session was prepared; no run was made, and nothing was asked or played")
+        else:
+            say_error("simia: stopped while the session was prepared or ended; what was stored is kept")
+            say(f"next: simia runs resume {run_id}{name_runs(runs)}")
+        raise typer.Exit(130) from None
+
+
 def note_incomplete(run: Run) -> None:
     """Verify a run that is about to be read; print a note on stderr if it is incomplete."""
     condition = run.verify()
@@ -45,7 +66,9 @@ def note_incomplete(run: Run) -> None:
         say_error(f"note: {condition}")
 
 
-def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], runs: Path) -> None:
+def watch_amplification(
+    session: Callable[..., Coroutine[Any, Any, Amplified]], runs: Path, resumed: str | None = None
+) -> None:
     """Run a session with the live panel. Print the report, one trajectory and, as the last line, the next command."""
     from simia.report.collect_statistics import collect_statistics
     from simia.report.conversation import print_trajectory
@@ -53,7 +76,7 @@ def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], 
     from simia.report.terminal_report import print_report
     from simia.trajectory import Trajectory
 
-    with LivePanel() as live:
+    with report_early_interrupt(runs, resumed), LivePanel() as live:
         outcome = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, str(outcome.folder))) as run:
@@ -66,33 +89,47 @@ def watch_amplification(session: Callable[..., Coroutine[Any, Any, Amplified]], 
     print_next_command(outcome.run_id, outcome.stop, runs, f"{progress.accepted} of {progress.n} accepted, ")
 
 
-def watch_rollout(session: Callable[..., Coroutine[Any, Any, RolloutResult]], runs: Path) -> None:
-    """Run a session with a progress bar. Print the scores, by pack too if there are several, and, as the last line, the next command."""
+def watch_rollout(
+    session: Callable[..., Coroutine[Any, Any, RolloutResult]], runs: Path, resumed: str | None = None
+) -> None:
+    """Run a session with a progress bar. Print the scores, by pack too if there are several, or an evaluation's report; then the next command."""
+    from simia.report.evaluation_report import collect_evaluation, print_evaluation
     from simia.report.pack_scores import print_pack_scores
     from simia.report.rollout_report import print_scores, summarize_shadow
 
-    with show_episodes() as update:
+    with report_early_interrupt(runs, resumed), show_episodes() as update:
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
-    print_scores(done.scores, done.run_id, done.accepted, Terminal())
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
-        print_pack_scores(run, Terminal())
+        evaluation = run.saved_config().get("suite") is not None
+        if evaluation:
+            print_evaluation(collect_evaluation(run), Terminal())
+        else:
+            print_scores(done.scores, done.run_id, done.accepted, Terminal())
+            print_pack_scores(run, Terminal())
         if line := summarize_shadow(run):
             say(line)
-    print_next_command(done.run_id, done.stop, runs)
+    if done.stop.kind != "complete" or not evaluation:
+        print_next_command(done.run_id, done.stop, runs)
+    if evaluation:
+        say(f"next: simia report {done.run_id} --html {done.run_id}.html{name_runs(runs)}")
 
 
-def watch_synthesis(session: Callable[..., Coroutine[Any, Any, Synthesized]], runs: Path) -> None:
+def watch_synthesis(
+    session: Callable[..., Coroutine[Any, Any, Synthesized]], runs: Path, resumed: str | None = None
+) -> None:
     """Run a session with the live panel. Print the stages and, as the last line, where the packs are or the next command."""
     from simia.report.live_panel import LivePanel
     from simia.report.synthesis_report import print_stages
     from simia.synthesis.stage_figures import cost_by_stage
 
-    with LivePanel() as live:
+    with report_early_interrupt(runs, resumed), LivePanel() as live:
         done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         print_stages(cost_by_stage(run), Terminal())
     for line in done.summary:
         say(line)
+    if done.stop.kind == "batch":
+        print_unreadable_answers(find_open_questions(runs, str(done.folder)))
     if done.stop.kind != "complete":
         print_next_command(done.run_id, done.stop, runs)
     elif done.packs:
@@ -123,7 +160,8 @@ def make_progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> None:
-    """Print the next command. Exits with an error code unless the run is complete."""
+    """Print the next command. Exits with an error code unless the run is complete: `WAITS` where answers to a batch are awaited, 130
+    after Ctrl-C, else 1."""
     at = name_runs(runs)
     if stop.kind == "complete":
         say(f"next: simia export {run_id} --to llamafactory --out data/{run_id}{at}")
@@ -131,11 +169,11 @@ def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> N
     detail = f" ({stop.detail})" if stop.detail else ""
     say(f"stopped: {stop.kind}{detail}; {done}nothing is lost")
     if stop.kind == "batch":
-        say(f"to answer by hand or in a chat window: simia runs questions {run_id} FOLDER{at}")
+        say(f"to answer by hand or in a chat window: simia runs questions {run_id} {run_id}-questions{at}")
     say(f"next: simia runs resume {run_id}{at}")
-    raise typer.Exit(130 if stop.kind == "interrupted" else 1)
+    raise typer.Exit({"interrupted": 130, "batch": WAITS}.get(stop.kind, 1))
 
 
 def name_runs(runs: Path) -> str:
     """Return the option that names a folder of runs; empty for the default."""
-    return "" if runs == Path("runs") else f" --runs {runs}"
+    return "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"

@@ -22,10 +22,16 @@ class PackShare(Config):
     """One pack of several."""
 
     pack: str = Field(description="Pack by name or path.")
+    name: str | None = Field(
+        None,
+        pattern=r"^[\w.-]+$",
+        description="Name in task ids and tables, so that one pack can be there twice; unset: the pack's.",
+    )
     weight: float | None = Field(
         None, gt=0, description="Share of the tasks, relative to the other packs' weights; unset for all: every task."
     )
     split: str | None = Field(None, description="Only tasks of this split; unset: the environment's.")
+    tags: list[str] | None = Field(None, description="Only tasks with all of these tags.")
     tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
     limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
 
@@ -41,7 +47,15 @@ class DifficultyFilter(Config):
 class EnvironmentConfig(Config):
     """A pack, the back end that opens it, and the models that play its tools and its user and judge its episodes."""
 
-    pack: str = Field("customer_service", description="Pack by name or path.")
+    pack: str = Field(
+        "customer_service",
+        description="Pack by name or path, or the address of an environment on a server, `https://HOST/PACK`.",
+    )
+    token_env: str | None = Field(
+        None,
+        json_schema_extra=OPERATIONAL,
+        description="Where `pack` is an address: the environment variable that holds the server's token.",
+    )
     packs: list[PackShare] | None = Field(
         None,
         description="Several packs, each by name, by a pattern such as `gyms/*`, or with a weight, in place of `pack`.",

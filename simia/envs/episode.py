@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
-from simia.envs.users import EpisodeView, NoUser, User, UserStop
+from simia.envs.users import EpisodeView, LLMUser, NoUser, User, UserStop
 from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call, refuse_further_calls
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue, require_type
@@ -253,6 +253,8 @@ class Episode:
             extra["group"] = self.group
         if pack.evaluation or "evaluation" in self.task.tags:
             extra["evaluation"] = True
+        if isinstance(self.user, LLMUser):
+            extra["user_model"] = True
         return Trajectory(
             pack=pack.name,
             task_id=self.task.id,
@@ -289,8 +291,8 @@ class Episode:
 
     async def _run_restricted(self, calls: list[ToolCall], most: int | None) -> list[ToolResult]:
         assert self.world is not None
-        visible = {tool.name: tool for tool in self.tools}
-        hidden = {tool.name for tool in self.world.tools["agent"]} - visible.keys()
+        visible, turn = {tool.name: tool for tool in self.tools}, self._user_turns
+        hidden = {tool.name for tool in self.world.tools["agent"] if not self.task.runs_tool(tool.name, turn)}
         found: list[ToolResult] = []
         for call in calls:
             self._calls_in_turn += 1

@@ -20,8 +20,9 @@ from pydantic import BaseModel
 
 from simia import terminal
 from simia.config import parse_config
-from simia.envs.config import DifficultyFilter, EnvironmentConfig
+from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
+from simia.envs.remote.environment import is_address, open_remote_environment
 from simia.envs.role_models import Role, RoleModels, user_kind
 from simia.envs.scoring import check_reward_settings, make_scorer
 from simia.envs.several_packs import (
@@ -32,6 +33,7 @@ from simia.envs.several_packs import (
     member_config,
     mix_tasks,
 )
+from simia.envs.task_selection import select_tasks
 from simia.envs.users import USERS, LLMUser, NoUser, UserMaker
 from simia.envs.worlds import executable, simulated
 from simia.envs.worlds.mixed_and_shadow import PairBackend, make_mixed_backend, make_shadow_backend
@@ -76,7 +78,9 @@ async def open_environment(
     """Open an environment; closing it closes its sandbox and its models too.
 
     Arguments:
-        source: a pack, its name or its path; or a config, whose `pack` names one and which must leave at least one task to play.
+        source: a pack, its name or its path; the address of an environment on a server (`simia serve --openenv`), as
+            `"https://HOST/PACK"`; or a config, whose `pack` names one and which must leave at least one task to play. A server
+            decides the back end, the models, the user and the rewards; `token_env` names the variable with its token.
         llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, an
             `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config, or `"embedded"`, a small local model (491 MB).
             Required where a model plays the tools or the user, unless `source` is an `EnvironmentConfig`.
@@ -103,6 +107,9 @@ async def open_environment(
     if scorer is not None:
         without.append("judge")
     config = read_config(source, settings)
+    if is_address(config.pack) and not config.packs:
+        given = {"scorer": scorer, "user": user, "store": store, "engine": engine}
+        return await open_remote_environment(config, [name for name, value in given.items() if value is not None])
     names_llm = (
         isinstance(source, EnvironmentConfig) or "llm" in settings or (isinstance(source, Mapping) and "llm" in source)
     )
@@ -209,7 +216,8 @@ class PreparedEnvironment:
             for member in self.members:
                 await member.backend.close()
 
-        members = {each.pack.name: self._connect_pack(each, scorer, user, None) for each in self.members}
+        names = zip(self.pack.members, self.members, strict=True)
+        members = {name: self._connect_pack(each, scorer, user, None) for name, each in names}
         name = self.config.backend if isinstance(self.config.backend, str) else "mixed"
         return MultiPackEnvironment(
             self.pack, members, tasks=self.tasks, backend_name=name, close=close or close_members
@@ -260,6 +268,7 @@ async def prepare_environment(
     `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. `may_use_default_llm`: start the local model
     for roles without a model of their own; otherwise they are refused. Raises `UserError`.
     """
+    refuse_address(config)
     if config.packs or needs_tasks:
         pack, tasks = load_tasks(config, pack)
     else:
@@ -288,6 +297,7 @@ def load_tasks(config: EnvironmentConfig, pack: Pack | None = None) -> tuple[Pac
 
     Raises `UserError`.
     """
+    refuse_address(config)
     if not config.packs:
         pack = pack or Pack.load(config.pack)
         return pack, select_tasks(pack, config)
@@ -298,9 +308,17 @@ def load_tasks(config: EnvironmentConfig, pack: Pack | None = None) -> tuple[Pac
     sources = []
     for number, share in enumerate(config.packs):
         loaded = Pack.load(share.pack)
-        sources.append(PackTasks(loaded, select_tasks(loaded, member_config(config, number)), share.weight))
+        chosen = select_tasks(loaded, member_config(config, number), share.tags or ())
+        sources.append(PackTasks(loaded, chosen, share.weight, share.name))
     tasks = mix_tasks(sources, limit=config.limit)
-    return combine_packs({source.pack.name: source.pack for source in sources}), tasks
+    return combine_packs({source.name: source.pack for source in sources}), tasks
+
+
+def refuse_address(config: EnvironmentConfig) -> None:
+    """Raise `UserError` where the pack itself is needed and the config, or a share of it, names a server's address."""
+    for name in [config.pack] if not config.packs else [share.pack for share in config.packs]:
+        if is_address(name):
+            raise UserError(f"{name}: an address is played by open_environment, Gymnasium and SkyRL; name a pack here")
 
 
 def list_packs(config: EnvironmentConfig, pack: Pack) -> list[tuple[EnvironmentConfig, Pack]]:
@@ -323,45 +341,3 @@ def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
         raise UserError(f"no back end named {name!r}; {hint}")
     make: BackendMaker = BACKENDS[name] if name in BACKENDS else installed[name].load()
     return make(pack, **config.backend_settings)
-
-
-def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter) -> list[Task]:
-    """The tasks whose measured difficulty is within the filter. Raises `UserError` where none is, or none was measured."""
-    measured = {task.id: task.measured[wanted.agent] for task in tasks if wanted.agent in task.measured}
-    if not measured:
-        known = sorted({agent for task in tasks for agent in task.measured})
-        names = f"; measured agents: {', '.join(known)}" if known else ""
-        raise UserError(
-            f"pack {pack}: difficulty.agent: no task was measured with {wanted.agent!r}: run simia pack difficulty{names}"
-        )
-    kept = [task for task in tasks if task.id in measured and wanted.low <= measured[task.id].rate <= wanted.high]
-    if not kept:
-        raise UserError(
-            f"pack {pack}: difficulty: no task of {len(measured)} measured ones has a rate from {wanted.low} to {wanted.high}"
-        )
-    if len(measured) < len(tasks):
-        log.warning(
-            "pack %s: %d of %d tasks were not measured with %s, and are not played",
-            pack,
-            len(tasks) - len(measured),
-            len(tasks),
-            wanted.agent,
-        )
-    return kept
-
-
-def select_tasks(pack: Pack, config: EnvironmentConfig) -> list[Task]:
-    """The tasks that the settings name. Raises `UserError` where there are none."""
-    tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
-    if config.split is not None:
-        splits = sorted({task.split for task in pack.tasks})
-        tasks = [task for task in tasks if task.split == config.split]
-        if not tasks:
-            raise UserError(
-                f"pack {pack.name} has no task of split {config.split!r}; its splits: {', '.join(splits) or 'none'}"
-            )
-    if not tasks:
-        raise UserError(f"pack {pack.name} has no tasks: rollouts need a tasks.jsonl")
-    if config.difficulty is not None:
-        tasks = filter_by_difficulty(pack.name, tasks, config.difficulty)
-    return tasks[: config.limit]

@@ -114,6 +114,12 @@ class PackTasks:
     pack: Pack
     tasks: Sequence[Task]
     weight: float | None
+    alias: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the pack in task ids."""
+        return self.alias or self.pack.name
 
 
 def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list[Task]:
@@ -122,10 +128,10 @@ def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list
     Without weights all tasks are played. With weights a pack's share of the tasks is its weight's; no task occurs twice, so the pack
     that has fewest for its weight decides how many there are. Raises `UserError` where some packs have weights and others none.
     """
-    names = [source.pack.name for source in sources]
+    names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"two packs are named {twice[0]!r}: rename one in its pack.yaml")
-    available = {source.pack.name: len(source.tasks) for source in sources}
+        raise UserError(f"two packs are named {twice[0]!r}: give one another name, as packs: [{{pack: …, name: …}}]")
+    available = {source.name: len(source.tasks) for source in sources}
     weights = [source.weight for source in sources]
     if any(weight is None for weight in weights) and any(weight is not None for weight in weights):
         unweighted = names[weights.index(None)]
@@ -133,11 +139,11 @@ def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list
     if None in weights:
         quotas = available
     else:
-        shares = {source.pack.name: source.weight or 0.0 for source in sources}
+        shares = {source.name: source.weight or 0.0 for source in sources}
         total = sum(shares.values())
         most = min((int(available[name] * total / share) for name, share in shares.items() if share), default=0)
         quotas = compute_quotas(shares, min(most, limit or most), available)
-    queues = {source.pack.name: iter(source.tasks[: quotas[source.pack.name]]) for source in sources}
+    queues = {source.name: iter(source.tasks[: quotas[source.name]]) for source in sources}
     # Each pack's n-th task stands at (n + ½) / quota of the way, which interleaves packs of all sizes evenly.
     places = sorted(((n + 0.5) / quotas[name], at, name) for at, name in enumerate(queues) for n in range(quotas[name]))
     return [qualify_task(next(queues[name]), name) for _, _, name in places][:limit]

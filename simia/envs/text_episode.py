@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 from simia import event_loop
 from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
-from simia.envs.environment import Environment, Episode
+from simia.envs.environment import Environment, Episode, Step
 from simia.envs.opening import open_environment
 from simia.errors import Code, UserError
 from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.reward import Reward
+from simia.task import Task
 from simia.trajectory import End, Message, Trajectory, digest
 
 T = TypeVar("T")
@@ -69,10 +70,18 @@ class TextEpisodes:
     Concurrent calls wait for each other: an action of a client that has disconnected is completed before the episode is closed.
     """
 
-    def __init__(self, environment: Environment, *, seed: int = 0, keep: Keep | None = None) -> None:
-        """`keep` receives the trajectory of each episode that was played, also of one that was left early. Raises `UserError` for a
-        pack without tasks."""
-        if not environment.tasks:
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        seed: int = 0,
+        keep: Keep | None = None,
+        tasks: Mapping[str, Task] | None = None,
+    ) -> None:
+        """`keep` receives the trajectory of each episode that was played, also of one that was left early. `tasks`: id → task, those to
+        play; None: the environment's. Raises `UserError` for a pack without tasks."""
+        self.tasks = {task.id: task for task in environment.tasks} if tasks is None else tasks
+        if not self.tasks:
             raise UserError(f"pack {environment.pack.name} has no tasks: a trainer needs a tasks.jsonl")
         self.environment, self.seed = environment, seed
         self.episode: Episode | None = None
@@ -81,40 +90,57 @@ class TextEpisodes:
         self._order = itertools.count()
         self._turn = asyncio.Lock()
 
-    async def reset(self, task: str | None = None, *, seed: int | None = None, group: str | None = None) -> TextStep:
+    def keep_with(self, keep: Keep) -> None:
+        """Give finished trajectories to `keep` from now on."""
+        self._keep = keep
+
+    async def reset(
+        self, task: str | None = None, *, seed: int | None = None, group: str | None = None, name: str | None = None
+    ) -> TextStep:
         """Start an episode and return its beginning: system text with tools, the user's first message.
 
         Without a `task` the seed selects it; without a seed tasks are played in their order. Raises `UserError` for a task that does
-        not exist or is not among those to play.
+        not exist or is not among those to play. `name`: see `Environment.reset`.
         """
         async with self._turn:
-            await self._leave()
-            if task is not None:
-                self._refuse_other_task(task)
-            chosen = task if task is not None else self.select_task(next(self._order) if seed is None else seed)
-            world_seed = self.seed if seed is None else seed
-            self.episode = episode = await self.environment.reset(chosen, seed=world_seed, group=group)
-            self.turns, self._kept = 0, False
-            view = episode.view
+            view = (await self._begin(task, seed, group, name)).view
             system = join_system(view.system, list(view.tools))
             rows = [] if system is None else [{"role": "system", "content": system}]
             rows += messages_to_rows(view.messages)
             return await self._heard("\n\n".join(row["content"] for row in rows), rows)
 
+    async def begin(
+        self, task: str | None, *, seed: int | None = None, group: str | None = None, name: str | None = None
+    ) -> Episode:
+        """Start an episode as `reset` does and return it, for callers that read messages. `name`: see `Environment.reset`."""
+        async with self._turn:
+            episode = await self._begin(task, seed, group, name)
+            await self._settle(episode)
+            return episode
+
+    async def _begin(self, task: str | None, seed: int | None, group: str | None, name: str | None = None) -> Episode:
+        await self._leave()
+        if task is not None:
+            self._refuse_other_task(task)
+        chosen = task if task is not None else self.select_task(next(self._order) if seed is None else seed)
+        world_seed = self.seed if seed is None else seed
+        episode = await self.environment.reset(self.tasks[chosen], seed=world_seed, group=group, name=name)
+        self.episode, self.turns, self._kept = episode, 0, False
+        return episode
+
     def _refuse_other_task(self, task: str) -> None:
         """Refuse a task that is not among those to play: a held-out split stays held out."""
         if not isinstance(task, str):
             raise UserError(f"task is {task!r}: it is a task's id, a text")
-        tasks = self.environment.tasks
-        if any(each.id == task for each in tasks):
+        if task in self.tasks:
             return
         self.environment.pack.task(task)  # none of the pack's at all: it says which is near
-        shown = ", ".join(each.id for each in tasks[:3]) + (", …" if len(tasks) > 3 else "")
-        raise UserError(f"task {task!r} is not among the {len(tasks)} that are played here: {shown}")
+        ids = list(self.tasks)
+        shown = ", ".join(ids[:3]) + (", …" if len(ids) > 3 else "")
+        raise UserError(f"task {task!r} is not among the {len(ids)} that are played here: {shown}")
 
     def select_task(self, number: int) -> str:
-        tasks = self.environment.tasks
-        return tasks[number % len(tasks)].id
+        return next(itertools.islice(self.tasks, number % len(self.tasks), None))
 
     async def act(self, action: str | Message) -> TextStep:
         """Take one turn of the policy; its calls get ids that are unique in the episode. An episode that was aborted at its reset
@@ -132,6 +158,29 @@ class TextEpisodes:
             read = tagged.read_message(action, ids) if isinstance(action, str) else number_calls(action, ids)
             step = await episode.step(read)
             return await self._heard(messages_to_text(step.messages), messages_to_rows(step.messages))
+
+    async def take(self, message: Message) -> Step:
+        """Take one message of the policy as it is, its calls' ids included. Raises `ValueError` as `Episode.step` does."""
+        async with self._turn:
+            assert self.episode is not None
+            self.turns += 1
+            step = await self.episode.step(message)
+            await self._settle(self.episode)
+            return step
+
+    async def end(self, code: Code, *, aborted: bool, detail: str, message: Message | None) -> Step:
+        """End the episode from outside; see `Episode.stop`."""
+        async with self._turn:
+            assert self.episode is not None
+            step = await self.episode.stop(code, aborted=aborted, detail=detail, message=message)
+            await self._settle(self.episode)
+            return step
+
+    async def score(self) -> Reward:
+        """Compute the reward of the episode as if it ended now."""
+        async with self._turn:
+            assert self.episode is not None
+            return await self.episode.score()
 
     async def stop(self, code: Code) -> TextStep:
         """Truncate and score the episode, for a limit of the trainer's own."""

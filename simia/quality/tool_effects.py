@@ -24,7 +24,7 @@ CHANGE_VERBS = (
     " schedule reschedule order buy purchase upload post assign close issue edit copy sort make place activate"
     " approve archive charge deactivate enroll extend invite lock process renew reserve subscribe unblock"
     " block unlock unsubscribe upgrade withdraw rebook redeem notify email freeze unfreeze pause enrol swap"
-    " downgrade terminate reimburse"
+    " downgrade terminate reimburse hold"
 )
 LOOK_UPS, CHANGES = frozenset(LOOK_UP_VERBS.split()), frozenset(CHANGE_VERBS.split())
 LOOK_UP_WORDS = re.compile(r"查询|查找|查看|获取|搜索|检索|列出|读取|计算|查詢|検索|取得|一覧|照会|確認|計算")

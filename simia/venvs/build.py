@@ -60,7 +60,7 @@ RECIPES: dict[str, Recipe] = {
     )
     for name, row in yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text("utf-8")).items()
 }
-FOR_PACKS = ("tau2", "office", "mcp", "adapters")
+FOR_PACKS = ("tau2", "bfcl", "office", "mcp", "adapters")
 """Environments that a pack may name. Those of trainers and model servers are large, and built only when a user asks for them."""
 
 

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import io
 import json
 import logging
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 import pytest
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from typer import Exit
 
 import simia
 from simia.amplification.seeds import Seeds
 from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import main
+from simia.cli.terminal_output import watch_rollout
 from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
 from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 from simia.report.live_panel import LivePanel
+from simia.rollouts.settings import RolloutConfig
 from simia.terminal import CONTROL, clean, escape_json, one_line
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -225,6 +232,28 @@ def test_version_needs_no_command() -> None:
         [sys.executable, "-P", "-m", "simia", "--version"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.strip()) == (0, simia.__version__)
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_an_interrupt_before_the_first_episode_says_what_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], made: bool
+) -> None:
+    async def prepare(**options: object) -> NoReturn:
+        if made:
+            Run.create(tmp_path, load_config(RolloutConfig, "rollout/default", []), name="r", facts={}).close()
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    with pytest.raises(Exit) as ended:
+        watch_rollout(prepare, tmp_path)
+    assert ended.value.exit_code == 130
+    printed = capsys.readouterr()
+    if made:
+        assert printed.out == f"next: simia runs resume r --runs {tmp_path}\n"
+        assert "what was stored is kept" in printed.err
+    else:
+        assert "no run was made, and nothing was asked or played" in printed.err
 
 
 def test_an_interrupt_during_the_first_imports_is_one_line() -> None:

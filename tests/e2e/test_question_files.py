@@ -5,7 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from simia.llm.question_files import find_batch_folders
+import orjson
+
+from simia.cli.terminal_output import WAITS
+from simia.llm.question_files import find_batch_folders, list_open_questions, list_unreadable_answers
+from simia.llm.repeated_questions import repeat_question
 from tests.command import run_simia
 from tests.synthesis.converter_replies import respond
 
@@ -18,7 +22,8 @@ def start_batch(folder: Path) -> None:
     settings = [word for setting in BATCH for word in ("--set", setting)]
     words = ["synth", "converters/recipe.py", "km to miles; Celsius to Fahrenheit", "--out", "packs", "--name", "hand"]
     done = run_simia(*words, *settings, cwd=folder)
-    assert "to answer by hand or in a chat window: simia runs questions hand FOLDER" in done.stdout
+    assert done.returncode == WAITS, done.stdout + done.stderr
+    assert "to answer by hand or in a chat window: simia runs questions hand hand-questions\n" in done.stdout
 
 
 def answer(folder: Path, number: str) -> None:
@@ -41,12 +46,18 @@ def test_answers_come_in_parts_and_a_bad_one_is_asked_again(tmp_path: Path) -> N
     assert not list((tmp_path / "batch" / "results").iterdir())
     (questions / "answers" / "001.txt").write_text(" \n")
     done = run_simia("runs", "answers", "hand", "q", cwd=tmp_path)
-    assert "1 answers stored, 1 questions without an answer\nno answer yet: 001" in done.stdout
+    assert "1 answer stored, 1 question without an answer\nno answer yet: 001" in done.stdout
     run_simia("runs", "resume", "hand", cwd=tmp_path)
     (questions / "answers" / "001.txt").write_text("Here is your tool!")
-    assert "1 answers stored, 0 questions" in run_simia("runs", "answers", "hand", "q", cwd=tmp_path).stdout
-    run_simia("runs", "resume", "hand", cwd=tmp_path)
-    assert "1 questions: 003.txt in q" in run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
+    assert "1 answer stored, 0 questions" in run_simia("runs", "answers", "hand", "q", cwd=tmp_path).stdout
+    resumed = run_simia("runs", "resume", "hand", cwd=tmp_path)
+    assert resumed.returncode == WAITS
+    unread = "the answer to 001 cannot be used: it holds no JSON"
+    assert unread in resumed.stdout
+    listed = run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
+    assert "1 question: 003.txt in q" in listed
+    assert unread in listed
+    assert "; it is asked for again as 003\n" in listed
     text = (questions / "003.txt").read_text()
     assert "=== assistant ===\nHere is your tool!" in text
     assert "This reply cannot be used" in text
@@ -55,7 +66,64 @@ def test_answers_come_in_parts_and_a_bad_one_is_asked_again(tmp_path: Path) -> N
     done = run_simia("runs", "resume", "hand", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "packs" / "celsius_to_fahrenheit" / "tools.py").is_file()
-    assert "no question waits" in run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
+    assert (
+        "the run is complete; next: simia runs show hand"
+        in run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
+    )
+
+
+def test_a_design_that_cannot_be_read_says_what_to_do(tmp_path: Path) -> None:
+    words = [
+        "synth",
+        "envscaler",
+        "tool library",
+        "--config",
+        "synth/envscaler_small",
+        "--out",
+        "packs",
+        "--name",
+        "hand",
+    ]
+    done = run_simia(*words, *(word for setting in BATCH for word in ("--set", setting)), cwd=tmp_path)
+    for number in (1, 2, 3):
+        assert done.returncode == WAITS, done.stdout + done.stderr
+        run_simia("runs", "questions", "hand", "hand-questions", cwd=tmp_path)
+        (tmp_path / "hand-questions" / "answers" / f"{number:03}.txt").write_text("Here is the design.")
+        run_simia("runs", "answers", "hand", "hand-questions", cwd=tmp_path)
+        done = run_simia("runs", "resume", "hand", cwd=tmp_path)
+    assert done.returncode == 1
+    for text in (done.stdout, run_simia("runs", "show", "hand", cwd=tmp_path).stdout):
+        assert "design: 1 refused: invalid_design" in text
+        assert "what to do: no design could be used in as many replies as sampling.tries allows" in text
+    item = run_simia("runs", "show", "hand", "--item", "design/tool_library", cwd=tmp_path).stdout
+    assert "what to do: no design could be used" in item
+    assert item.count("Here is the design.") == 3
+
+
+def test_each_unreadable_answer_to_a_question_is_named(tmp_path: Path) -> None:
+    """Two samples of one question with the same unreadable answer, and a second one to the repeated question."""
+    first = {"role": "user", "content": "Name a number."}
+    bodies = [{"messages": [first]}, {"messages": [first]}, {"messages": repeat_question(first, "none", "no number")}]
+    bodies.append({"messages": repeat_question(first, "zero", "a word")})
+    write_rows(
+        tmp_path / "requests-0001.jsonl", [{"custom_id": f"c{n}", "body": body} for n, body in enumerate(bodies)]
+    )
+    (tmp_path / "results").mkdir()
+    answers = [
+        {"custom_id": "c0", "text": "two"},
+        {"custom_id": "c1", "text": "none"},
+        {"custom_id": "c2", "text": "zero"},
+    ]
+    write_rows(tmp_path / "results" / "a.jsonl", answers)
+    (found,) = list_open_questions([tmp_path])
+    assert (found.number, found.repeats, found.fault) == ("004", "003", "a word")
+    assert list_unreadable_answers([found]) == [
+        "the answer to 003 cannot be used: a word; it is asked for again as 004"
+    ]
+
+
+def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
 
 
 def test_batch_folders_are_found_in_roles_and_pools() -> None:

@@ -92,7 +92,11 @@ def test_a_server_for_trainers_takes_a_folder_of_gyms(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     opened: list[EnvironmentConfig] = []
     monkeypatch.setattr("simia.cli.serve.find_spec", lambda name: True)
-    monkeypatch.setattr("simia.cli.serve.serve_openenv", lambda config, *_, **__: opened.append(config))
+
+    async def serve(config: EnvironmentConfig, *_: object, **__: object) -> None:
+        opened.append(config)
+
+    monkeypatch.setattr("simia.cli.serve.serve_openenv", serve)
     done = CliRunner().invoke(build_app(), ["serve", "gyms/*", "--openenv", "--set", "user=none"])
     assert done.exit_code == 0, (done.output, done.exception)
     refused = CliRunner().invoke(build_app(), ["serve", "gyms/*", "--mcp"])

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from typing import Any
 
 import gymnasium
-import uvicorn
 from openenv.core import GenericEnvClient
 
 import simia.trainers.gymnasium
 import simia.trainers.skyrl
 from simia.envs.text_episode import share_environment
-from simia.serve.http_server import listen
-from simia.serve.openenv import OpenEnvSessions
+from tests.serve.environment_servers import PortalServer
 from tests.trainers.conformance import rows_as_text
 
 
@@ -77,17 +74,10 @@ class Net:
     exact, shares = True, True
 
     def open(self, stage: dict[str, Any], **settings: Any) -> None:
-        self.lease, self.kept = share_environment(stage), list[Any]()
-        self.socket = listen("127.0.0.1", 0)
-        self.seats = OpenEnvSessions(self.lease, self.keep, **settings)
-        self.server = uvicorn.Server(self.seats.deadlines.config(self.seats.app()))
-        self.thread = threading.Thread(target=self.server.run, args=([self.socket],), daemon=True)
-        self.thread.start()
-        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.portal = PortalServer(stage, **settings)
+        self.server, self.kept = self.portal.running.server, self.portal.running.kept
+        self.port, self.url = self.portal.running.port, self.portal.running.root
         self.client = GenericEnvClient(base_url=self.url).sync()
-
-    async def keep(self, trajectory: Any) -> None:
-        self.kept.append(trajectory)
 
     def reset(self, task: str) -> str:
         return str(self.client.reset(task=task).observation["text"])
@@ -101,6 +91,4 @@ class Net:
 
     def close(self) -> None:
         self.client.close()
-        self.server.should_exit = True
-        self.thread.join(30)
-        self.lease.close()
+        self.portal.close()

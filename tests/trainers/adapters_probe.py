@@ -186,10 +186,8 @@ def openenv_keeps_what_a_client_left(endpoint: str) -> dict[str, Any]:
     net.reset("cs-009")
     net.act(LOOK)
     net.client.close()
-    net.server.should_exit = True
-    net.thread.join(30)
+    net.portal.close()
     kept = [row.model_dump(mode="json") for row in net.kept]
-    net.lease.close()
     return {"ends": [(row["task_id"], row["end"], row["reward"]["value"]) for row in kept]}
 
 
@@ -200,7 +198,7 @@ def openenv_ends_who_is_silent(endpoint: str) -> dict[str, Any]:
     create = {"jsonrpc": "2.0", "id": 7, "method": "openenv/session/create", "params": {}}
     told: dict[str, Any] = {"mcp": [fetched(f"{net.url}/mcp", create) for _ in range(20)]}
     told["odd"] = [fetched(f"{net.url}/mcp", body) for body in ([], {"id": {}}, "x")]
-    address = ("127.0.0.1", net.socket.getsockname()[1])
+    address = ("127.0.0.1", net.port)
     silent = [upgraded(address, "/ws") for _ in range(3)]  # raw sockets: they answer no ping and say nothing
     told["full"] = refused_for_seats(net.url)
     told["upgrade"] = [first.startswith(b"HTTP/1.1 101 ") for first, _ in silent]
@@ -214,9 +212,9 @@ def openenv_ends_who_is_silent(endpoint: str) -> dict[str, Any]:
             clients[-1].reset(task="cs-009")
             told["played"].append(clients[-1].step({"message": LOOK}).done)
         deadline = time.monotonic() + 240
-        while net.seats.taken and time.monotonic() < deadline:
+        while net.server.table.sessions and time.monotonic() < deadline:
             time.sleep(0.1)
-        told["taken"] = len(net.seats.taken)
+        told["taken"] = len(net.server.table.sessions)
         try:  # a client that connects anew by itself has another seat, without an episode
             clients[0].step({"message": LOOK})
             told["idle"] = "it went on"

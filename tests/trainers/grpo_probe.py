@@ -22,7 +22,8 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.trainers.trl import environment_reward, rollout_func, sample_with_model, task_rows
 
-LOST_AT_RESET, LOST_LATER = 11, 21  # which episodes lose their world: one in the second step, one in the third
+LOST_AT_RESET = 11  # the episode that gets no world: one of the second step
+LOST_LATER = range(17, 25)  # the first of these that calls a tool loses its world: they are those of the third step
 
 model_path, pack_path, out = sys.argv[1:]
 torch.manual_seed(0)
@@ -30,7 +31,7 @@ tokenizer = AutoTokenizer.from_pretrained(model_path)
 model = AutoModelForCausalLM.from_pretrained(model_path)
 pack = Pack.load(pack_path)
 before = {name: value.detach().clone() for name, value in model.named_parameters()}
-unsteady = Unsteady(ExecutableBackend(pack), refused={LOST_AT_RESET}, lost={LOST_LATER})
+unsteady = Unsteady(ExecutableBackend(pack), refused={LOST_AT_RESET}, lost=LOST_LATER, most=1)
 environment = Environment(pack, unsteady, backend_name="executable", user=ScriptedUser)  # type: ignore[arg-type]
 sampled: list[list[tuple[list[int], list[int]]]] = []
 episodes: list[list[dict[str, Any]]] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -48,10 +48,14 @@ class Losing(ExecutableBackend):
 
 
 class Unsteady:
-    """A back end of which these worlds, counted from 1 as they are asked for, cannot be had, and those are lost at their first call."""
+    """A back end of which these worlds, counted from 1 as they are asked for, cannot be had, and those are lost at their first call.
+    `most`: how many are lost; the first ones that are called."""
 
-    def __init__(self, backend: Any, *, refused: Collection[int] = (), lost: Collection[int] = ()) -> None:
+    def __init__(
+        self, backend: Any, *, refused: Collection[int] = (), lost: Collection[int] = (), most: int | None = None
+    ) -> None:
         self._backend, self._refused, self._abort_unstarted, self._numbers = backend, refused, lost, itertools.count(1)
+        self._left = len(lost) if most is None else most
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
@@ -61,22 +65,26 @@ class Unsteady:
         if number in self._refused:
             raise Aborted(Code.WORKER_LOST, "on purpose")
         world = await self._backend.open(task, **how)
-        return Lost(world) if number in self._abort_unstarted else world
+        return Lost(world, may=self._take) if number in self._abort_unstarted else world
+
+    def _take(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
 
 
 class Lost:
-    """A world that is lost after so many messages with calls."""
+    """A world that is lost after so many messages with calls, if it may be."""
 
-    def __init__(self, world: Any, left: int = 0) -> None:
-        self._world, self._left = world, left
+    def __init__(self, world: Any, left: int = 0, may: Callable[[], bool] = lambda: True) -> None:
+        self._world, self._left, self._may = world, left, may
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._left:
+        if not self._left and self._may():
             raise Aborted(Code.WORKER_LOST, "on purpose")
-        self._left -= 1
+        self._left = max(0, self._left - 1)
         return await self._world.call(*args, **kwargs)
 
 

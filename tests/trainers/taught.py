@@ -61,18 +61,35 @@ def main(out: str, texts: list[str], packs: list[str]) -> None:
     model.save_pretrained(out)
 
 
-def fit(model: Any, rows: list[list[int]], *, steps: int, fill: int, source: random.Random, unlearned: int = 0) -> None:
-    """Over-fit on the rows, four at a time; their first `unlearned` ids are not trained."""
+def fit(
+    model: Any,
+    rows: list[list[int]],
+    *,
+    steps: int,
+    fill: int,
+    source: random.Random,
+    unlearned: int = 0,
+    learned: int | None = None,
+    enough: float = 0,
+) -> None:
+    """Over-fit on the rows, four at a time; their first `unlearned` ids are not trained, or only their last `learned` ones are. It ends
+    before `steps` where the mean loss of the last eight steps is below `enough`."""
     width = max(map(len, rows))
     ids = torch.tensor([row + [fill] * (width - len(row)) for row in rows])
-    labels = torch.tensor([[-100] * unlearned + row[unlearned:] + [-100] * (width - len(row)) for row in rows])
+    firsts = [unlearned if learned is None else len(row) - learned for row in rows]
+    labels = torch.tensor(
+        [[-100] * at + row[at:] + [-100] * (width - len(row)) for at, row in zip(firsts, rows, strict=True)]
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
-    for _ in range(steps):
+    losses: list[float] = []
+    while len(losses) < steps and (len(losses) < 8 or sum(losses[-8:]) >= 8 * enough):
         some = source.sample(range(len(rows)), 4)
-        model(input_ids=ids[some], labels=labels[some]).loss.backward()
+        loss = model(input_ids=ids[some], labels=labels[some]).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        losses.append(loss.item())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
 from simia.trainers.trl.tool_methods import TrlTools, environment_factory, make_method, tool_rows, tools_reward
 
-LOST_LATER = 15  # which episode loses its world: one of the second step
+LOST_LATER = range(
+    9, 17
+)  # the first of these episodes that calls a tool loses its world: they are those of the second step
 
 model_path, pack_path, out, *others = sys.argv[1:]
 torch.manual_seed(0)
@@ -32,7 +34,7 @@ tokenizer.chat_template = qwen2_5_chat_template  # one that TRL knows how to rea
 model = AutoModelForCausalLM.from_pretrained(model_path)
 pack = Pack.load(pack_path)
 before = {name: value.detach().clone() for name, value in model.named_parameters()}
-backend = Unsteady(ExecutableBackend(pack), lost={LOST_LATER})
+backend = Unsteady(ExecutableBackend(pack), lost=LOST_LATER, most=1)
 environment = Environment(pack, backend, backend_name="executable", user=NoUser)  # type: ignore[arg-type]
 episodes: list[dict[str, Any]] = []
 said: list[list[Any]] = []

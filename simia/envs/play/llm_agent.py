@@ -2,7 +2,8 @@
 
 Native: tools go in the request's `tools`, calls come back in `tool_calls`. Hermes: tools stand in the system text, calls
 between `<tool_call>` tags in the reply, results between `<tool_response>` tags in a user turn: for models whose server
-knows no tools, and for policies trained on that text. CodeGym: the same with the words and marks of `simia.formats.codegym`. In all, a call that cannot be read stays a call and the
+knows no tools, and for policies trained on that text. CodeGym: the same with the words and marks of `simia.formats.codegym`. ReAct: a
+thought and one action a message (`simia.formats.react`). In all, a call that cannot be read stays a call and the
 environment answers it with an error: an agent's mistake is the agent's to mend.
 """
 
@@ -21,7 +22,7 @@ from simia.envs.environment import Sample
 from simia.envs.play.agent import AgentFailed
 from simia.envs.users import EpisodeView
 from simia.errors import Code
-from simia.formats import codegym
+from simia.formats import codegym, react
 from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
@@ -34,8 +35,9 @@ FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 class LLMAgentSettings(Config):
     """How the model is asked."""
 
-    calls: Literal["native", "hermes", "codegym"] = Field(
-        "native", description="The endpoint's tool calls, or text between Hermes' tags or CodeGym's marks."
+    calls: Literal["native", "hermes", "codegym", "react"] = Field(
+        "native",
+        description="The endpoint's tool calls, or text: between Hermes' tags or CodeGym's marks, or ReAct's thought and action.",
     )
     bare: bool = Field(
         False,
@@ -84,7 +86,7 @@ class LLMAgent:
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_tokens=settings.max_tokens,
-            stop=None if native else ["<tool_response>"],
+            stop=None if native else [TEXT_DIALECTS[settings.calls].stop],
             extra_body=extra,
         )
         draw = f"{self._item}/{self._turn}"
@@ -95,7 +97,7 @@ class LLMAgent:
             self.reply_keys.append(key)
             reply = await self._engine.ask(request, item=self._item, draw=draw, key=key)
         except LLMFault as fault:
-            if fault.code is Code.BAD_REQUEST and "context" in fault.detail.lower():
+            if fault.exceeds_context:
                 raise AgentFailed(Code.MAX_TOKENS, fault.detail, aborted=False) from None
             raise AgentFailed(fault.code, fault.detail) from None
         if native:
@@ -154,11 +156,20 @@ class TextDialect:
     join_system: Callable[[str | None, list[ToolSpec]], str | None]
     write: Callable[[str | None, list[ToolCall]], str | None]
     read: Callable[[str, str], Message]
+    join_results: Callable[[list[str]], str] = tagged.join_results
+    stop: str = "<tool_response>"
 
 
 TEXT_DIALECTS = {
     "hermes": TextDialect(join_system, tagged.write_tagged, tagged.read_message),
     "codegym": TextDialect(codegym.join_functions, codegym.write_marked, codegym.read_message),
+    "react": TextDialect(
+        react.join_react_tools,
+        react.write_react,
+        react.read_react_message,
+        react.write_observations,
+        f"\n{react.OBSERVATION}",
+    ),
 }
 
 
@@ -177,12 +188,12 @@ def make_text_chat(view: EpisodeView, dialect: TextDialect) -> list[dict[str, An
             results.append(m.text)
             continue
         if results:
-            found.append({"role": "user", "content": tagged.join_results(results)})
+            found.append({"role": "user", "content": dialect.join_results(results)})
             results = []
         text = dialect.write(m.text or None, m.calls) if m.role == "assistant" else m.text
         found.append({"role": m.role, "content": text or ""})
     if results:
-        found.append({"role": "user", "content": tagged.join_results(results)})
+        found.append({"role": "user", "content": dialect.join_results(results)})
     return found
 
 

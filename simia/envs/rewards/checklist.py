@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from simia.envs.rewards.reward_part import PartResult
@@ -9,6 +10,21 @@ from simia.task import ChecklistSpec
 from simia.trajectory import Trajectory
 
 SHOWN = 4
+TIMED_OUT = "error: timed out: "
+"""How the result of a check begins that was stopped by its time limit, which says nothing of the state."""
+
+
+def list_timed_out(evidence: Mapping[str, Any]) -> list[str]:
+    """Checks that their time limit stopped, on the final state, at reset or after a turn: `0.paid: no answer within 5 s`."""
+    results = [evidence.get(name) for name in ("checks", "at_reset")]
+    found = [
+        f"{item}: {value.removeprefix(TIMED_OUT)}"
+        for each in results
+        if isinstance(each, Mapping)
+        for item, value in each.items()
+        if isinstance(value, str) and value.startswith(TIMED_OUT)
+    ]
+    return found + [line for turn in evidence.get("turns") or [] for line in list_timed_out(turn)]
 
 
 def judge_checklist(trajectory: Trajectory, spec: ChecklistSpec, first: int = 0) -> PartResult:
@@ -29,6 +45,9 @@ def judge_checklist(trajectory: Trajectory, spec: ChecklistSpec, first: int = 0)
     if before is None and spec.partial:
         return PartResult(None, "which checks held at reset is not known")
     before = before or {}
+    unknown = [item for item in items if str(before.get(item)).startswith(TIMED_OUT)]
+    if unknown:
+        return PartResult(None, f"{unknown[0]} at reset: {before[unknown[0]]}"[:300])
     free = [item for item in items if before.get(item) is True and results[item] is True]
     counted = [item for item in items if item not in free]
     failed = [item for item in counted if results[item] is not True]

@@ -1,7 +1,7 @@
 """Combine the parts of a reward into one value, and subtract the penalties.
 
 A part that cannot be judged (evidence is missing, a check failed to run) makes the whole value None: a failure of the
-infrastructure is never a reward of 0. An aborted episode has no value; a truncated one is scored like any other. A part that
+infrastructure is never a reward of 0. A check that its time limit stopped has a code of its own, `check_timeout`. An aborted episode has no value; a truncated one is scored like any other. A part that
 holds without anything to verify, such as a state that the reference does not change, earns nothing: it is neutral beside other
 parts, and a reward of such parts only is 0.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from simia.envs.rewards import answer, checklist, environment_value, state_match, trace
+from simia.envs.rewards import answer, call_results, checklist, environment_value, state_match, trace
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
@@ -24,6 +24,7 @@ from simia.task import (
     Match,
     Part,
     PenaltySpec,
+    ResultsSpec,
     RewardSpec,
     StateSpec,
     ValueSpec,
@@ -67,7 +68,7 @@ def score_trajectory(
         first_call += len(part.calls) if isinstance(part, ChecklistSpec) else 0
         reasons.append(f"{name}: {judged.reason}")
         if judged.value is None:
-            error = Code.UNSCORED
+            error = Code.CHECK_TIMEOUT if checklist.list_timed_out(trajectory.evidence or {}) else Code.UNSCORED
             continue
         parts[name] = round(judged.value, 9)
         vacuous |= judged.vacuous
@@ -109,6 +110,8 @@ def judge_part(
         return answer.judge_answer(trajectory, part)
     if isinstance(part, ValueSpec):
         return environment_value.judge_environment_value(trajectory, part)
+    if isinstance(part, ResultsSpec):
+        return call_results.judge_results(trajectory)
     return trace.judge_trace(trajectory, part, reference)
 
 
@@ -134,7 +137,7 @@ def judge_goals(
         judged = score_trajectory(part, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
         if judged.value is None:
             return PartResult(None, f"goal {number + 1}: {judged.rationale}")
-        empty = not goal.calls and set(judged.parts) <= {"state"} and all(judged.parts.values())
+        empty = not goal.calls and set(judged.parts) <= {"state", "results"} and all(judged.parts.values())
         vacuous &= empty
         values.append(1.0 if empty else judged.value)
         if values[-1] < 1 and not missed:

@@ -146,15 +146,16 @@ class MentionGraph:
         """A name for each thing that does not depend on made-up keys: what it holds, and what mentions it."""
         names = {key: self.decided.get(key, "new") for key in self.things}
         for _ in range(ROUNDS):
-            fresh = dict(self.decided)
+            fresh, seen = dict(self.decided), dict(names)
             for key, held in self._held.items():
                 if key not in fresh:
-                    seen = {**names, key: "self"}
+                    seen[key] = "self"
                     facts = sorted(digest([table, replace_keys(value, seen)]) for table, value in held)
                     around = sorted(
                         digest([[seen.get(step, step) for step in path], replace_keys(value, seen)])
                         for path, value in self._uses[key]
                     )
+                    seen[key] = names[key]
                     fresh[key] = digest([facts, around])
             names = fresh
         return names

@@ -18,7 +18,7 @@ from simia.trajectory import Message, ToolCall
 MOST_ARGUMENTS = 1 << 20
 
 
-def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | None:
+def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec], *, check_schema: bool = True) -> ToolResult | None:
     """Return the error of a call that must not reach the pack's code: unknown tool, arguments that are not JSON or break the schema."""
     spec = specs.get(call.name)
     if not call.name and call.raw is not None:
@@ -33,7 +33,7 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec]) -> ToolResult | N
     wrong = find_argument_fault(arguments)
     if wrong:
         return make_failure(call, Code.BAD_ARGUMENTS, wrong)
-    errors = spec.argument_errors(arguments)
+    errors = spec.argument_errors(arguments) if check_schema else []
     if errors:
         words = "; ".join(f"{where}: {what}" if where else what for where, what in errors[:3])
         takes = ", ".join(spec.parameters.get("properties", {})) or "nothing"

@@ -8,13 +8,14 @@ import resource
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from simia.config import Config, parse_config
 from simia.config_secrets import is_secret_variable
+from simia.envs.rewards.checklist import TIMED_OUT, list_timed_out
 from simia.envs.worlds.executable_world import OK, ExecutableWorld
 from simia.envs.worlds.journal import EpisodeJournal, unpack_journal
 from simia.envs.worlds.pack_requests import (
@@ -24,7 +25,7 @@ from simia.envs.worlds.pack_requests import (
     list_needed_folders,
 )
 from simia.envs.worlds.worker_parents import parents
-from simia.errors import Aborted, UserError
+from simia.errors import Aborted, Code, UserError
 from simia.masking import hide
 from simia.pack import Pack
 from simia.sandbox.bubblewrap import PrivateFolder
@@ -32,13 +33,13 @@ from simia.sandbox.limits import WorkerLimits
 from simia.sandbox.worker import WorkerLost, WorkerSlot
 from simia.sandbox.zygote import ForkServer
 from simia.search_path import data_root
-from simia.task import By, ChecklistSpec, Task
+from simia.task import Action, By, ChecklistSpec, Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall
 
 KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
 DESCRIPTORS = 65_536
+PlayedCalls = tuple[list[dict[str, Any]], list[str]]  # changes since the start, and what the calls returned
 Held = OrderedDict[tuple[str, int], "asyncio.Future[Any]"]
 
 
@@ -195,36 +196,36 @@ class ExecutableBackend:
         """Return the changes of the reference solution, played in a session of its own; a task without calls has none."""
         if not task.actions:
             return []
-
-        async def replay() -> list[dict[str, Any]]:
-            world = await self.open(task, seed=seed)
-            try:
-                for action in task.actions:
-                    await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], by=action.by)
-                return await world.changes()
-            finally:
-                await world.close()
-
-        found: list[dict[str, Any]] = await self._remember(self._expected, task, seed, replay)
-        return found
+        played = await self._remember(self._expected, task, seed, lambda: self._play(task, seed, [task.actions]))
+        changes: list[dict[str, Any]] = played[-1][0]
+        return changes
 
     async def expected_turns(self, task: Task, seed: int) -> list[list[dict[str, Any]]]:
         """Return the changes since the start after each goal of the reference, played in a session of its own."""
+        return [changes for changes, _ in await self._play_goals(task, seed)]
 
-        async def replay() -> list[list[dict[str, Any]]]:
-            world = await self.open(task, seed=seed)
-            try:
-                found = []
-                for goal in task.goals:
-                    for action in goal.calls:
-                        await world.call([ToolCall(id="", name=action.name, arguments=action.arguments)], by=action.by)
-                    found.append(await world.changes())
-                return found
-            finally:
-                await world.close()
+    async def expected_results(self, task: Task, seed: int) -> list[list[str]]:
+        """Return the texts that the calls of each goal of the reference return."""
+        return [results for _, results in await self._play_goals(task, seed)]
 
-        found: list[list[dict[str, Any]]] = await self._remember(self._expected_turns, task, seed, replay)
+    async def _play_goals(self, task: Task, seed: int) -> list[PlayedCalls]:
+        calls = [goal.calls for goal in task.goals]
+        found: list[PlayedCalls] = await self._remember(
+            self._expected_turns, task, seed, lambda: self._play(task, seed, calls)
+        )
         return found
+
+    async def _play(self, task: Task, seed: int, groups: Sequence[Sequence[Action]]) -> list[PlayedCalls]:
+        """Play groups of calls in a session of their own: the changes since the start after each group, and the results of its calls."""
+        world = await self.open(task, seed=seed)
+        try:
+            found = []
+            for group in groups:
+                results = [(await world.call_one(each.name, each.arguments, each.by)).content for each in group]
+                found.append((await world.changes(), results))
+            return found
+        finally:
+            await world.close()
 
     async def is_readable(self, task: Task, seed: int) -> bool:
         """Whether the state of an untouched episode can be read now: then sandboxes and the pack are fine."""
@@ -240,15 +241,13 @@ class ExecutableBackend:
         return True
 
     async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """The checklist's items on a state, in a fresh process: item → true, false, or "error: …"."""
+        """The checklist's items on a state, in a fresh process: item → true, false, or "error: …", `TIMED_OUT` for a time limit."""
         parts = [part for part in task.reward.parts if isinstance(part, ChecklistSpec)]
         if not parts:
             return {}
         functions = [name for part in parts for name in part.functions]
         if functions and not (self.pack.file and self.pack.file.checks):
-            raise UserError(
-                f"pack {self.pack.name}: task {task.id} names check functions, and pack.yaml no `checks` file"
-            )
+            raise UserError(f"pack {self.pack.name}: task {task.id} names check functions, and pack.yaml no `checks`")
         spec = {
             "initial": task.initial,
             "seed": seed,
@@ -264,10 +263,10 @@ class ExecutableBackend:
         try:
             await self.enter()
             slot = await self._single(checks=True)
-            worker = await slot.worker()
-            status, value = await worker.ask("checks", 0, spec, alone=True)
+            status, value = await (await slot.worker()).ask("checks", 0, spec, alone=True)
         except WorkerLost as error:
-            return dict.fromkeys(list_check_items(spec), f"error: {error.detail}")
+            how = TIMED_OUT if error.code is Code.TOOL_TIMEOUT else "error: "
+            return dict.fromkeys(list_check_items(spec), f"{how}{error.detail}")
         finally:
             self.requests -= 1
             self.sessions -= 1
@@ -284,6 +283,8 @@ class ExecutableBackend:
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
         """The checklist on the untouched state; what holds there says nothing of the agent."""
         found: dict[str, Any] = await self._remember(self._untouched, task, seed, lambda: self.checks(task, seed, []))
+        if list_timed_out({"at_reset": found}):  # the next episode tries again
+            self._untouched.pop((task.id, seed), None)
         return found
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:

@@ -73,6 +73,9 @@ class ExecutableServices(Protocol):
     async def expected_turns(self, task: Task, seed: int) -> list[list[dict[str, Any]]]:
         """Changes since the start after each goal of the reference."""
 
+    async def expected_results(self, task: Task, seed: int) -> list[list[str]]:
+        """What the calls of each goal of the reference return."""
+
     async def is_readable(self, task: Task, seed: int) -> bool:
         """Whether the state of an untouched episode can be read now."""
 
@@ -133,7 +136,8 @@ class ExecutableWorld:
     async def _call(self, call: ToolCall, by: By) -> ToolResult:
         journal = self._journal
         number, journal.calls = journal.calls, journal.calls + 1
-        wrong = refuse_call(call, self._backend.specs[by])
+        how = self._backend.pack.executable
+        wrong = refuse_call(call, self._backend.specs[by], check_schema=how is None or how.checks_arguments)
         if wrong is not None:
             return wrong
         arguments = call.arguments or {}
@@ -200,6 +204,8 @@ class ExecutableWorld:
         found: dict[str, Any] = {"changes": changes, "writes": self._list_writers()}
         if any(part.kind == "state" for part in goal.parts):
             found["expected"] = (await backend.expected_turns(task, seed))[number]
+        if any(part.kind == "results" for part in goal.parts):
+            found["results"] = (await backend.expected_results(task, seed))[number]
         if any(part.kind == "checklist" for part in goal.parts):
             one = task.model_copy(update={"id": f"{task.id}#{number + 1}", "reward": RewardSpec(parts=[*goal.parts])})
             found["checks"] = await backend.checks(one, seed, changes)
