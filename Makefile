@@ -61,7 +61,7 @@ $(VENV)/tools/.made: Makefile
 	@touch $@
 
 lock: $(VENV)/.dev $(VENV)/tools/.made  ## requirements.lock with hashes, from constraints.txt, and docs/licences.md
-	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra openai --extra embedded --extra datasets --extra languages --extra mcp --extra sandbox --extra plots \
+	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra openai --extra embedded --extra datasets --extra languages --extra mcp --extra sandbox --extra plots --extra serve \
 		--universal --python-version 3.11 -c constraints.txt --generate-hashes --no-header --no-emit-index-url -o requirements.lock
 	$(BIN)/python scripts/licences.py
 

@@ -51,7 +51,7 @@ HEAD = """\
 # Licences of the dependencies
 
 Made by `scripts/licences.py` from the packages' own metadata; a test compares them. *release* packages are those of
-`requirements.lock`: what simia needs, and the extras `openai`, `embedded`, `datasets`, `mcp`, `plots` and `sandbox`. *development* packages are
+`requirements.lock`: what simia needs, and the extras `openai`, `embedded`, `datasets`, `languages`, `mcp`, `plots`, `sandbox` and `serve`. *development* packages are
 those that only `make test` installs. bubblewrap is a program of its own, which simia starts and does not link.
 
 | package | licence | for |
