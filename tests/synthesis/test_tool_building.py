@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from simia.synthesis.building.building_settings import BuildingSettings
+from simia.synthesis.building.example_states import write_tool_data
 from simia.synthesis.reasons import Reason
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageOutputs
@@ -49,6 +51,16 @@ def test_a_fault_is_shown_and_the_next_reply_is_used() -> None:
     shown = engine.asked[f"{ITEM}.method.again1"].messages[-1]["content"]
     assert "the design has no argument verbose" in shown
     assert "member_id is string in the design, integer here" in shown
+
+
+def test_a_question_shows_the_rows_of_the_tools_tables_and_ids_of_those_that_they_reference() -> None:
+    built = load_library()
+    tool = next(each for each in built.design.tools if each.name == "return_book")
+    shown = write_tool_data(built.design, tool, built.example)
+    assert set(orjson.loads(shown[: shown.rindex("}") + 1])) == {"loans", "members"}
+    assert shown.splitlines()[-1] == f"books has rows with the ids {', '.join(built.example['books'])}"
+    every = write_tool_data(built.design, tool.model_copy(update={"tables": []}), built.example)
+    assert orjson.loads(every) == built.example
 
 
 EXECUTED = {

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from simia.synthesis.building.draft_tests import DraftTest, check_outcomes, finish_test
-from simia.synthesis.building.example_states import CLOCK, describe_tool
+from simia.synthesis.building.example_states import CLOCK, describe_tool, write_tool_data
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import name_row_classes, write_state_model
 from simia.synthesis.building.tool_runs import LoadFault, ToolRun, open_sandbox, run_tool_tests
@@ -114,7 +114,7 @@ class ToolDebugger:
             "clock": CLOCK,
             "rules": self._design.rules,
             "state_model": write_state_model(self._design.state),
-            "example": write_rows(self._example),
+            "example": write_tool_data(self._design, self._tool, self._example),
             "tool": describe_tool(self._tool),
             "source": draft.method.source,
             "tests": [write_test(test) for test in draft.tests] if tests else [],
@@ -181,12 +181,3 @@ def write_test(test: ToolTest) -> str:
     if test.expect.outcome == "success":
         row |= {"result": test.expect.result, "changes": test.expect.changes or {}}
     return orjson.dumps(row).decode()
-
-
-def write_rows(state: dict[str, Any]) -> str:
-    """A state as JSON for prompts: a line for each row."""
-    tables = []
-    for table, rows in state.items():
-        lines = [f"  {orjson.dumps(key).decode()}: {orjson.dumps(row).decode()}" for key, row in rows.items()]
-        tables.append(f" {orjson.dumps(table).decode()}: {{\n" + ",\n".join(lines) + "\n }")
-    return "{\n" + ",\n".join(tables) + "\n}"

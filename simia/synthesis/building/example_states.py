@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import orjson
@@ -86,9 +87,27 @@ def find_state_faults(schema: StateSchema, state: dict[str, Any]) -> list[str]:
     return schema.find_violations(fill_defaults(schema, state))
 
 
-def describe_tables(schema: StateSchema) -> str:
-    """The tables as JSON for prompts, without what is a default."""
-    tables = {name: table.model_dump(exclude_defaults=True) for name, table in schema.tables.items()}
+def list_own_tables(design: EnvironmentDesign, tool: ToolDesign) -> list[str]:
+    """The tables that a tool reads or changes by its design, or all if the design names none."""
+    return [name for name in design.state.tables if name in tool.tables or not tool.tables]
+
+
+def write_tool_data(design: EnvironmentDesign, tool: ToolDesign, state: dict[str, Any]) -> str:
+    """The part of a state that a question about a tool shows: the rows of its tables, and the ids of tables that these reference."""
+    own = list_own_tables(design, tool)
+    referenced = {column.references for name in own for column in design.state.tables[name].columns.values()}
+    ids = {name: ", ".join(state[name]) for name in design.state.tables if name in referenced and name not in own}
+    lines = [f"{name} has rows with the ids {listed or 'none'}" for name, listed in ids.items()]
+    return "\n".join([write_rows({name: state[name] for name in own}), *lines])
+
+
+def describe_tables(schema: StateSchema, shown: Collection[str] | None = None) -> str:
+    """The tables as JSON for prompts, without what is a default. `shown`: None for all."""
+    tables = {
+        name: table.model_dump(exclude_defaults=True)
+        for name, table in schema.tables.items()
+        if shown is None or name in shown
+    }
     lines = [f" {orjson.dumps(name).decode()}: {orjson.dumps(table).decode()}" for name, table in tables.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
 
@@ -96,3 +115,12 @@ def describe_tables(schema: StateSchema) -> str:
 def describe_tool(tool: ToolDesign) -> str:
     """A designed operation as JSON for prompts."""
     return orjson.dumps(tool.model_dump(mode="json", exclude={"given"}), option=orjson.OPT_INDENT_2).decode()
+
+
+def write_rows(state: dict[str, Any]) -> str:
+    """A state as JSON for prompts: a line for each row."""
+    tables = []
+    for table, rows in state.items():
+        lines = [f"  {orjson.dumps(key).decode()}: {orjson.dumps(row).decode()}" for key, row in rows.items()]
+        tables.append(f" {orjson.dumps(table).decode()}: {{\n" + ",\n".join(lines) + "\n }")
+    return "{\n" + ",\n".join(tables) + "\n}"

@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from simia.synthesis.building.building_settings import BuildingSettings
-from simia.synthesis.building.debug_loop import DebugRecord, ToolDebugger, ToolDraft, write_rows
+from simia.synthesis.building.debug_loop import DebugRecord, ToolDebugger, ToolDraft
 from simia.synthesis.building.draft_tests import read_tests
-from simia.synthesis.building.example_states import CLOCK, describe_tables, describe_tool
+from simia.synthesis.building.example_states import (
+    CLOCK,
+    describe_tables,
+    describe_tool,
+    list_own_tables,
+    write_tool_data,
+)
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import write_state_model
 from simia.synthesis.design import BuiltTool, EnvironmentDesign, ToolDesign
@@ -69,8 +75,8 @@ class ToolStage:
             "count": f"{most - 1} to {most}" if most > 2 else most,
             "clock": CLOCK,
             "rules": design.rules,
-            "tables": describe_tables(design.state),
-            "example": write_rows(example),
+            "tables": describe_tables(design.state, list_own_tables(design, tool)),
+            "example": write_tool_data(design, tool, example),
             "tool": describe_tool(tool),
         }
         with name_refusal(Reason.INVALID_TESTS):
