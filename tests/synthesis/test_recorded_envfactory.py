@@ -23,6 +23,29 @@ SETTINGS = (
 )  # fmt: skip
 
 
+RADIO = (
+    "llm.kind=replay", f"llm.path={RECORDINGS / 'envfactory-radio.jsonl'}", "llm.match=draw", "environments=1", "proposals.number=1",
+    "building.operations=8", "building.kept=6", "conversations.plans.number=2", "conversations.solving.solvers=1",
+)  # fmt: skip
+
+
+def test_one_page_of_text_becomes_a_small_environment_with_two_conversations(tmp_path: Path) -> None:
+    page = str(RECORDINGS / "sources" / "radio" / "programme-desk.md")
+    about = "the programme desk of a radio station"
+    config = load_config(EnvFactoryConfig, "synth/envfactory_small", RADIO, source=about, sources=[page])
+    made = asyncio.run(start_synthesis(config, tmp_path / "pack", runs=tmp_path / "runs", name="r", say=lambda _: None))
+    assert made.stop.kind == "complete", made.stop
+    pack = Pack.load(tmp_path / "pack")
+    assert pack.state_schema is not None
+    assert (len(pack.tools), len(pack.state_schema.tables)) == (10, 7)
+    assert [len(task.goals) for task in pack.tasks] == [2, 2]
+    assert pack.file is not None
+    assert pack.file.provenance is not None
+    (source,) = pack.file.provenance.sources
+    assert (source.name, len(source.quotes) >= 2) == ("programme-desk.md", True)
+    asyncio.run(check_pack(pack))
+
+
 @pytest.mark.usefixtures("environments")
 def test_three_sources_become_conversations_over_two_environments(tmp_path: Path) -> None:
     kanban = tmp_path / "kanban"

@@ -31,3 +31,21 @@ def test_fifteen_chains_become_tasks_around_which_twenty_tools_can_be_used(tmp_p
     assert sum(len(task.goals) > 1 for task in pack.tasks) == 5
     assert all(len(task.tools or pack.tools) >= 20 for task in pack.tasks)
     asyncio.run(check_pack(pack))
+
+
+SMALL = (
+    "llm.kind=replay", f"llm.path={RECORDINGS / 'scaleenv-workshop.jsonl'}", "llm.match=draw", "building.operations=8", "building.kept=6",
+    "chains.number=3", "expansion.least=6", "expansion.chains=1", 'domains={"bicycle repair workshop":3}',
+)  # fmt: skip
+
+
+def test_a_small_domain_becomes_a_pack_with_three_tasks(tmp_path: Path) -> None:
+    config = load_config(ScaleEnvConfig, "synth/scaleenv_small", SMALL)
+    done = asyncio.run(start_synthesis(config, tmp_path / "pack", runs=tmp_path / "runs", name="r", say=lambda _: None))
+    assert done.stop.kind == "complete", done.stop
+    pack = Pack.load(tmp_path / "pack")
+    assert pack.state_schema is not None
+    assert (len(pack.tools), len(pack.state_schema.tables)) == (10, 8)
+    assert [len(task.goals) for task in pack.tasks] == [0, 3, 0]
+    assert all(len(task.tools or pack.tools) == 10 for task in pack.tasks)
+    asyncio.run(check_pack(pack))
