@@ -25,4 +25,6 @@ def test_all_replies_of_the_strong_model_are_accepted(count: int, sequences: int
     assert done.returncode == 0, done.stdout + done.stderr
     accepted = list(iterate_accepted(tmp_path / "runs" / "strong", partial=False))
     assert len(accepted) == count
-    assert len({tuple(call.name for message in each.messages for call in message.calls) for each in accepted}) == sequences
+    assert (
+        len({tuple(call.name for message in each.messages for call in message.calls) for each in accepted}) == sequences
+    )
