@@ -47,11 +47,19 @@ def export_pack(
     """
     from simia.authoring.pack_draft import draft_pack, refuse_existing
 
+    if to != "harbor" and (trust_container or unsafe):
+        option = "--trust-container" if trust_container else "--unsafe"
+        raise UserError(f"{option} is for --to harbor; whoever runs the {to} environment decides there")
+    if to == "verifiers" and base is not None:
+        raise UserError("--base is for --to harbor and --to openenv: a verifiers environment has no image")
     loaded = Pack.load(pack)
     refuse_existing(out)
     chosen = choose_tasks(loaded, tasks, split, limit)
     with draft_pack(out) as draft:
-        lines = export_to_harbor(loaded, chosen, draft, requirement, base, trust_container, unsafe)
+        if to == "harbor":
+            lines = export_to_harbor(loaded, chosen, draft, requirement, base, trust_container, unsafe)
+        else:
+            lines = export_to_verifiers(loaded, chosen, draft, requirement)
     for line in lines:
         say(line)
     if loaded.evaluation:
@@ -97,3 +105,11 @@ def export_to_harbor(
     folders = write_harbor_tasks(pack, found.tasks, out, settings)
     refused = [f"left out: {count} tasks: {reason}" for reason, count in Counter(found.refused.values()).most_common()]
     return [f"{len(folders)} tasks: the solution has reward 1, doing nothing 0", *refused]
+
+
+def export_to_verifiers(pack: Pack, tasks: list[Task], out: Path, requirement: str) -> list[str]:
+    """Write the package of a verifiers environment and return what to say about it."""
+    from simia.exporting.verifiers_package import write_verifiers_package
+
+    name = write_verifiers_package(pack, tasks, out, requirement)
+    return [f"environment {name} with {len(tasks)} tasks; next: pip install it, then vf-eval {name} -m MODEL"]

@@ -111,7 +111,9 @@ def write_toml(tables: Mapping[str, Any], above: str = "") -> str:
     for key, value in tables.items():
         name = f"{above}{key}"
         if isinstance(value, Mapping):
-            nested.append(f"\n[{name}]\n{write_toml(value, f'{name}.')}")
+            only_tables = bool(value) and all(isinstance(each, Mapping) for each in value.values())
+            header = "" if only_tables else f"\n[{name}]\n"
+            nested.append(f"{header}{write_toml(value, f'{name}.')}")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             nested += [f"\n[[{name}]]\n{write_toml(row, f'{name}.')}" for row in value]
         else:

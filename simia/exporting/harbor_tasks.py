@@ -31,6 +31,7 @@ from simia.exporting.harbor_files import (
     write_toml,
 )
 from simia.exporting.pack_copy import copy_pack, copy_pack_without_solutions
+from simia.exporting.requirements import EVALUATION_ONLY, add_extra
 from simia.exporting.single_turn import count_turns, list_solution_calls, make_final_answer
 from simia.pack import Pack
 from simia.task import Task
@@ -41,7 +42,6 @@ SCHEMA_VERSION = "1.4"
 """Version of the `task.toml` that is written, that of harbor 0.26."""
 EPISODES = "/logs/artifacts/episodes.jsonl"
 """Where the agent's container records episodes; Harbor copies the folder to the verifier's container."""
-EVALUATION_ONLY = "for evaluation only: do not train on this task or on what agents did in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,12 @@ def write_task(pack: Pack, task: Task, folder: Path, settings: ImageSettings) ->
 
 def make_task_settings(pack: Pack, task: Task, name: str) -> dict[str, Any]:
     """Return the content of `task.toml`."""
+    marked = pack.evaluation or "evaluation" in task.tags
     org = re.sub(r"[^A-Za-z0-9._-]+", "-", pack.name).strip("-._") or "pack"
-    keywords = ["simia", "tool-use", *(["evaluation-only"] if pack.evaluation else [])]
+    keywords = ["simia", "tool-use", *(["evaluation-only"] if marked else [])]
     metadata = {
         "pack": pack.name, "task_id": task.id, "split": task.split, "licence": pack.licence,
-        "evaluation_only": pack.evaluation, **({"use": EVALUATION_ONLY} if pack.evaluation else {}),
+        "evaluation_only": marked, **({"use": EVALUATION_ONLY} if marked else {}),
         "simia": __version__, "tags": task.tags,
     }  # fmt: skip
     about = " ".join(pack.description.split())
@@ -184,19 +185,6 @@ def make_dockerfile(pack: Pack, settings: ImageSettings, copies: str) -> str:
         build=build,
         copies=copies,
     )
-
-
-def add_extra(requirement: str, extra: str) -> str:
-    """Add an extra to a requirement as pip writes it: `simia==1.0` becomes `simia[mcp]==1.0`."""
-    if requirement.endswith(".whl"):
-        return f"{requirement}[{extra}]"
-    name = re.match(r"[\w.-]+", requirement)
-    if name is None:
-        raise UserError(
-            f"--requirement {requirement!r} is no requirement for pip: write simia==VERSION, or the path of a wheel"
-        )
-    rest = requirement[name.end() :].lstrip()
-    return f"{name.group()}[{extra}] {rest}" if rest.startswith("@") else f"{name.group()}[{extra}]{rest}"
 
 
 def make_folder_name(task_id: str, taken: set[str]) -> str:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from simia.authoring.scaffold import scaffold_pack
 from simia.exporting.harbor_files import write_toml
-from simia.exporting.harbor_tasks import EVALUATION_ONLY, add_extra, make_folder_name
+from simia.exporting.harbor_tasks import make_folder_name
+from simia.exporting.requirements import EVALUATION_ONLY, add_extra
 from simia.trajectory import Trajectory
 from tests.command import run_simia
 from tests.exporting.harbor_containers import run_agent, run_verifier
@@ -208,6 +209,7 @@ def test_an_extra_is_added_to_every_form_of_requirement() -> None:
     assert add_extra("simia==0.2.0", "mcp") == "simia[mcp]==0.2.0"
     assert add_extra("simia @ git+https://example.com/simia", "mcp") == "simia[mcp] @ git+https://example.com/simia"
     assert add_extra("simia", "mcp") == "simia[mcp]"
+    assert add_extra("simia[openai]>=0.2", "mcp") == "simia[mcp,openai]>=0.2"
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
