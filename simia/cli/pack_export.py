@@ -58,8 +58,10 @@ def export_pack(
     with draft_pack(out) as draft:
         if to == "harbor":
             lines = export_to_harbor(loaded, chosen, draft, requirement, base, trust_container, unsafe)
-        else:
+        elif to == "verifiers":
             lines = export_to_verifiers(loaded, chosen, draft, requirement)
+        else:
+            lines = export_to_openenv(loaded, chosen, draft, requirement, base)
     for line in lines:
         say(line)
     if loaded.evaluation:
@@ -113,3 +115,11 @@ def export_to_verifiers(pack: Pack, tasks: list[Task], out: Path, requirement: s
 
     name = write_verifiers_package(pack, tasks, out, requirement)
     return [f"environment {name} with {len(tasks)} tasks; next: pip install it, then vf-eval {name} -m MODEL"]
+
+
+def export_to_openenv(pack: Pack, tasks: list[Task], out: Path, requirement: str, base: str | None) -> list[str]:
+    """Write the folder of an OpenEnv environment and return what to say about it."""
+    from simia.exporting.openenv_folder import write_openenv_folder
+
+    name = write_openenv_folder(pack, tasks, out, requirement, **({"base": base} if base else {}))
+    return [f"environment {name} with {len(tasks)} tasks; next, in its folder: python -m server.app --port 8000"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DOCKERFILE = """\
 FROM {base}
 RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
@@ -109,7 +111,8 @@ def write_toml(tables: Mapping[str, Any], above: str = "") -> str:
     """Write TOML: values first, then tables, then lists of tables. A string is written as JSON, which TOML reads alike."""
     plain, nested = [], []
     for key, value in tables.items():
-        name = f"{above}{key}"
+        word = key if BARE_KEY.fullmatch(key) else write_toml_value(key)
+        name = f"{above}{word}"
         if isinstance(value, Mapping):
             only_tables = bool(value) and all(isinstance(each, Mapping) for each in value.values())
             header = "" if only_tables else f"\n[{name}]\n"
@@ -117,7 +120,7 @@ def write_toml(tables: Mapping[str, Any], above: str = "") -> str:
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             nested += [f"\n[[{name}]]\n{write_toml(row, f'{name}.')}" for row in value]
         else:
-            plain.append(f"{key} = {write_toml_value(value)}\n")
+            plain.append(f"{word} = {write_toml_value(value)}\n")
     return "".join([*plain, *nested])
 
 

@@ -31,7 +31,7 @@ from simia.exporting.harbor_files import (
     write_toml,
 )
 from simia.exporting.pack_copy import copy_pack, copy_pack_without_solutions
-from simia.exporting.requirements import EVALUATION_ONLY, add_extra
+from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra
 from simia.exporting.single_turn import count_turns, list_solution_calls, make_final_answer
 from simia.pack import Pack
 from simia.task import Task
@@ -50,7 +50,7 @@ class ImageSettings:
 
     requirement: str = f"simia=={__version__}"
     """What pip installs as simia, or the path of a wheel, which is copied beside each Dockerfile."""
-    base: str = "python:3.12-slim-bookworm"
+    base: str = BASE_IMAGE
     """Base image with Python 3.11 or newer on Debian."""
     unsafe: bool = False
     """Whether the container alone isolates the pack's code; False: a sandbox runs in it, which needs user namespaces."""

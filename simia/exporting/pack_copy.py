@@ -17,6 +17,7 @@ from simia.authoring.pack_draft import write_yaml
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.pack_files import is_leftover, parse_yaml
+from simia.sandbox.copies import find_parts
 from simia.task import Task
 
 RECORD = "synthesis.json"
@@ -52,9 +53,9 @@ def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) ->
     """
     root, head = find_root(pack), pack.file
     assert head is not None
-    gone = {str(path.relative_to(root)) for key in JUDGING_KEYS if (path := pack.path_of(key)) is not None}
-    gone |= {os.path.normpath(name) for name in (head.executable.hidden if head.executable else [])} | {RECORD}
-    copy_folder(pack, out, gone)
+    names = {str(path.relative_to(root)) for key in JUDGING_KEYS if (path := pack.path_of(key)) is not None}
+    names |= {*(head.executable.hidden if head.executable else []), RECORD}
+    copy_folder(pack, out, find_parts(root.resolve(), names))
     data = {key: value for key, value in parse_yaml(root / "pack.yaml").items() if key not in JUDGING_KEYS}
     if "executable" in data:
         data["executable"] = {key: value for key, value in data["executable"].items() if key != "hidden"}
@@ -74,28 +75,39 @@ def strip_solution(task: Task) -> dict[str, Any]:
 
 
 def copy_folder(pack: Pack, out: Path, gone: set[str]) -> None:
-    """Copy the pack's folder without the parts `gone` (paths in it), files of version control and backups of editors."""
+    """Copy the pack's folder without the parts `gone` (paths in it), files of version control and backups of editors. Links to files are
+    replaced by the files; those to parts that are left out are left out too."""
     root = find_root(pack).resolve()
-    refuse_links_out(root)
+    check_links(root)
 
     def skip(folder: str, names: list[str]) -> list[str]:
-        here = Path(folder).resolve().relative_to(root)
-        return [name for name in names if is_leftover(name) or str(here / name) in gone]
+        paths = [Path(folder, name) for name in names]
+        real = [path.resolve().relative_to(root) for path in paths]
+        return [
+            path.name
+            for path, target in zip(paths, real, strict=True)
+            if is_leftover(path.name)
+            or not gone.isdisjoint(map(str, (path.relative_to(root), target, *target.parents)))
+        ]
 
     try:
-        shutil.copytree(root, out, symlinks=True, dirs_exist_ok=True, ignore=skip)
+        shutil.copytree(root, out, dirs_exist_ok=True, ignore=skip)
     except shutil.Error as error:
         path, _, reason = error.args[0][0]
         raise UserError(f"{pack.name}: {path} cannot be copied ({reason}): make it readable") from None
 
 
-def refuse_links_out(root: Path) -> None:
-    """Raise `UserError` for a link in the pack that leads out of it."""
+def check_links(root: Path) -> None:
+    """Raise `UserError` for a link in the pack that leads out of it, or to a folder or nothing."""
     for folder, folders, names in os.walk(root):
         for name in [*folders, *names]:
             path = Path(folder, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if not path.is_symlink():
+                continue
+            if not path.resolve().is_relative_to(root):
                 raise UserError(f"{path} is a link that leads out of the pack: replace it by the file itself")
+            if not path.is_file():
+                raise UserError(f"{path} is a link to no file: replace it by what it stands for, or remove it")
 
 
 def replace_file(path: Path, content: bytes) -> None:

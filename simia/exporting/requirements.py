@@ -7,6 +7,8 @@ import re
 from simia.errors import UserError
 
 EVALUATION_ONLY = "for evaluation only: do not train on this task or on what agents did in it"
+BASE_IMAGE = "python:3.12-slim-bookworm"
+"""Base image of exported Dockerfiles."""
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
