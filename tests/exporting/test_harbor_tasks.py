@@ -88,6 +88,7 @@ def test_the_solution_has_reward_1_and_nothing_0(exported: Path, tmp_path: Path)
         assert told.value is None, "the agent's container gives no reward"
 
 
+@pytest.mark.attack("an agent writes another result and reward into the record of its episode", where="outside")
 def test_a_forged_record_has_reward_0(exported: Path, tmp_path: Path) -> None:
     folder = exported / "todo-1"
     row = json.loads(run_agent(folder))
@@ -111,6 +112,37 @@ def test_the_last_episode_counts_and_one_of_another_task_does_not(exported: Path
 def test_the_health_check_opens_the_pack_and_records_nothing(exported: Path) -> None:
     settings = tomllib.loads((exported / "todo-1" / "task.toml").read_text())
     assert run_agent(exported / "todo-1", settings["environment"]["healthcheck"]["command"]) == ""
+
+
+FILES = """
+from simia.kit import FileTools, write
+
+
+class Desk(FileTools):
+    @write
+    def save(self, name: str, text: str) -> str:
+        self.path(name).write_text(text)
+        return "saved"
+"""
+
+
+def test_a_pack_of_files_is_played_too(tmp_path: Path) -> None:
+    pack = tmp_path / "desk"
+    (pack / "start").mkdir(parents=True)
+    (pack / "start" / "a.txt").write_text("a")
+    (pack / "tools.py").write_text(FILES)
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"name": text, "text": text}, "required": ["name", "text"]}
+    (pack / "tools.json").write_text(json.dumps([{"name": "save", "description": "Save a text", "parameters": schema}]))
+    call = {"name": "save", "arguments": {"name": "b.txt", "text": "hi"}}
+    (pack / "tasks.jsonl").write_text(
+        json.dumps({"id": "d1", "instruction": "Write hi to b.txt.", "reference": [call]})
+    )
+    how = {"code": "tools.py", "object": "Desk", "isolation": "sandbox", "root": "/scratch"}
+    head = {"format": 2, "name": "desk", "tools": "tools.json", "tasks": "tasks.jsonl", "state": "start/"}
+    (pack / "pack.yaml").write_text(yaml.safe_dump({**head, "executable": how}))
+    export(pack, tmp_path / "out")
+    assert run_verifier(tmp_path / "out" / "d1", run_agent(tmp_path / "out" / "d1"), tmp_path) == 1.0
 
 
 def test_without_trust_the_pack_needs_a_sandbox_in_the_container(tmp_path: Path) -> None:
