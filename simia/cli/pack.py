@@ -26,8 +26,10 @@ from simia.cli.options import (
     collect_grants,
     make_granted_paths,
 )
+from simia.cli.pack_export import export_pack
 from simia.cli.pack_graph import pack_graph
 from simia.cli.pack_report import pack_report
+from simia.cli.pack_score import score_episode
 from simia.cli.terminal_output import make_progress_bar
 from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
@@ -37,12 +39,15 @@ from simia.report.console import Terminal
 from simia.terminal import one_line, say, say_json
 
 app = typer.Typer(
-    help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, upgrade.", no_args_is_help=True
+    help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, export, score, upgrade.",
+    no_args_is_help=True,
 )
 app.command()(difficulty)
 app.command("report")(pack_report)
 app.command("graph")(pack_graph)
 app.command()(variants)
+app.command("export")(export_pack)
+app.command("score")(score_episode)
 SHOWN = 30
 
 

@@ -72,6 +72,9 @@ def serve(
     state: Annotated[
         bool, typer.Option("--state", help="Serve the world's state as the resource simia://state.")
     ] = False,
+    unscored: Annotated[
+        bool, typer.Option("--unscored", help="MCP: record episodes without a reward, for `simia pack score`.")
+    ] = False,
     turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is truncated.")] = 100,
     idle: Annotated[
         float | None,
@@ -101,6 +104,8 @@ def serve(
         extra, protocol = ("serve", "OpenEnv") if openenv else ("mcp", "MCP")
         raise UserError(f"serving by {protocol} needs {missing[0]}: pip install 'simia[{extra}]'")
     grants = collect_grants(unsafe, network, variables, grant_read)
+    if openenv and unscored:
+        raise UserError("--unscored is for --mcp: trainers need the reward that OpenEnv's messages carry")
     if mcp and settings:
         raise UserError("--set is for --openenv: MCP serves one pack, played by its own code")
     if openenv:
@@ -121,7 +126,7 @@ def serve(
         )
         return
     address = (port, idle or 600.0) if http else None
-    if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants)):
+    if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants, unscored)):
         sys.stdout.flush()
         os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
 
@@ -145,7 +150,7 @@ async def serve_openenv(
 
 async def serve_mcp(
     pack: str, task: str | None, seed: int, out: Path, state: bool, turns: int, address: tuple[int, float] | None,
-    grants: dict[str, Any],
+    grants: dict[str, Any], unscored: bool = False,
 ) -> bool:  # fmt: skip
     """Serve the executable world. `address`: port and idle seconds for HTTP; None: stdio. Returns whether stdio was interrupted."""
     from simia.envs.environment import EpisodeLimits
@@ -161,7 +166,9 @@ async def serve_mcp(
         say_error(
             f"{loaded.name} has no task without a user: its tools are served in the initial state, and nothing is scored"
         )
-        chosen, grants = Task(id="free"), {**grants, "scorer": FreePlay()}
+        chosen, unscored = Task(id="free"), True
+    if unscored:
+        grants = {**grants, "scorer": FreePlay()}
     limits = EpisodeLimits(turns=turns)
     async with await open_environment(loaded, user="none", episode=limits, **grants) as environment:
         service = Service(environment, TrajectoryFile(out), chosen, seed, state)

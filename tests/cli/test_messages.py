@@ -54,6 +54,12 @@ def test_a_config_whose_pack_is_made_by_an_import_names_the_command(tmp_path: Pa
     assert line.endswith(f"; make it by: {command} (or give a path)")
 
 
+def test_episodes_without_a_reward_are_for_mcp(tmp_path: Path) -> None:
+    done = run_simia("serve", "customer_service", "--openenv", "--unscored", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--unscored is for --mcp" in done.stderr
+
+
 def test_a_rollout_says_which_local_model_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmbeddedBackend, "start", stop)
     lines = run_simia("rollout", "--unsafe", cwd=tmp_path).stderr.splitlines()
