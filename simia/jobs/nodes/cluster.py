@@ -171,7 +171,11 @@ class Cluster:
     async def _connect(self, handle: WorkerHandle) -> WorkerChannel:
         await call_worker(handle, "connect", self._place)
         channel = WorkerChannel(
-            handle, self._engines, on_note=self.on_note, on_lost=self._note_loss, has_answers=self._has_answers
+            handle,
+            self._engines,
+            on_note=lambda value: self.on_note(value),
+            on_lost=self._note_loss,
+            has_answers=self._has_answers,
         )
         channel.open()
         return channel
