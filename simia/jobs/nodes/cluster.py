@@ -265,11 +265,13 @@ class Cluster:
 
     async def disconnect(self) -> None:
         """Bring what is left on the nodes into the run, and end the workers. Call it before the run is closed."""
+        for channel in self._channels:
+            channel.drop_questions()
+        if self._replacing:  # a worker that takes over also reads what the lost one stored
+            await asyncio.wait(self._replacing, timeout=CLOSING)
         for task in list(self._replacing):
             task.cancel()
         discard = False
-        for channel in self._channels:
-            channel.drop_questions()
         if self._run is not None and self._run.failure is None:
             with contextlib.suppress(TimeoutError, UserError):
                 await asyncio.wait_for(self._merge(), CLOSING)
