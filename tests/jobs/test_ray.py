@@ -51,10 +51,14 @@ class Jobs:
         """Work on a job to its end. Returns what the probe printed."""
         done = self.start(where, method, config, **probe)
         assert done.returncode == 0, done.stderr[-4000:]
-        figures: dict[str, Any] = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"stop"'))
+        figures: dict[str, Any] = next(
+            json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"stop"')
+        )
         assert figures["stop"][0] == "complete", figures
         left = self.root / where / "stores"
-        assert not left.exists() or not list(left.iterdir()), "the nodes' stores are removed once the run has their replies"
+        assert not left.exists() or not list(left.iterdir()), (
+            "the nodes' stores are removed once the run has their replies"
+        )
         return figures
 
     def accepted(self, where: str) -> list[bytes]:
@@ -183,7 +187,9 @@ def test_a_synthesis_makes_the_packs_that_one_process_makes(jobs: Jobs) -> None:
     jobs.work("nodes", "synth", config, nodes=2)
     assert jobs.accepted("nodes") == jobs.accepted("alone")
     packs = [jobs.root / where / "one-packs" for where in ("alone", "nodes")]
-    files = [{str(path.relative_to(pack)): path.read_bytes() for path in pack.rglob("*") if path.is_file()} for pack in packs]
+    files = [
+        {str(path.relative_to(pack)): path.read_bytes() for path in pack.rglob("*") if path.is_file()} for pack in packs
+    ]
     assert files[0] == files[1]
     assert files[0]
 
