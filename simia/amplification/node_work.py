@@ -14,27 +14,40 @@ from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator
 from simia.jobs.nodes.node_worker import Node, Produce
 from simia.llm.backends import LLMSettings
+from simia.prompts import refuse_other_prompts
 
 JUDGE = "judge"
 
 
 @dataclass(frozen=True)
 class AmplificationNodeWork:
-    """What a worker needs to make the trajectories of a run. Its models are those of `name_models`."""
+    """What a worker needs to make the trajectories of a run. Its models are those of `name_models`.
+
+    `prompts`: the prompt files of the run with their hashes. `recorded`: they are those of recorded requests, and not today's."""
 
     config: AmplifyConfig
     seeds: Seeds
     writers: list[Writer]
     run_id: str
-    prompts: dict[str, str] | None
+    prompts: dict[str, str]
+    recorded: bool
 
     async def open(self, node: Node, stack: contextlib.AsyncExitStack) -> Produce:
+        """Open the models. Raises `UserError` for prompt files that differ from those of the job's process."""
+        if not self.recorded:
+            refuse_other_prompts(self.prompts)
         engines = [node.engines[name_writer(place)] for place in range(len(self.writers))]
         judge = None
         if self.config.judge.enabled:
             judge = AcceptanceJudge(self.config.judge, node.engines.get(JUDGE, engines[0]))
         simulator = Simulator(self.config, self.seeds, writers=self.writers, run_id=self.run_id)
-        return partial(make_result, simulator, ask=ask_engines(engines), prompts=self.prompts, judge=judge)
+        return partial(
+            make_result,
+            simulator,
+            ask=ask_engines(engines),
+            prompts=self.prompts if self.recorded else None,
+            judge=judge,
+        )
 
 
 def name_writer(place: int) -> str:

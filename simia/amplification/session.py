@@ -210,7 +210,7 @@ async def work_on_amplification(
         for engine in engines:
             stack.callback(engine.gate.close)
         if cluster is not None:
-            node_work = AmplificationNodeWork(config, seeds, writers, run.id, facts["prompts"] if recorded else None)
+            node_work = AmplificationNodeWork(config, seeds, writers, run.id, facts["prompts"], bool(recorded))
             await cluster.begin(dict(zip(name_models(config), engines, strict=True)), node_work)
         spent, attempts = run.ledger.spent()
         share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 
 from simia.envs.opening import prepare_environment
+from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import UserError
 from simia.jobs.nodes.node_worker import Node, Produce
 from simia.llm.engine import PassingJournal
@@ -25,6 +26,7 @@ class RolloutNodeWork:
 
     async def open(self, node: Node, stack: contextlib.AsyncExitStack) -> Produce:
         """Open the environment. Raises `UserError`, also for packs that differ from those of the job's process."""
+        raise_descriptor_limit()  # of requests and workers of the sandbox
         prepared = await prepare_environment(self.config, stack, engines=node.engines, say=lambda line: None)
         if hash_contents(prepared.pack, prepared.tasks) != self.contents:
             raise UserError(

@@ -24,7 +24,7 @@ from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
 from simia.llm.types import ModelBackend, RecordedBackend
 from simia.pack_provenance import PackProvenance
-from simia.prompts import read_prompt
+from simia.prompts import read_prompt, refuse_other_prompts
 from simia.synthesis.job import SynthesisWork, list_stage_inputs
 from simia.synthesis.node_work import SynthesisNodeWork
 from simia.synthesis.pack_output import refuse_unusable, write_packs
@@ -219,7 +219,7 @@ async def work_on_synthesis(
             stack.callback(engine.gate.close)
         keep = PromptKeeper(run, recorded=bool(list_recordings(backends)))
         if cluster is not None:
-            cluster.on_note = lambda prompt: keep(*prompt)
+            cluster.on_note = keep.keep_of_node
             stack.push_async_callback(cluster.disconnect)
             await cluster.connect(run)
             await cluster.begin(engines, SynthesisNodeWork(config.recipe, config.model_dump(mode="json")))
@@ -259,6 +259,12 @@ class PromptKeeper:
         if name not in known and not self._recorded:
             self._facts["prompts"] = dict(sorted([*known.items(), (name, hashed)]))
             self._run.ledger.set_meta("facts", self._facts, twice=True)
+
+    def keep_of_node(self, prompt: tuple[str, str]) -> None:
+        """Add a prompt file that a node is about to use. Raises `UserError` if the node has another file than this process."""
+        if not self._recorded:
+            refuse_other_prompts(dict([prompt]))
+        self(*prompt)
 
 
 def collect_facts(

@@ -150,6 +150,17 @@ async def test_a_node_with_another_version_is_named(
         await cluster.open_models({"writer": OpenAISettings(base_url=fake_endpoint.url, model="fake")})
 
 
+async def test_a_node_without_a_sandbox_is_named_before_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise UserError("this pack's code must run in a sandbox and there is none")
+
+    monkeypatch.setattr(node_worker, "require_isolation", refuse)
+    settings = ClusterSettings(kind="ray")
+    with pytest.raises(UserError, match=r"^node b: this pack's code must run in a sandbox"):
+        await Cluster(Loopback("b"), settings, lambda line: None, needs_sandbox=True).open_models({})
+    assert await Cluster(Loopback("b"), settings, lambda line: None).open_models({}) == {}
+
+
 async def test_models_that_nodes_cannot_ask_are_refused() -> None:
     cluster = Cluster(Loopback("a"), ClusterSettings(kind="ray", nodes=2), lambda line: None)
     with pytest.raises(UserError, match="the model of writer has kind embedded: a cluster needs an endpoint"):

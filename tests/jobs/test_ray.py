@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from simia.config import load_config
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import data_root
 from simia.synthesis.recipes.codegym import CodeGymConfig
 from tests.fake_endpoint import FakeEndpoint
 
@@ -25,6 +27,7 @@ ROOT = PROBE.parents[2]
 RECORDINGS = ROOT / "tests" / "recordings"
 LATENCY = 0.3
 AT_ONCE = 32
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # nobody else may use the tests' clusters
 
 
 class Jobs:
@@ -40,7 +43,7 @@ class Jobs:
         given = {"method": method, "config": config, "runs": str(folder / "runs"), "name": "one", **probe}
         return subprocess.run(
             [self._python, PROBE, json.dumps(given)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "not-a-key"},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "not-a-key", **TOKEN},
             cwd=self.root,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -201,3 +204,17 @@ def test_a_node_without_what_the_job_needs_is_named_before_work_begins(jobs: Job
     assert "node " in done.stderr
     assert "NO_SUCH_KEY" in done.stderr
     assert not (jobs.root / "keyless" / "runs").exists()
+
+
+@pytest.mark.parametrize(("name", "workers"), [("two-cpu-nodes", 1), ("8xh100", 0)])
+def test_the_clusters_of_configs_are_what_ray_up_reads(
+    environments: Callable[[str], Path], name: str, workers: int
+) -> None:
+    code = (
+        "import sys, yaml; from ray.autoscaler._private.util import prepare_config, validate_config;"
+        "config = prepare_config(yaml.safe_load(open(sys.argv[1]))); validate_config(config); print(config['max_workers'])"
+    )
+    file = data_root() / "configs" / "ray" / f"{name}.yaml"
+    done = subprocess.run([environments("ray"), "-c", code, file], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == workers
+    assert "RAY_AUTH_MODE=token" in file.read_text()
