@@ -33,6 +33,8 @@ class NodeStore:
         return self.own.recall(key)
 
     def list_keys(self) -> list[str]:
+        """The keys of all replies that this worker can fetch, those of workers that died meanwhile included."""
+        self._stores += open_left_stores(self.root)
         return [key for store in self._stores for key in store.list_keys()]
 
     def fetch(self, key: str) -> dict[str, Any] | None:
@@ -40,15 +42,13 @@ class NodeStore:
         return next((row for store in self._stores if (row := store.fetch(key)) is not None), None)
 
     def close(self, *, discard: bool = False) -> None:
-        """`discard`: remove the folders that no living process holds, since the run has all their replies."""
+        """`discard`: remove the stores of which this worker has listed the keys, since the run has all their replies."""
         for store in self._stores:
             store.close()
-        if discard:
-            for folder in list_folders(self.root):
-                with contextlib.suppress(InUse), take_lock(folder):
-                    shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                self.root.rmdir()
+            if discard:
+                shutil.rmtree(store.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others may hold stores in it
+            self.root.rmdir()
 
 
 def open_left_stores(root: Path) -> Iterator[Store]:
