@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -148,13 +148,13 @@ def test_replies_that_a_killed_job_left_on_its_nodes_are_not_asked_for_again(job
     assert shop.log()["count"] - asked <= AT_ONCE
 
 
-def play(jobs: Jobs, at: int, *settings: str, **fields: Any) -> None:
-    """Play a rollout in one process and on Ray's nodes, where a worker or a node is lost once `at` replies are there."""
+def play(jobs: Jobs, ways: Sequence[str], at: int, *settings: str, **fields: Any) -> None:
+    """Play a rollout in one process and on Ray's nodes, where each of `ways` is lost once `at` replies are there."""
     config = load_config(RolloutConfig, "rollout/default", settings, **fields).model_dump(mode="json")
     jobs.work("alone", "rollout", config)
     expected = jobs.accepted("alone")
     assert expected
-    for way in ("worker", "node"):
+    for way in ways:
         figures = jobs.work(way, "rollout", config, nodes=2, kill=way, at=at)
         assert figures["lost"], figures
         assert jobs.accepted(way) == expected, way
@@ -166,7 +166,7 @@ def test_a_rollout_accepts_what_one_process_accepts(jobs: Jobs) -> None:
     tasks = list(json.loads((RECORDINGS / "rollout-shop.rewards.json").read_text()))
     recording = RECORDINGS / "rollout-shop.jsonl"
     settings = ["llm.kind=replay", f"llm.path={recording}", "sampling.bare=false", "sampling.temperature=1.0"]
-    play(jobs, 8, *settings, tasks=tasks)
+    play(jobs, ["worker"], 8, *settings, tasks=tasks)
 
 
 @pytest.mark.all
@@ -175,7 +175,14 @@ def test_a_long_rollout_accepts_what_one_process_accepts(jobs: Jobs, environment
     endpoint = FakeEndpoint("--latency", str(LATENCY))
     try:
         settings = ["llm.kind=openai", f"llm.base_url={endpoint.url}", "llm.model=fake", "accept=0"]
-        play(jobs, 100, *settings, pack="customer_service", group=-(-500 // len(Pack.load("customer_service").tasks)))
+        play(
+            jobs,
+            ["worker", "node"],
+            100,
+            *settings,
+            pack="customer_service",
+            group=-(-500 // len(Pack.load("customer_service").tasks)),
+        )
     finally:
         endpoint.stop()
 
