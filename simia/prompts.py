@@ -61,6 +61,15 @@ def read_prompt(name: str) -> tuple[str, str]:
     return path.read_text(encoding="utf-8").strip(), search_path.file_hash(path)
 
 
+def refuse_other_prompts(hashes: Mapping[str, str]) -> None:
+    """Raise `UserError` for a prompt file that has another hash here than in `hashes`, by name."""
+    for name, hashed in hashes.items():
+        if read_prompt(name)[1] != hashed:
+            raise UserError(
+                f"the prompt file {name} of the job differs from the one on this node: copy the folders of SIMIA_PATH to all nodes"
+            )
+
+
 @cache
 def read_lines(name: str) -> tuple[str, ...]:
     """Return the lines of a file under prompts/, blank ones left out."""

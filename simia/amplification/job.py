@@ -85,12 +85,7 @@ class AmplificationWork:
         return outcome
 
     async def produce(self, item: Item) -> SimulationResult:
-        result = await self.simulator.produce(item, self._ask)
-        if self._prompts is not None and result.trajectory is not None:
-            result.trajectory.provenance.prompts = self._prompts
-        if self._judge is not None:
-            await self._judge.judge(item, result)
-        return result
+        return await make_result(self.simulator, item, self._ask, prompts=self._prompts, judge=self._judge)
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
         store_result(self._ledger, self.simulator, item, result)
@@ -119,6 +114,18 @@ class AmplificationWork:
             return Stop("complete")
         tried = f"{self._most} items were tried and {accepted} accepted{explain_rejections(self.progress)}"
         return Stop("attempts", f"{tried}; raise stop.attempts to go on")
+
+
+async def make_result(
+    simulator: Simulator, item: Item, ask: Ask, *, prompts: dict[str, str] | None, judge: AcceptanceJudge | None
+) -> SimulationResult:
+    """Make, check and judge an item's trajectory. `prompts`, `judge`: see `AmplificationWork`."""
+    result = await simulator.produce(item, ask)
+    if prompts is not None and result.trajectory is not None:
+        result.trajectory.provenance.prompts = prompts
+    if judge is not None:
+        await judge.judge(item, result)
+    return result
 
 
 def ask_engines(engines: Sequence[Engine]) -> Ask:

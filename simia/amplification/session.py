@@ -14,6 +14,7 @@ from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.fresh_people import describe_source
 from simia.amplification.job import AmplificationWork, ask_engines
 from simia.amplification.model_mix import Writer, describe_writers, list_writers
+from simia.amplification.node_work import JUDGE, AmplificationNodeWork, name_models
 from simia.amplification.plan_lines import PERSONAS, TWISTS, WORDING
 from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
@@ -23,6 +24,7 @@ from simia.errors import UserError, require_type
 from simia.garbage_collection import collect_rarely
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, Stop
+from simia.jobs.nodes.ray_launcher import open_cluster
 from simia.jobs.progress import Progress
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
@@ -167,8 +169,16 @@ async def work_on_amplification(
     """Load the seeds, start the model, open the run, and work on it until it stops."""
     seeds = load_seeds(config, given)
     async with contextlib.AsyncExitStack() as stack:
-        backends = open_models(config, say=say)
-        judge_model = open_judge_backend(config, backends[0], say=say)
+        cluster = open_cluster(config.engine, say)
+        if cluster is None:
+            backends = open_models(config, say=say)
+            judge_model = open_judge_backend(config, backends[0], say=say)
+        else:
+            stack.push_async_callback(cluster.close)
+            models = await cluster.open_models(name_models(config))
+            judge_model = models.pop(JUDGE, None)
+            backends = list(models.values())
+            judge_model = judge_model or (backends[0] if config.judge.enabled else None)
         own_judge = judge_model if judge_model is not backends[0] else None
         for backend in [*backends, own_judge] if own_judge is not None else backends:
             await backend.start()
@@ -177,6 +187,9 @@ async def work_on_amplification(
         recorded = find_recording(backends[0])
         facts = collect_facts(config, seeds, writers, recorded=recorded, judge=judge_model)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
+        if cluster is not None:
+            stack.push_async_callback(cluster.disconnect)
+            await cluster.connect(run)
         for line in describe_seeds(seeds, config.n):
             say(line)
         try:
@@ -196,6 +209,9 @@ async def work_on_amplification(
             judge = AcceptanceJudge(config.judge, engines[0] if own_judge is None else engines[-1])
         for engine in engines:
             stack.callback(engine.gate.close)
+        if cluster is not None:
+            node_work = AmplificationNodeWork(config, seeds, writers, run.id, facts["prompts"], bool(recorded))
+            await cluster.begin(dict(zip(name_models(config), engines, strict=True)), node_work)
         spent, attempts = run.ledger.spent()
         share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
         work = AmplificationWork(
@@ -209,7 +225,15 @@ async def work_on_amplification(
             find_plan=recorded.find_plan if recorded else None,
             judge=judge,
         )
-        job = Coordinator(run, work, engines, work.progress, config.stop, on_progress=on_progress)
+        job = Coordinator(
+            run,
+            work,
+            engines,
+            work.progress,
+            config.stop,
+            on_progress=on_progress,
+            produce=cluster.produce if cluster is not None else None,
+        )
         with collect_rarely():
             stop = await coordinate(job, handle_signals=handle_signals, say=say)
         return Amplified(run.folder, stop, work.progress)

@@ -14,6 +14,7 @@ from simia.amplification.reply_schema import Shape
 from simia.config import OPERATIONAL, Config
 from simia.errors import UserError
 from simia.jobs.coordinator import StopSettings
+from simia.jobs.nodes.settings import ClusterSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
@@ -124,6 +125,8 @@ class AmplifyConfig(Config):
     """Which valid trajectories are left out."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
     """How hard the endpoint is pushed, and what may be spent."""
+    engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
+    """Where the run works: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
     """When the run gives up."""
 

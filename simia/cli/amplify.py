@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli.options import NAME, RUNS, SETTINGS
+from simia.cli.options import ENGINE, NAME, RUNS, SETTINGS, add_engine
 from simia.cli.terminal_output import report_interrupt, watch_amplification
 from simia.config import load_config
 from simia.errors import UserError
@@ -36,6 +36,7 @@ def amplify(
     ] = None,
     n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept.")] = None,
     settings: SETTINGS = None,
+    engine: ENGINE = None,
     name: NAME = None,
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
@@ -49,7 +50,7 @@ def amplify(
     """
     if name is not None:
         check_name(name)  # before a model is fetched
-    resolved = resolve_amplify_config(config, seeds, n, settings or [])
+    resolved = resolve_amplify_config(config, seeds, n, add_engine(settings, engine))
     if dry_run:
         with report_interrupt():
             show_dry_run(resolved)

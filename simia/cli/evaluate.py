@@ -61,6 +61,7 @@ def evaluate(
     ] = None,
     limit: options.LIMIT = None,
     settings: options.SETTINGS = None,
+    engine: options.ENGINE = None,
     unsafe: options.UNSAFE = False,
     network: options.NETWORK = False,
     name: options.NAME = None,
@@ -75,7 +76,7 @@ def evaluate(
 
     if name is not None:
         check_name(name)  # before data are fetched
-    given = [*(settings or []), *([f"sampling.calls={calls}"] if calls is not None else [])]
+    given = [*options.add_engine(settings, engine), *([f"sampling.calls={calls}"] if calls is not None else [])]
     grants = {"unsafe": unsafe, "network": network}
     overrides: dict[str, Any] = {f"backend_settings__{grant}": True for grant, granted in grants.items() if granted}
     config = load_suite(

@@ -16,6 +16,9 @@ RUN = Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
 NAME = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
 SETTINGS = Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")]
+ENGINE = Annotated[
+    str | None, typer.Option("--engine", help="local, or ray: work on the nodes of a Ray cluster (docs/scale.md).")
+]
 LIMIT = Annotated[int | None, typer.Option(help="Play only the first N tasks.")]
 SPLIT = Annotated[str | None, typer.Option(help="Only tasks of this split.")]
 TASKS = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
@@ -51,6 +54,11 @@ def parse_settings(settings: Sequence[str] | None, read_value: Callable[[str], A
             raise UserError(f"--set {setting!r}: write it as a.b=value")
         found[name] = read_value(text)
     return found
+
+
+def add_engine(settings: list[str] | None, engine: str | None) -> list[str]:
+    """Add the engine of `--engine` to the settings; None: that of the config."""
+    return [*([f"engine.kind={engine}"] if engine is not None else []), *(settings or [])]
 
 
 def add_endpoint_kind(settings: list[str] | None) -> list[str]:

@@ -31,6 +31,7 @@ def rollout(
     split: options.SPLIT = None,
     tasks: options.TASKS = None,
     settings: options.SETTINGS = None,
+    engine: options.ENGINE = None,
     unsafe: options.UNSAFE = False,
     network: options.NETWORK = False,
     variables: options.VARIABLES = None,
@@ -47,7 +48,7 @@ def rollout(
         check_name(name)  # before a model is fetched
     grants = options.collect_grants(unsafe, network, variables, grant_read)
     resolved = load_config(
-        RolloutConfig, config or "rollout/default", options.add_endpoint_settings(settings),
+        RolloutConfig, config or "rollout/default", options.add_endpoint_settings(options.add_engine(settings, engine)),
         pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         **{f"backend_settings__{grant}": value for grant, value in grants.items()},
     )  # fmt: skip

@@ -11,7 +11,7 @@ import typer
 
 from simia.authoring.pack_draft import refuse_existing
 from simia.cli.amplify import is_local_model
-from simia.cli.options import NAME, RUNS, SETTINGS, parse_settings
+from simia.cli.options import ENGINE, NAME, RUNS, SETTINGS, add_engine, parse_settings
 from simia.cli.terminal_output import report_interrupt, watch_synthesis
 from simia.config import apply_settings, read_command_line_value, read_config_file
 from simia.errors import UserError
@@ -47,6 +47,7 @@ def synth(
         ),
     ] = None,
     settings: SETTINGS = None,
+    engine: ENGINE = None,
     name: NAME = None,
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
@@ -63,7 +64,7 @@ def synth(
         check_name(name)  # before a model is fetched
     if out is not None:
         refuse_existing(out)
-    resolved = resolve_synth_config(recipe, source, config, settings or [], sources)
+    resolved = resolve_synth_config(recipe, source, config, add_engine(settings, engine), sources)
     if dry_run:
         with report_interrupt():
             show_first_prompt(resolved)

@@ -23,7 +23,7 @@ from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.remote.environment import is_address, open_remote_environment
-from simia.envs.role_models import Role, RoleModels, user_kind
+from simia.envs.role_models import ModelOpener, Role, RoleModels, user_kind
 from simia.envs.scoring import check_reward_settings, make_scorer
 from simia.envs.several_packs import (
     CombinedPack,
@@ -259,13 +259,16 @@ async def prepare_environment(
     pack: Pack | None = None,
     needs_tasks: bool = True,
     engine: Engine | None = None,
+    engines: Mapping[str, Engine] | None = None,
+    elsewhere: ModelOpener | None = None,
     without: Collection[Role] = (),
     may_use_default_llm: bool = True,
     say: Callable[[str], None] = terminal.say,
 ) -> PreparedEnvironment:
     """Start the back end and the models; `stack` closes them. For `open_environment` and for rollouts, whose run begins in between.
 
-    `needs_tasks`: refuse a pack without tasks. `engine` and `without`: see `RoleModels`. `may_use_default_llm`: start the local model
+    `needs_tasks`: refuse a pack without tasks. `engine`, `engines` and `without`: see `RoleModels`. `elsewhere`: opens the models, and the
+    environment is played there too, so no back end is started here. `may_use_default_llm`: start the local model
     for roles without a model of their own; otherwise they are refused. Raises `UserError`.
     """
     refuse_address(config)
@@ -281,14 +284,14 @@ async def prepare_environment(
     ]
     for member in members:
         member.check_references(tasks if member.pack is pack else member.pack.tasks)
-    models = RoleModels(config, pack, engine=engine, without=without)
+    models = RoleModels(config, pack, engine=engine, engines=engines, without=without)
     if not may_use_default_llm:
         models.refuse_default_llm()
     for member in members:
         stack.push_async_callback(member.backend.close)
-    if not config.packs:
+    if not config.packs and elsewhere is None:
         await members[0].backend.start()  # of several packs each starts when its first task is played
-    await models.open(say, stack)
+    await models.open(say, stack, elsewhere=elsewhere)
     return PreparedEnvironment(config, pack, tasks, members, models)
 
 

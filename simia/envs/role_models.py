@@ -7,8 +7,8 @@ is a journal that keeps their replies.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, Protocol
 
 from simia.envs.config import EnvironmentConfig
 from simia.envs.users import USERS
@@ -24,6 +24,12 @@ from simia.trajectory import digest
 Role = Literal["agent", "simulator", "player", "judge"]
 
 
+class ModelOpener(Protocol):
+    """What opens models in another place, such as on the nodes of a cluster."""
+
+    async def open_models(self, models: Mapping[str, LLMSettings]) -> dict[str, ModelBackend]: ...
+
+
 class RoleModels:
     """The models of an environment. `engine(role)` is None for a role without a model."""
 
@@ -33,9 +39,11 @@ class RoleModels:
         pack: Pack,
         *,
         engine: Engine | None = None,
+        engines: Mapping[str, Engine] | None = None,
         without: Collection[Role] = (),
     ) -> None:
-        """`engine`: serves every role, so that no model is opened; its owner closes it. `without`: roles that the caller fills."""
+        """`engine`: serves every role, so that no model is opened; its owner closes it. `engines`: those of a node, by the names of
+        `list_models`, in place of opened ones. `without`: roles that the caller fills."""
         simulator = config.simulator or config.llm
         wanted: dict[Role, tuple[bool, LLMSettings]] = {
             "agent": (config.agent_kind == "llm", config.llm),
@@ -46,8 +54,9 @@ class RoleModels:
         self.config = config
         self._roles = {role: each for role, (needed, each) in wanted.items() if needed and role not in without}
         self._shared_engine = engine
-        self._models: dict[str, ModelBackend] = {}
-        self._engines: dict[str, Engine] = {}
+        self._engines = dict(engines or {})
+        self._models = {name: each.backend for name, each in self._engines.items()}
+        self._opens = engine is None and engines is None
 
     def refuse_default_llm(self) -> None:
         """Raise `UserError` if a role would start the local model of `llm`, which is large and was not asked for."""
@@ -58,9 +67,18 @@ class RoleModels:
                 "llm='embedded' starts a small local one (491 MB)"
             )
 
-    async def open(self, say: Callable[[str], None], stack: contextlib.AsyncExitStack) -> None:
-        """Start each model once. Raises `UserError` for what the user must change first."""
-        if self._shared_engine is not None:
+    def list_models(self) -> dict[str, LLMSettings]:
+        """The models of all roles by name, each once."""
+        return {settings_key(settings): settings for settings in self._roles.values()}
+
+    async def open(
+        self, say: Callable[[str], None], stack: contextlib.AsyncExitStack, *, elsewhere: ModelOpener | None = None
+    ) -> None:
+        """Start each model once, or let `elsewhere` do it. Raises `UserError` for what the user must change first."""
+        if not self._opens:
+            return
+        if elsewhere is not None:
+            self._models = await elsewhere.open_models(self.list_models())
             return
         raise_descriptor_limit()  # a request in flight is a connection
         for settings in self._roles.values():
@@ -75,7 +93,7 @@ class RoleModels:
 
     def connect(self, journal: ReplyJournal, **spent: Any) -> None:
         """Make the engines, which write to `journal` and share one budget. `spent`: what `share_budget` takes besides the engines."""
-        if self._shared_engine is not None:
+        if not self._opens:
             return
         for settings in self._roles.values():
             if (name := settings_key(settings)) not in self._engines:
@@ -85,7 +103,7 @@ class RoleModels:
     @property
     def opens_models(self) -> bool:
         """Whether models are opened here for any role."""
-        return bool(self._roles) and self._shared_engine is None
+        return bool(self._roles) and self._opens
 
     @property
     def has_budget(self) -> bool:
@@ -110,6 +128,11 @@ class RoleModels:
     def engines(self) -> list[Engine]:
         """The engines that were made here."""
         return list(self._engines.values())
+
+    @property
+    def engines_by_name(self) -> dict[str, Engine]:
+        """The engines by the names of `list_models`."""
+        return dict(self._engines)
 
     @property
     def facts(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -122,9 +122,12 @@ class Coordinator(Generic[R, O]):
         concurrency: int | None = None,
         decide_past_gaps: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
+        produce: Callable[[Item], Awaitable[R]] | None = None,
     ) -> None:
         """`engines`: all that the work asks. `concurrency`: items at once; None: as many as the engines' gates let in, and some more.
-        `decide_past_gaps`: at the end of a session decide also what waits for open items; the next session decides it again."""
+        `decide_past_gaps`: at the end of a session decide also what waits for open items; the next session decides it again.
+        `produce`: makes results in place of the work's own, such as on other nodes."""
+        self._produce_result = produce or work.produce
         self._run, self._work, self._engines, self.progress = run, work, engines, progress
         self._settings, self._concurrency, self._past_gaps = settings, concurrency, decide_past_gaps
         self._on_progress = on_progress or (lambda _: None)
@@ -244,7 +247,7 @@ class Coordinator(Generic[R, O]):
 
     async def _produce(self, item: Item) -> None:
         try:
-            result = await self._work.produce(item)
+            result = await self._produce_result(item)
         except BudgetReached as reached:
             self.stop("budget", str(reached))
         except LLMFault as fault:

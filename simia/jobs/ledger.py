@@ -122,6 +122,18 @@ class Ledger:
             attempt_row(item, n, key, "got", sent, now, usage=reply.usage),
         )
 
+    def take_up_attempt(self, key: str, draw: str, request: Request) -> str:
+        """Let `answered` complete the latest attempt of this key that has no answer, or a new one. Returns its item."""
+        row = self.db.ledger.execute(
+            "SELECT item, n, asked_at FROM attempt WHERE reply_key = ? AND status <> 'got' ORDER BY asked_at DESC",
+            (key,),
+        ).fetchone()
+        if row is None:
+            self._attempts[draw] = self._attempts.get(draw, -1) + 1
+            row = draw, self._attempts[draw], time.time()
+        self._pending[key] = (draw, request, row[1], row[2])
+        return str(row[0])
+
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
         *_, n, sent = self._pending.pop(key)
         if fault.code is Code.PENDING:  # written down for a batch: no attempt was made

@@ -14,7 +14,7 @@ import itertools
 import sqlite3
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from simia.errors import UserError
 from simia.jobs.database import Database
@@ -118,6 +118,21 @@ class Store:
             except (sqlite3.Error, ValueError):  # the other's file cannot be read: the reply is asked for again
                 continue
         return None
+
+    def list_keys(self) -> list[str]:
+        """The keys of the replies that this store's own folder holds."""
+        return [key for (key,) in self._database.replies.execute("SELECT key FROM reply ORDER BY at")]
+
+    def fetch(self, key: str) -> dict[str, Any] | None:
+        """A reply of this store's own folder with its request, its sample (`draw`) and the item (`item`) that it was asked for."""
+        reply, request = self._own.recall(key), self._own.recall_request(key)
+        if reply is None or request is None:
+            return None
+        (draw,) = self._database.replies.execute("SELECT draw FROM reply WHERE key = ?", (key,)).fetchone()
+        asked = self._database.ledger.execute("SELECT item FROM attempt WHERE reply_key = ?", (key,)).fetchone()
+        return {
+            "key": key, "draw": draw, "request": request.canonical(), "reply": reply.stored(), "item": asked[0] if asked else None,
+        }  # fmt: skip
 
     def _siblings(self) -> list[sqlite3.Connection]:
         """The other processes' replies, also of one that started later, once it has a file. Folders are listed again when there is a new

@@ -7,6 +7,7 @@ are named by item and turn, the environment is deterministic) until it reaches a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +16,13 @@ from simia.envs.play.agent import Agent
 from simia.envs.play.baseline_agents import AGENTS
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
+from simia.envs.several_packs import CombinedPack
 from simia.errors import Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import Stop, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
+from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
 from simia.reward import Reward
 from simia.rollouts.settings import RolloutConfig
@@ -46,6 +49,51 @@ class RolloutProgress(Progress):
         return sum(known) / len(known) if known else None
 
 
+class EpisodePlayer:
+    """Plays the episodes of items: in the job's process, or on a node."""
+
+    def __init__(
+        self,
+        run_id: str,
+        config: RolloutConfig,
+        environment: Environment,
+        tasks: list[Task],
+        engine: Engine | None,
+        has_failed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`engine`: of the agent's model, where it is one. `has_failed`: whether the run can no longer be written."""
+        self._run_id, self._config, self._environment, self._engine = run_id, config, environment, engine
+        self._has_failed = has_failed
+        self.samples = [(task, sample) for task in tasks for sample in range(config.group)]
+
+    async def produce(self, item: Item) -> Trajectory:
+        config, (task, sample) = self._config, self.samples[item.ord]
+        agent: Agent = (
+            LLMAgent(self._engine, config.sampling, item=item.id)
+            if self._engine
+            else AGENTS[config.agent](task, sample)
+        )
+        try:
+            try:
+                episode = await self._environment.reset(task, seed=config.seed, group=task.id, name=item.id)
+            except UserError as error:  # the others can be played all the same
+                episode = self.abort(task, Code.NO_START, str(error))
+            trajectory = await play(episode, agent)
+        except BudgetReached:
+            raise
+        except Exception as error:  # a bug costs this episode, which names it, and not the run
+            if self._has_failed():
+                raise
+            trajectory = self.abort(task, Code.INTERNAL, f"{type(error).__name__}: {error}"[:300]).trajectory
+        model = self._engine.backend.model if self._engine else config.agent
+        keys = agent.reply_keys if isinstance(agent, LLMAgent) else []
+        about = {"run": self._run_id, "item": item.id, "model": model, "reply_keys": keys}
+        return trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=about)})
+
+    def abort(self, task: Task, code: Code, detail: str) -> Episode:
+        return Episode.aborted(self._environment, task, self._config.seed, Aborted(code, detail))
+
+
 class RolloutWork:
     """The work of one session: plays the planned episodes and scores them."""
 
@@ -53,8 +101,9 @@ class RolloutWork:
         self, run: Run, config: RolloutConfig, environment: Environment, tasks: list[Task], engine: Engine | None
     ) -> None:
         """`engine`: of the agent's model, where it is one."""
-        self._run, self._config, self._environment, self._engine = run, config, environment, engine
-        self._samples = [(task, sample) for task in tasks for sample in range(config.group)]
+        self._run, self._config = run, config
+        self._player = EpisodePlayer(run.id, config, environment, tasks, engine, lambda: run.failure is not None)
+        self._samples = self._player.samples
         self.progress = RolloutProgress(run.id, len(self._samples))
         self._budget: str | None = None
         self._seen: set[str] = set()
@@ -76,31 +125,7 @@ class RolloutWork:
         return content_hash or ""
 
     async def produce(self, item: Item) -> Trajectory:
-        config, (task, sample) = self._config, self._samples[item.ord]
-        agent: Agent = (
-            LLMAgent(self._engine, config.sampling, item=item.id)
-            if self._engine
-            else AGENTS[config.agent](task, sample)
-        )
-        try:
-            try:
-                episode = await self._environment.reset(task, seed=config.seed, group=task.id, name=item.id)
-            except UserError as error:  # the others can be played all the same
-                episode = self._abort(task, Code.NO_START, str(error))
-            trajectory = await play(episode, agent)
-        except BudgetReached:
-            raise
-        except Exception as error:  # a bug costs this episode, which names it, and not the run
-            if self._run.failure is not None:
-                raise
-            trajectory = self._abort(task, Code.INTERNAL, f"{type(error).__name__}: {error}"[:300]).trajectory
-        model = self._engine.backend.model if self._engine else config.agent
-        keys = agent.reply_keys if isinstance(agent, LLMAgent) else []
-        about = {"run": self._run.id, "item": item.id, "model": model, "reply_keys": keys}
-        return trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=about)})
-
-    def _abort(self, task: Task, code: Code, detail: str) -> Episode:
-        return Episode.aborted(self._environment, task, self._config.seed, Aborted(code, detail))
+        return await self._player.produce(item)
 
     def conclude(self, item: Item, result: Trajectory) -> str:
         task, _ = self._samples[item.ord]
@@ -110,7 +135,7 @@ class RolloutWork:
             if self._run.failure is not None:
                 raise
             detail = f"task {task.id}: the record cannot be written: {type(error).__name__}: {error}"[:300]
-            aborted = self._abort(task, Code.INTERNAL, detail).trajectory
+            aborted = self._player.abort(task, Code.INTERNAL, detail).trajectory
             return self._conclude(item, task, aborted.model_copy(update={"provenance": result.provenance}))
 
     def _conclude(self, item: Item, task: Task, trajectory: Trajectory) -> str:
@@ -175,3 +200,10 @@ def is_settled(trajectory: Trajectory, code: Code) -> bool:
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)
+
+
+def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
+    """Hash what is played: policies and tools of the packs, and the tasks with their rewards."""
+    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
+    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
+    return digest([*described, [task.identity for task in tasks]])

@@ -25,8 +25,7 @@ from simia.llm.backends import open_backend
 from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request
 from simia.pack import Pack
-from simia.rollouts.job import decide_status, store_episode
-from simia.rollouts.session import hash_contents
+from simia.rollouts.job import decide_status, hash_contents, store_episode
 from simia.rollouts.settings import RolloutConfig
 from simia.scorer import Scorer
 from simia.statistics import SUCCESS

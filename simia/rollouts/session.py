@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,17 +12,16 @@ from typing import Any, Unpack
 from simia import search_path, terminal
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.envs.opening import PreparedEnvironment, prepare_environment
-from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
+from simia.jobs.nodes.ray_launcher import open_cluster
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
-from simia.pack import Pack
-from simia.rollouts.job import RolloutProgress, RolloutWork
+from simia.llm.budget import share_budget
+from simia.rollouts.job import RolloutProgress, RolloutWork, hash_contents
+from simia.rollouts.node_work import RolloutNodeWork, runs_code
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import RolloutStatistics, summarize_rewards
-from simia.task import Task
-from simia.trajectory import digest
 
 OnProgress = Callable[[RolloutProgress], None]
 
@@ -128,13 +127,21 @@ async def work_on_rollout(
 ) -> RolloutResult:
     """Prepare the environment, open the run, and play what is left of it."""
     async with contextlib.AsyncExitStack() as stack:
-        prepared = await prepare_environment(config, stack, say=say)
-        run = stack.enter_context(contextlib.closing(open_run(collect_rollout_facts(config, prepared))))
-        spent, attempts = run.ledger.spent()
-        answered = run.ledger.answered_count()
+        cluster = open_cluster(config.engine, say, needs_sandbox=runs_code(config))
+        if cluster is not None:
+            stack.push_async_callback(cluster.close)
+        prepared = await prepare_environment(config, stack, elsewhere=cluster, say=say)
+        facts = collect_rollout_facts(config, prepared)
+        run = stack.enter_context(contextlib.closing(open_run(facts)))
         models = prepared.models
-        environment = prepared.connect(run.ledger, before=spent, sent=sum(attempts.values()), answered=answered)
+        environment = prepared.connect(run.ledger)
         stack.callback(models.close)
+        if cluster is not None:
+            stack.push_async_callback(cluster.disconnect)
+            await cluster.connect(run)
+            await cluster.begin(models.engines_by_name, RolloutNodeWork(config, run.id, facts["contents"]))
+        spent, attempts = run.ledger.spent()
+        share_budget(models.engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
         work = RolloutWork(run, config, environment, prepared.tasks, models.engine("agent"))
         job = Coordinator(
             run,
@@ -145,6 +152,7 @@ async def work_on_rollout(
             concurrency=config.concurrency,
             decide_past_gaps=True,
             on_progress=on_progress,
+            produce=cluster.produce if cluster is not None else None,
         )
         stop = await coordinate(job, handle_signals=handle_signals, say=say)
         return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())
@@ -162,10 +170,3 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
         "planned": len(tasks) * config.group,
         **({"cast": models.facts} if models.facts else {}),
     }
-
-
-def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
-    """Hash what is played: policies and tools of the packs, and the tasks with their rewards."""
-    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
-    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
-    return digest([*described, [task.identity for task in tasks]])

@@ -9,6 +9,7 @@ from pydantic import Field
 from simia.config import OPERATIONAL
 from simia.envs.config import EnvironmentConfig
 from simia.envs.play.llm_agent import LLMAgentSettings
+from simia.jobs.nodes.settings import ClusterSettings
 from simia.quality.teacher_filters import TeacherFilters
 
 AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
@@ -29,6 +30,11 @@ class RolloutSettings(EnvironmentConfig):
     )
     sampling: LLMAgentSettings = Field(
         default_factory=LLMAgentSettings, description="Prompting and sampling of the agent's model."
+    )
+    engine: ClusterSettings = Field(
+        default_factory=ClusterSettings,
+        json_schema_extra=OPERATIONAL,
+        description="Where the run works: in this process, or on the nodes of a Ray cluster.",
     )
     concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")
 

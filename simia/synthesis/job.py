@@ -50,6 +50,54 @@ class StageResult:
         }  # fmt: skip
 
 
+class StageMaker:
+    """Makes the results of items: in the job's process, or on a node."""
+
+    def __init__(
+        self,
+        config: SynthesisConfig,
+        askers: Mapping[str, Asker],
+        keep_prompt: Callable[[str, str], None],
+        has_answers: Callable[[], bool],
+        has_failed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`has_answers`: whether the run holds any reply. `has_failed`: whether the run can no longer be written."""
+        self._config, self._askers, self._keep_prompt = config, askers, keep_prompt
+        self._has_answers, self._has_failed = has_answers, has_failed
+        self._places = asyncio.Semaphore(config.executions)
+
+    async def make(self, item: str, stage: Stage, given: StageInput) -> StageResult:
+        """Return the output of a stage for an input, or its refusal. Raises what says nothing about the item."""
+        context = ItemContext(item, self._askers, self._config.sampling, self._places, self._keep_prompt)
+        result = StageResult()
+        try:
+            output = await stage.make(StageInput(given.key, copy.deepcopy(given.value)), context)
+            result.output = unpack_json(pack_json(output))  # as a resume reads it
+        except Exception as error:
+            result.refusal = self._judge_error(find_cause(error), context)
+        finally:
+            if not (task := asyncio.current_task()) or not task.cancelling():
+                await context.settle()
+        result.spent = context.spent
+        try:
+            result.notes = unpack_json(pack_json(context.notes))
+        except (TypeError, ValueError, RecursionError) as error:
+            result.output, result.refusal = None, Refusal(str(Reason.INTERNAL), f"a note is no JSON: {error}"[:LONGEST])
+        return result
+
+    def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:
+        """Return why the item is refused, or raise what says nothing about the item."""
+        if isinstance(error, Refused):
+            return Refusal(str(error.reason), mask_places(error.detail)[:LONGEST])
+        if isinstance(error, LLMFault) and error.code in ENDPOINT_REFUSES and self._has_answers():
+            return Refusal(str(Reason.REFUSED_QUESTION), f"{error.code}: {error.detail}"[:LONGEST])
+        if isinstance(error, LLMFault | BudgetReached) or error is context.user_error or self._has_failed():
+            raise error
+        if is_infrastructure(error):
+            raise LLMFault(Code.WORKER_LOST, describe_failure(error), retry=False) from error
+        return Refusal(str(Reason.INTERNAL), describe_failure(error)[:LONGEST])
+
+
 class SynthesisWork:
     """One session's work on a recipe."""
 
@@ -62,9 +110,14 @@ class SynthesisWork:
         keep_prompt: Callable[[str, str], None] = lambda name, hashed: None,
     ) -> None:
         """`askers`: role → what replies, with `writer` for roles without one of their own. `keep_prompt`: see `ItemContext`."""
-        self._run, self._config, self._stages, self._askers = run, config, list(stages), askers
-        self._keep_prompt = keep_prompt
-        self._places = asyncio.Semaphore(config.executions)
+        self._run, self._stages = run, list(stages)
+        self._maker = StageMaker(
+            config,
+            askers,
+            keep_prompt,
+            lambda: run.ledger.answered_count() > 0,
+            lambda: run.failure is not None,
+        )
         self._planned: list[tuple[Stage, StageInput]] = []
         self._next_stage = 0
         self._decided = 0
@@ -128,35 +181,12 @@ class SynthesisWork:
     # -- working -------------------------------------------------------------------------------------------------
 
     async def produce(self, item: Item) -> StageResult:
-        stage, given = self._planned[item.ord]
-        context = ItemContext(item.id, self._askers, self._config.sampling, self._places, self._keep_prompt)
-        result = StageResult()
-        try:
-            output = await stage.make(StageInput(given.key, copy.deepcopy(given.value)), context)
-            result.output = unpack_json(pack_json(output))  # as a resume reads it
-        except Exception as error:
-            result.refusal = self._judge_error(find_cause(error), context)
-        finally:
-            if not (task := asyncio.current_task()) or not task.cancelling():
-                await context.settle()
-        result.spent = context.spent
-        try:
-            result.notes = unpack_json(pack_json(context.notes))
-        except (TypeError, ValueError, RecursionError) as error:
-            result.output, result.refusal = None, Refusal(str(Reason.INTERNAL), f"a note is no JSON: {error}"[:LONGEST])
-        return result
+        return await self._maker.make(item.id, *self._planned[item.ord])
 
-    def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:
-        """Return why the item is refused, or raise what says nothing about the item."""
-        if isinstance(error, Refused):
-            return Refusal(str(error.reason), mask_places(error.detail)[:LONGEST])
-        if isinstance(error, LLMFault) and error.code in ENDPOINT_REFUSES and self._run.ledger.answered_count():
-            return Refusal(str(Reason.REFUSED_QUESTION), f"{error.code}: {error.detail}"[:LONGEST])
-        if isinstance(error, LLMFault | BudgetReached) or error is context.user_error or self._run.failure is not None:
-            raise error
-        if is_infrastructure(error):
-            raise LLMFault(Code.WORKER_LOST, describe_failure(error), retry=False) from error
-        return Refusal(str(Reason.INTERNAL), describe_failure(error)[:LONGEST])
+    def find_input(self, item: Item) -> tuple[str, str, StageInput]:
+        """Return what a node needs to make an item: its id, its stage and its input."""
+        stage, given = self._planned[item.ord]
+        return item.id, stage.name, given
 
     def conclude(self, item: Item, result: StageResult) -> StageResult:
         if result.refusal is None:

@@ -16,6 +16,7 @@ from simia.errors import require_type
 from simia.formats import pin_hub_name
 from simia.jobs import Run, find_run
 from simia.jobs.coordinator import Coordinator
+from simia.jobs.nodes.ray_launcher import open_cluster
 from simia.jobs.run import saved_config
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
@@ -23,8 +24,9 @@ from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
 from simia.llm.types import ModelBackend, RecordedBackend
 from simia.pack_provenance import PackProvenance
-from simia.prompts import read_prompt
+from simia.prompts import read_prompt, refuse_other_prompts
 from simia.synthesis.job import SynthesisWork, list_stage_inputs
+from simia.synthesis.node_work import SynthesisNodeWork
 from simia.synthesis.pack_output import refuse_unusable, write_packs
 from simia.synthesis.recipes import find_recipe
 from simia.synthesis.settings import SynthesisConfig
@@ -197,7 +199,12 @@ async def work_on_synthesis(
     list_stage_inputs(stages[0], StageOutputs())  # a source that cannot be read is refused before a model is started
     async with contextlib.AsyncExitStack() as stack:
         models = {"writer": config.llm, **config.roles}
-        backends = {role: open_backend(settings, say=say) for role, settings in models.items()}
+        cluster = open_cluster(config.engine, say, needs_sandbox=True)
+        if cluster is None:
+            backends = {role: open_backend(settings, say=say) for role, settings in models.items()}
+        else:
+            stack.push_async_callback(cluster.close)
+            backends = await cluster.open_models(models)
         for backend in backends.values():
             await backend.start()
             stack.push_async_callback(backend.close)
@@ -210,12 +217,25 @@ async def work_on_synthesis(
         }
         for engine in engines.values():
             stack.callback(engine.gate.close)
+        keep = PromptKeeper(run, recorded=bool(list_recordings(backends)))
+        if cluster is not None:
+            cluster.on_note = keep.keep_of_node
+            stack.push_async_callback(cluster.disconnect)
+            await cluster.connect(run)
+            await cluster.begin(engines, SynthesisNodeWork(config.recipe, config.model_dump(mode="json")))
         spent, attempts = run.ledger.spent()
         share_budget(list(engines.values()), spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
         SynthesisWork(run, config, stages, engines).drop_stale_items()
-        keep = PromptKeeper(run, recorded=bool(list_recordings(backends)))
         work = SynthesisWork(run, config, stages, engines, keep)
-        job = Coordinator(run, work, list(engines.values()), work.progress, config.stop, on_progress=on_progress)
+        job = Coordinator(
+            run,
+            work,
+            list(engines.values()),
+            work.progress,
+            config.stop,
+            on_progress=on_progress,
+            produce=None if cluster is None else lambda item: cluster.produce(work.find_input(item)),
+        )
         stop = await coordinate(job, handle_signals=handle_signals, say=say)
         names = [stage.name for stage in stages]
         figures = collect_figures(recipe.name, facts["model"], names, work.outputs, work.spent)
@@ -239,6 +259,12 @@ class PromptKeeper:
         if name not in known and not self._recorded:
             self._facts["prompts"] = dict(sorted([*known.items(), (name, hashed)]))
             self._run.ledger.set_meta("facts", self._facts, twice=True)
+
+    def keep_of_node(self, prompt: tuple[str, str]) -> None:
+        """Add a prompt file that a node is about to use. Raises `UserError` if the node has another file than this process."""
+        if not self._recorded:
+            refuse_other_prompts(dict([prompt]))
+        self(*prompt)
 
 
 def collect_facts(

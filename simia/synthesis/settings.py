@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from simia.config import OPERATIONAL, Config
 from simia.errors import UserError
 from simia.jobs.coordinator import StopSettings
+from simia.jobs.nodes.settings import ClusterSettings
 from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
@@ -53,6 +54,8 @@ class SynthesisConfig(Config):
     """How replies are sampled."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
     """How hard endpoints are pushed, and what may be spent."""
+    engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
+    """Where the run works: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=lambda: StopSettings(min_yield=0), json_schema_extra=OPERATIONAL)
     """When the run gives up."""
     executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)

@@ -23,7 +23,8 @@ LARGE = {
     "trl",
     "verl",
     "ragen",
-}  # extras that are not locked: gigabytes, and for one kind of machine
+    "ray",
+}  # extras that are not locked: large, and for one kind of machine
 
 
 def blocks() -> dict[str, str]:

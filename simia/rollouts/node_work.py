@@ -1,0 +1,43 @@
+"""Rollouts on the nodes of a cluster: each worker opens the environment, with its sandbox and its processes, and plays episodes in it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from simia.envs.opening import prepare_environment
+from simia.envs.worlds.executable import raise_descriptor_limit
+from simia.errors import UserError
+from simia.jobs.nodes.node_worker import Node, Produce
+from simia.llm.engine import PassingJournal
+from simia.rollouts.job import EpisodePlayer, hash_contents
+from simia.rollouts.settings import RolloutConfig
+
+CODE = ("executable", "mixed", "shadow")  # back ends that run a pack's code
+
+
+@dataclass(frozen=True)
+class RolloutNodeWork:
+    """What a worker needs to play a run's episodes. `contents`: the hash of what is played, as the job's process read it."""
+
+    config: RolloutConfig
+    run_id: str
+    contents: str
+
+    async def open(self, node: Node, stack: contextlib.AsyncExitStack) -> Produce:
+        """Open the environment. Raises `UserError`, also for packs that differ from those of the job's process."""
+        raise_descriptor_limit()  # of requests and workers of the sandbox
+        prepared = await prepare_environment(self.config, stack, engines=node.engines, say=lambda line: None)
+        if hash_contents(prepared.pack, prepared.tasks) != self.contents:
+            raise UserError(
+                f"the pack {prepared.pack.name} or its tasks differ from those of the job: copy the same packs to all nodes"
+            )
+        environment = prepared.connect(PassingJournal())
+        player = EpisodePlayer(self.run_id, self.config, environment, prepared.tasks, prepared.models.engine("agent"))
+        return player.produce
+
+
+def runs_code(config: RolloutConfig) -> bool:
+    """Check whether episodes run code in the sandbox."""
+    backends = [config.backend] if isinstance(config.backend, str) else list(config.backend.values())
+    return any(name in CODE for name in backends) and not config.backend_settings.get("unsafe")
