@@ -139,6 +139,7 @@ def test_a_long_amplification_accepts_what_one_process_accepts(jobs: Jobs, shop:
     amplify_with_losses(jobs, shop, 3000)
 
 
+@pytest.mark.all
 def test_replies_that_a_killed_job_left_on_its_nodes_are_not_asked_for_again(jobs: Jobs, shop: FakeEndpoint) -> None:
     jobs.work("alone", "amplify", amplification(shop, 100))
     asked = shop.log()["count"]
@@ -164,6 +165,7 @@ def play(jobs: Jobs, ways: Sequence[str], at: int, *settings: str, **fields: Any
         assert jobs.count_replies(way) == jobs.count_replies("alone")
 
 
+@pytest.mark.all
 def test_a_rollout_accepts_what_one_process_accepts(jobs: Jobs) -> None:
     """A strong model's recorded episodes in the customer service."""
     tasks = list(json.loads((RECORDINGS / "rollout-shop.rewards.json").read_text()))
@@ -190,6 +192,7 @@ def test_a_long_rollout_accepts_what_one_process_accepts(jobs: Jobs, environment
         endpoint.stop()
 
 
+@pytest.mark.all
 def test_a_synthesis_makes_the_packs_that_one_process_makes(jobs: Jobs) -> None:
     settings = [
         "llm.kind=replay", f"llm.path={RECORDINGS / 'codegym.jsonl'}", "llm.match=draw", "solutions.k=4", "difficulty.agent=null",
