@@ -91,6 +91,7 @@ def test_the_config_of_the_page_gives_each_pack_its_share(tmp_path: Path) -> Non
     assert count_packs([task.id for task in tasks]) == PLAYED
 
 
+@pytest.mark.all
 def test_three_steps_of_grpo_over_three_packs(
     trl: Trainer, small_packs: dict[str, Path], gym_model: Path, tmp_path: Path
 ) -> None:
