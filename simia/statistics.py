@@ -106,11 +106,12 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     """The mean of the groups' means, such as of a benchmark's domains. Tasks are drawn again within each group.
 
     Values lie between `lowest` and 1: -1 for paired differences, one of each task. Where no group has two different values, the
-    interval is as wide as Wilson's for a share of 0 of as many tasks.
+    interval reaches as far from the mean as Wilson's for a share of 0 of as many tasks, in units of the range of values.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
     if all(len(set(values)) == 1 for values in groups):
-        _, width = compute_wilson_interval(0, sum(map(len, groups)))
+        _, share = compute_wilson_interval(0, sum(map(len, groups)))
+        width = share * (1.0 - lowest)
         return Estimate(mean, max(lowest, mean - width), min(1.0, mean + width))
     source = random.Random(0)
     means = sorted(

@@ -19,6 +19,7 @@ from simia.terminal import say
 MODELS = {
     "amplify": ("simia.amplification.settings", "AmplifyConfig"),
     "rollout": ("simia.rollouts.settings", "RolloutConfig"),
+    "eval": ("simia.evaluation.suites", "EvalConfig"),
     "synth": ("simia.synthesis.settings", "SynthesisConfig"),
     "judge": ("simia.quality.judging.settings", "QualitySettings"),
     "trl": ("simia.trainers.trl.settings", "TrlConfig"),
@@ -29,7 +30,7 @@ def config(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="What to configure (amplify, rollout, synth, judge, trl), or a config by name or path. Default: list all."
+            help="What to configure (amplify, rollout, eval, synth, judge, trl), or a config by name or path. Default: list all."
         ),
     ] = None,
     settings: Annotated[
@@ -71,7 +72,9 @@ def find_config_model(name: str) -> type[Config]:
     if data.get("recipe"):
         return find_recipe(data["recipe"]).config
     keys = data.keys()
-    models = {each: load_config_model(each) for each in MODELS}
+    if data.get("kind") == "eval" or str(data.get("extends")).startswith("eval/"):
+        return load_config_model("eval")
+    models = {each: load_config_model(each) for each in MODELS if each != "eval"}
     known = {each: len(keys & model.model_fields.keys()) for each, model in models.items()}
     best = max(known, key=lambda each: (known[each], each == Path(path).parent.name))
     if not known[best]:

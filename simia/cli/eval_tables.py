@@ -24,7 +24,12 @@ def print_published(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Print a published result table with its footnotes and recomputed averages, and our rows where --run names rollouts."""
-    from simia.evaluation.published.tables import collect_placed_rewards, measure_columns, read_paper
+    from simia.evaluation.published.tables import (
+        collect_placed_rewards,
+        describe_conditions,
+        measure_columns,
+        read_paper,
+    )
     from simia.report.published_table import OurRow, list_tables, print_table
 
     found = read_paper(paper)
@@ -37,5 +42,6 @@ def print_published(
             rewards = collect_placed_rewards(opened)
             note_incomplete(opened)
             model = str((opened.ledger.meta("facts") or {}).get("model") or "unknown")
-            ours.append(OurRow(opened.id, model, measure_columns(table, rewards), len(rewards)))
+            conditions = describe_conditions(opened, rewards)
+            ours.append(OurRow(opened.id, model, measure_columns(table, rewards), len(rewards), conditions))
     print_table(found, table, ours, Terminal())

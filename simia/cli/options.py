@@ -19,7 +19,9 @@ SETTINGS = Annotated[list[str] | None, typer.Option("--set", help="Any setting, 
 ENGINE = Annotated[
     str | None, typer.Option("--engine", help="local, or ray: work on the nodes of a Ray cluster (docs/scale.md).")
 ]
-LIMIT = Annotated[int | None, typer.Option(help="Play only the first N tasks.")]
+LIMIT = Annotated[
+    int | None, typer.Option(help="Play only N tasks: the first ones, of several packs each pack's share.")
+]
 SPLIT = Annotated[str | None, typer.Option(help="Only tasks of this split.")]
 TASKS = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
 UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")]

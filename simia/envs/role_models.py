@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from simia.envs.config import EnvironmentConfig
 from simia.envs.users import USERS
 from simia.envs.worlds.executable import raise_descriptor_limit
-from simia.errors import UserError
+from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine, ReplyJournal
@@ -22,6 +22,12 @@ from simia.pack import Pack
 from simia.trajectory import digest
 
 Role = Literal["agent", "simulator", "player", "judge"]
+ROLE_WORDS: dict[Role, str] = {
+    "agent": "the agent",
+    "simulator": "the simulator of the tools",
+    "player": "the user simulator",
+    "judge": "the judge",
+}
 
 
 class ModelOpener(Protocol):
@@ -87,7 +93,16 @@ class RoleModels:
                     roles = ", ".join(role for role, each in self._roles.items() if each == settings)
                     say(f"{roles}: local model {settings.model}; for another: --set llm.base_url=URL, in Python llm=…")
                 model = open_backend(settings, say=say)
-                await model.start()
+                try:
+                    await model.start()
+                except MissingKeyError as error:
+                    if self._roles.get("agent") == settings:
+                        raise
+                    role = next(role for role, each in self._roles.items() if each == settings)
+                    raise MissingKeyError(
+                        f"{ROLE_WORDS[role]} needs a model: {error}; or choose another, as --set {role}.base_url=URL, or the local one: "
+                        f"--set {role}.kind=embedded --set {role}.model=smollm2-135m"
+                    ) from None
                 stack.push_async_callback(model.close)
                 self._models[name] = model
 

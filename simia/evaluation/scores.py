@@ -29,6 +29,15 @@ Rewards = dict[str, list[float | None]]
 """Task → rewards of its trials; None for an episode without a reward."""
 AVERAGE = "average"
 SIGNIFICANCE = 0.05
+CONDITIONS = {
+    "user": "user",
+    "user_settings": "user_settings",
+    "episode": "episode",
+    "backend": "backend",
+    "group": "trials",
+    "seed": "seed",
+}
+"""Settings of a run that its figures depend on besides the agent → their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +187,8 @@ def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
     refuse_other_tasks(left, right, rewards)
     trials = min(score_parts(each).trials for each in rewards)
     if not trials:
-        raise UserError(f"{left.id} or {right.id} has no scored episode: simia runs resume plays what is left")
+        empty = next(run for run, each in zip((left, right), rewards, strict=True) if not score_parts(each).trials)
+        raise UserError(f"{empty.id} has no scored episode yet: compare it when its run has ended")
     measures = list_measures(trials)
     chosen = [measures[0], *(each for each in measures if each.name == f"pass^{trials}" and trials > 1)]
     return [row for measure in chosen for row in compare_parts(rewards, measure)]
@@ -234,7 +244,14 @@ def list_other_conditions(left: Run, right: Run) -> list[str]:
     for role in sorted(casts[0].keys() | casts[1].keys()):
         if casts[0].get(role) != casts[1].get(role):
             found.append(f"{role}: {casts[0].get(role, 'none')} and {casts[1].get(role, 'none')}")
-    for name in ("user", "user_settings", "episode", "backend", "group", "seed"):
-        if configs[0].get(name) != configs[1].get(name):
-            found.append(f"{name}: {configs[0].get(name)} and {configs[1].get(name)}")
+    for name, word in CONDITIONS.items():
+        found += describe_differences(word, configs[0].get(name), configs[1].get(name))
     return found
+
+
+def describe_differences(name: str, one: Any, two: Any) -> list[str]:
+    """Describe where two settings differ, a line for each; sections are compared key by key."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        keys = sorted(one.keys() | two.keys())
+        return [line for key in keys for line in describe_differences(f"{name}.{key}", one.get(key), two.get(key))]
+    return [] if one == two else [f"{name}: {one} and {two}"]

@@ -80,7 +80,11 @@ class Run:
         try:
             folder.mkdir(parents=True, exist_ok=False)
         except FileExistsError:
-            known = f"`simia runs resume {run_id}` goes on with it" if is_run(folder) else "it is no run: remove it"
+            known = (
+                f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
+                if is_run(folder)
+                else "it is no run: remove it"
+            )
             raise UserError(f"{folder} exists: {known}, or choose another --name") from None
         except OSError as error:
             raise UserError(

@@ -52,6 +52,8 @@ class EvaluationReport:
     cast: dict[str, str]
     calls: str
     planned: int
+    asked: int
+    """Trials of each task that the run is to play."""
     scores: EvaluationScores
     failures: list[FailureKind]
     parties: dict[str, int]
@@ -93,6 +95,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
         cast=dict(facts.get("cast") or {}),
         calls=str((config.get("sampling") or {}).get("calls", "")) if config.get("agent") == "llm" else "",
         planned=int(facts.get("planned") or len(episodes)),
+        asked=int(config.get("group") or 1),
         scores=scores,
         failures=group_failures(failures),
         parties={str(party): count for party, count in count_parties(failures).items()},
@@ -149,7 +152,7 @@ def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
         ("suite", report.suite or "none"),
         ("agent", f"{report.model}{f', {report.calls} calls' if report.calls else ''}"),
         *(({"player": "user"}.get(role, role), model) for role, model in sorted(report.cast.items())),
-        ("episodes", f"{done:,} of {report.planned:,}, {report.scores.trials} trials a task"),
+        ("episodes", f"{done:,} of {report.planned:,}; trials of each task: {report.asked}"),
     ]
     if any(report.tokens):
         rows.append(("models", f"{report.tokens[0]:,} tokens in, {report.tokens[1]:,} out; cost {cost}"))
@@ -171,7 +174,7 @@ def print_evaluation(report: EvaluationReport, to: Console) -> None:
         for row in rows:
             table.add_row(*map(make_plain_text, row))
         to.print(Text(), table)
-    to.print("intervals: 95 %, tasks drawn again", highlight=False)
+    to.print("intervals: 95 %, tasks drawn again; where all tasks are alike, Wilson's", highlight=False)
     print_failures(report, to)
     for note in report.notes:
         to.print(make_plain_text(f"note: {note}"), soft_wrap=True)
@@ -181,7 +184,10 @@ def print_failures(report: EvaluationReport, to: Console) -> None:
     """Print failures by party and kind, each kind with one example."""
     total = sum(report.parties.values())
     if not total:
-        to.print("no failures", highlight=False)
+        to.print(
+            "no failures" if any(part.scored for part in report.scores.parts.values()) else "no scored episode yet",
+            highlight=False,
+        )
         return
     listed = ", ".join(f"{party} {count:,} ({count / total:.0%})" for party, count in report.parties.items())
     to.print(make_plain_text(f"\n{total:,} failures: {listed}"), soft_wrap=True)
@@ -195,7 +201,12 @@ def print_failures(report: EvaluationReport, to: Console) -> None:
             )
         )
     to.print(table)
-    to.print(make_plain_text(f"to read an example: simia runs show {report.run} --item NAME"), soft_wrap=True)
+    to.print(
+        make_plain_text(
+            f"to read an example: simia runs show {report.run} --item {report.failures[0].examples[0].item}"
+        ),
+        soft_wrap=True,
+    )
 
 
 def write_evaluation_json(report: EvaluationReport) -> str:

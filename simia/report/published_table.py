@@ -21,6 +21,8 @@ class OurRow:
     model: str
     figures: Mapping[str, Estimate]
     parts: int
+    conditions: str = ""
+    """How it was played: tasks, trials, user model, turns."""
 
 
 def list_tables(paper: PublishedPaper, to: Console) -> None:
@@ -73,7 +75,7 @@ def describe_row(mine: OurRow, table: PublishedTable) -> list[str]:
     """Describe the intervals of our row, or say why it is empty."""
     if not mine.figures:
         why = (
-            "it played no part of the table's suites"
+            "it has no episode of the table's suites yet"
             if not mine.parts
             else "too few episodes of each task, or other parts"
         )
@@ -83,4 +85,5 @@ def describe_row(mine: OurRow, table: PublishedTable) -> list[str]:
         for name, each in mine.figures.items()
         if not math.isnan(each.low)
     ]
-    return [f"{mine.run}: 95 % intervals: {', '.join(found)}"]
+    played = f"{mine.run}: {mine.conditions}; comparable to the printed rows only if these were played alike"
+    return [f"{mine.run}: 95 % intervals: {', '.join(found)}", *([played] if mine.conditions else [])]

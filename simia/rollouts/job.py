@@ -180,7 +180,11 @@ def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
     elif reward.value >= accept:
         item.status, item.reason, item.detail = PASSED, None, None
     else:
-        item.status, item.reason, item.detail = REJECTED, Code.LOW_REWARD, f"{reward.value:g}"
+        item.status, item.reason, item.detail = (
+            REJECTED,
+            Code.LOW_REWARD,
+            f"reward {reward.value:g}, asked for {accept:g}",
+        )
 
 
 def store_episode(ledger: Ledger, item: Item, trajectory: Trajectory) -> str:

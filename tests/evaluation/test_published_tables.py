@@ -163,7 +163,7 @@ def test_our_rollouts_are_printed_below_the_published_rows(tmp_path: Path, monke
     assert lines["wrong (nothing)"][-1] == "0.0"
     assert lines["GPT-5"] == ["58.0", "77.2", "67.6"]
     assert "right: 95 % intervals: Airline " in printed
-    assert "other: no column of this table is measured: it played no part of the table's suites" in printed
+    assert "other: no column of this table is measured: it has no episode of the table's suites yet" in printed
     assert simia("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other") == printed
 
 

@@ -204,6 +204,15 @@ def collect_placed_rewards(run: Run) -> dict[tuple[str, str], dict[str, list[flo
     return found
 
 
+def describe_conditions(run: Run, rewards: Mapping[tuple[str, str], Rewards]) -> str:
+    """Describe how a rollout was played, for the row below a published table: tasks by part, trials, user model, turns."""
+    config, facts = run.saved_config(), run.ledger.meta("facts") or {}
+    tasks = ", ".join(f"{len(found)} tasks of {part}" for (_, part), found in rewards.items())
+    user = (facts.get("cast") or {}).get("player") or config.get("user") or "the packs' own"
+    turns = (config.get("episode") or {}).get("turns")
+    return f"{tasks}; trials of each task: {config.get('group') or 1}; user: {user}; at most {turns} turns"
+
+
 def find_place(path: str) -> tuple[str, str] | None:
     """Return the suite and part of an episode by `SUITE/PACK/TASK`; None if no table has a column for it."""
     for suite, form in PLACES.items():
