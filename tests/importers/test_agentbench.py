@@ -185,7 +185,12 @@ async def test_checks_see_the_agents_files_and_not_the_agents_machine(tmp_path: 
 
 
 async def test_administration_works_as_by_root_in_a_container(tmp_path: Path) -> None:
-    async with await open_environment(str(machine(tmp_path)), user="none") as environment:
+    folder = machine(tmp_path)
+    tools = folder / "tools.py"
+    tools.write_text(
+        tools.read_text().replace("LIMIT = 8.0", "LIMIT = 60.0")
+    )  # the search reads all folders of this machine
+    async with await open_environment(str(folder), user="none") as environment:
         search, listed, added = await said(
             environment,
             "find / -path /usr -prune -o -name nothing -print && ls -R /proc > /dev/null; echo $?",
