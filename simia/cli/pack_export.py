@@ -49,7 +49,7 @@ def export_pack(
 
     if to != "harbor" and (trust_container or unsafe):
         option = "--trust-container" if trust_container else "--unsafe"
-        raise UserError(f"{option} is for --to harbor; whoever runs the {to} environment decides there")
+        raise UserError(f"{option} is for --to harbor; the {to} environment has settings of its own for it")
     if to == "verifiers" and base is not None:
         raise UserError("--base is for --to harbor and --to openenv: a verifiers environment has no image")
     loaded = Pack.load(pack)

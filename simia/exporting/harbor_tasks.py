@@ -164,7 +164,7 @@ def make_task_settings(pack: Pack, task: Task, name: str) -> dict[str, Any]:
 
 
 def make_instruction(pack: Pack, task: Task) -> str:
-    """Write what the agent is told: the policy, the task, and how an episode ends."""
+    """Write the agent's instructions: the policy, the task, and how an episode ends."""
     words = task.goals[0].query if task.goals else task.instruction or task.opening or ""
     rules = f"# Rules\n\n{pack.policy}\n\n" if pack.policy else ""
     return INSTRUCTION.format(rules=rules, task=words)

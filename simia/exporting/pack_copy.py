@@ -1,6 +1,6 @@
 """Copy a pack into what is exported: whole, or without everything that solves and judges its tasks.
 
-An exported pack leaves this machine, so a link that leads out of the pack is refused: whoever follows it would copy a file of the user.
+An exported pack leaves this machine, so a link that leads out of the pack is refused: following it would copy a file of the user.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def copy_pack(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
 
 
 def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
-    """Copy what an agent's machine may hold: code, tools, policy and state, and of the tasks what the agent is told.
+    """Copy what an agent's machine may hold: code, tools, policy and state, and of the tasks the agent's instructions.
 
     Raises:
         UserError: A link leads out of the pack, or a file cannot be copied.
@@ -107,7 +107,7 @@ def check_links(root: Path) -> None:
             if not path.resolve().is_relative_to(root):
                 raise UserError(f"{path} is a link that leads out of the pack: replace it by the file itself")
             if not path.is_file():
-                raise UserError(f"{path} is a link to no file: replace it by what it stands for, or remove it")
+                raise UserError(f"{path} is a link to no file: replace it by a file, or remove it")
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -47,7 +47,7 @@ class PackData(vf.TaskData):  # type: ignore[misc,unused-ignore]
     split: str
     """The task's split."""
     evaluation_only: bool
-    """Whether the task is a benchmark's, so that nobody trains on it."""
+    """Whether the task is a benchmark's, and not for training."""
     stage: dict[str, Any]
     """Settings of simia's environment, without the pack."""
     calls: str

@@ -196,7 +196,9 @@ class RemoteSession:
             return await self._exchange(frame, patience)
         except UserError:
             raise
-        except BaseException:  # also when cancelled: an answer that nobody awaits would be taken for the next one's
+        except (
+            BaseException
+        ):  # also when cancelled: an answer without a waiting caller would be taken for the next one's
             self.broken = True
             self.server.end_session(self)
             raise

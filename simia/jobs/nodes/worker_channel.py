@@ -114,7 +114,9 @@ class WorkerChannel:
                 await work()
         except NodeLost:
             self._note_loss()
-        except Exception as error:  # a bug, such as a result that cannot be pickled: nobody may wait for this worker
+        except (
+            Exception
+        ) as error:  # a bug, such as a result that cannot be pickled: no process may wait for this worker
             log.warning("the worker on %s cannot be used: %s: %s", self.handle.node, type(error).__name__, error)
             self._note_loss()
 
