@@ -56,6 +56,8 @@ class CallGraph:
         """Most user turns of a seed."""
         self.most_changes = 1
         """Most tools that change something in one seed, at least 1: what one message of a user may ask for."""
+        self.several: list[tuple[tuple[Way, str], ...]] = []
+        """Of each seed with several changes: the calls before each change, and the change."""
         firsts: Counter[str] = Counter()
         asked = calling = 0
         self._called: set[frozenset[str]] = set()
@@ -71,6 +73,8 @@ class CallGraph:
             self.lengths[len(names)] += 1
             changes = {name for name in names if self.effects[name] == "change"}
             self.most_changes = max(self.most_changes, len(changes))
+            if len(goals := self._split_goals(names)) > 1:
+                self.several.append(goals)
             self.uses[names[-1]].last += 1
             first_turn = next(i for i, message in enumerate(seed.messages) if message.calls)
             asked += len(users) > 1 and users[1] < first_turn
@@ -94,6 +98,12 @@ class CallGraph:
         first = {name for name in firsts if self.uses[name].ways.get((), 0) == self.uses[name].ways.total() >= ENOUGH}
         besides = {name: {other for way in self._called if name in way for other in way} for name in first}
         return {name: frozenset(first - besides[name]) for name in first if first - besides[name]}
+
+    def _split_goals(self, names: Sequence[str]) -> tuple[tuple[Way, str], ...]:
+        """Split a seed's calls after each change. What follows the last change belongs to no goal."""
+        ends = [at for at, name in enumerate(names) if self.effects[name] == "change"]
+        starts = [0, *(end + 1 for end in ends)]
+        return tuple((tuple(names[start:end]), names[end]) for start, end in zip(starts, ends, strict=False))
 
     def _read_calls(self, seed: Trajectory) -> None:
         before: dict[str, None] = {}

@@ -23,6 +23,8 @@ class PlanSettings(Config):
 
     goals: dict[int, float] = Field(default_factory=lambda: {1: 0.6, 2: 0.3, 3: 0.1})
     """Weights of the number of goals of a conversation's user, 1 to 3."""
+    seed_goals: float = Field(default=0, ge=0, le=1)
+    """Share of the conversations with several goals that follow a seed with as many changes: its goals, calls and order. 0: goals are combined freely."""
     calls: dict[int, float] = Field(default_factory=dict)
     """Weights of the number of planned calls, 1 to 12, such as `{1: 1, 3: 2, 5: 1}`; empty: as often as in the seeds."""
     errors: float = Field(default=0.15, ge=0, le=1)

@@ -130,7 +130,7 @@ def plan_request(
         level = sample_weighted(rng, settings.difficulty)
         wishes = (sample_wish(rng, traits, settings) for _ in range(MOST_WISHES))
         wish = replace(next((each for each in wishes if each.level == level), wish), difficulty=level)
-    goals = plan_targeted_goals(wish, traits) if target else plan_goals(rng, wish, counts, traits)
+    goals = plan_targeted_goals(wish, traits) if target else plan_goals(rng, wish, counts, traits, settings.seed_goals)
     called = list(dict.fromkeys(name for goal in goals for name in goal.calls))
     values = choose_values(called, traits.language) if choose_values and called else {}
     features = traits.list_features() | list_goal_features(goals, traits, values)
@@ -175,8 +175,15 @@ def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
     return [PlannedGoal("", "recovered" if "recovered" in wish.outcomes and traits.failing else "done")]
 
 
-def plan_goals(rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedTraits) -> list[PlannedGoal]:
-    """Make candidates, more of them while none is as wished, and sample one of the nearest: the rarer its calls, the likelier."""
+def plan_goals(
+    rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedTraits, seed_share: float = 0
+) -> list[PlannedGoal]:
+    """Make candidates, more of them while none is as wished, and sample one of the nearest: the rarer its calls, the likelier.
+
+    `seed_share`: of the plans with several goals, those that follow a seed.
+    """
+    if wish.goals > 1 and seed_share and rng.random() < seed_share and (goals := follow_seed(rng, wish, traits)):
+        return goals
     cores = [name for name in traits.tools if name in traits.graph.tools]
     if not cores:
         return []
@@ -219,6 +226,16 @@ def plan_goals(rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedT
     return rng.choices(nearest, [rate_candidate(goals, wish, counts) for goals in nearest])[0]
 
 
+def follow_seed(rng: random.Random, wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
+    """Plan the goals of one of the seeds that have as many changes as are wished. Without such a seed: no goals."""
+    shown = [goals for goals in traits.graph.several if len(goals) == wish.goals]
+    if not shown:
+        return []
+    goals = [PlannedGoal(tool, "done", before) for before, tool in rng.choice(shown)]
+    place_complications(rng, goals, wish, traits)
+    return goals
+
+
 def count_misses(goals: list[PlannedGoal], wish: Wish) -> int:
     """Count in what a candidate is not as asked for; calls and goals that are too many or too few count each."""
     missed = 2 * len(set(wish.outcomes) - {goal.outcome for goal in goals})
@@ -249,11 +266,16 @@ def make_candidate(rng: random.Random, cores: list[str], wish: Wish, traits: See
         before = tuple(name for name in way if name not in done or name in own)
         goals.append(PlannedGoal(core, "done", before))
         done.update(dict.fromkeys((*before, core)))
+    place_complications(rng, goals, wish, traits)
+    return goals if any(goal.calls for goal in goals) else []
+
+
+def place_complications(rng: random.Random, goals: list[PlannedGoal], wish: Wish, traits: SeedTraits) -> None:
+    """Give the wished outcomes and parallel look-ups to goals that can have them."""
     for outcome in wish.outcomes:
         place_outcome(rng, goals, outcome, traits)
     if wish.parallel:
         place_parallel(rng, goals, traits)
-    return goals if any(goal.calls for goal in goals) else []
 
 
 def place_outcome(rng: random.Random, goals: list[PlannedGoal], outcome: GoalOutcome, traits: SeedTraits) -> None:

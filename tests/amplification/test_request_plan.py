@@ -292,3 +292,36 @@ def test_one_message_asks_for_as_many_changes_as_a_seed_and_for_no_look_up_alone
     ]
     traits = read_traits(single[0], CallGraph(single), GENERIC)
     assert {len(plan.goals) for plan in plans(settings, 100, traits)} == {1}
+
+
+LOCKERS = Pack.load(Path(__file__).parents[2] / "eval" / "loop" / "pack").seeds
+LOCKER_TRAITS = read_traits(LOCKERS[0], CallGraph(LOCKERS), GENERIC)
+MOVE_AND_HOLD = ("find_parcel", "free_locker", "move_parcel", "hold_parcel")
+
+
+def test_several_goals_follow_a_seed_where_asked() -> None:
+    """Without errors, the only seed with two changes gives its calls; one goal and three goals are planned as before."""
+    plain = PlanSettings(goals={1: 0.5, 2: 0.5}, errors=0, parallel=0)
+    free = plans(plain, traits=LOCKER_TRAITS)
+    kept = plans(plain.model_copy(update={"seed_goals": 1.0}), traits=LOCKER_TRAITS)
+    two = [plan.calls for plan in kept if len(plan.goals) == 2]
+    assert set(two) == {MOVE_AND_HOLD}
+    assert len({plan.calls for plan in free if len(plan.goals) == 2}) > 3
+    assert {plan.calls for plan in kept if len(plan.goals) == 1} == {
+        plan.calls for plan in free if len(plan.goals) == 1
+    }
+    half = plans(plain.model_copy(update={"seed_goals": 0.5}), traits=LOCKER_TRAITS)
+    followed = sum(plan.calls == MOVE_AND_HOLD for plan in half if len(plan.goals) == 2)
+    assert 0.4 < followed / len(two) < 0.7
+
+
+def test_goals_of_a_seed_have_the_complications_that_are_asked_for() -> None:
+    kept = plans(PlanSettings(goals={2: 1}, seed_goals=1, errors=1), traits=LOCKER_TRAITS)
+    assert all([*dict.fromkeys(plan.calls)] == list(MOVE_AND_HOLD) and len(plan.calls) == 5 for plan in kept)
+    assert share(kept, "recovered") == 1
+
+
+def test_no_seed_with_as_many_changes_leaves_goals_free() -> None:
+    single = read_traits(LOCKERS[0], CallGraph([seed for seed in LOCKERS if len(list(seed.calls())) < 4]), GENERIC)
+    settings = PlanSettings(goals={2: 1}, calls={4: 1})
+    assert plans(settings.model_copy(update={"seed_goals": 1.0}), 50, single) == plans(settings, 50, single)
