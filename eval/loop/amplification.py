@@ -71,12 +71,21 @@ PLANS = {
 
 
 class Experiment:
-    """One experiment in one folder. `attempt`: 1, or 2 for the second try of the plan."""
+    """One experiment in one folder. `attempt`: 1, or 2 for the second try of the plan; `tuned`: results of the try whose dev runs chose the rates."""
 
     def __init__(
-        self, work: Path, results: Path, plan: Plan, *, model: Path | None = None, workers: int = 1, attempt: int = 1
+        self,
+        work: Path,
+        results: Path,
+        plan: Plan,
+        *,
+        model: Path | None = None,
+        workers: int = 1,
+        attempt: int = 1,
+        tuned: Path | None = None,
     ) -> None:
         self.work, self.results, self.plan, self.attempt = work.resolve(), results, plan, attempt
+        self.tuned = tuned or results
         self.loop = Loop(self.work, SIZES["small"], python=None, model=model, workers=workers, worlds=[])
         self.pack = self.work / "pack"
 
@@ -91,7 +100,7 @@ class Experiment:
             self.draw(seeds, runs["strong"])
         held = self.read_tasks()
         apart = set[str]().union(*(tasks.entities(render_task(row)) for s in ("test", "dev") for row in held[s]))
-        if "strong" in runs and "growth" in self.plan.arms and not self.rows("growth").exists():
+        if self.attempt == 1 and "strong" in runs and "growth" in self.plan.arms and not self.rows("growth").exists():
             found = load_amplified(runs["strong"], None, apart)[: self.plan.growth]
             if len(found) > self.plan.rows:
                 self.write_rows("growth", [*seeds, *found])
@@ -140,15 +149,17 @@ class Experiment:
         return found
 
     def ready(self) -> list[str]:
-        """The plan's arms that have rows, in the order of training."""
-        return [arm for arm in self.plan.arms if self.rows(arm).exists()]
+        """The plan's arms that have rows, in the order of training. The second try has the primary arms only."""
+        arms = self.plan.arms if self.attempt == 1 else PRIMARY
+        return [arm for arm in arms if self.rows(arm).exists()]
 
     # -- stages -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         for arms in (PRIMARY, ("seeds",), ("real", "local"), ("growth",)):
             wanted = [arm for arm in arms if arm in self.ready()]
-            self.tune(wanted)
+            if self.tuned == self.results:
+                self.tune(wanted)
             for seed in range(max((self.plan.arms[arm] for arm in wanted), default=0)):
                 self.train(wanted, [seed])
                 self.test(wanted, [seed])
@@ -170,7 +181,7 @@ class Experiment:
     def choose_rate(self, arm: str) -> float:
         """Return the rate that solves more dev tasks, the first of the plan's where they are equal."""
         arm = "amplified" if arm == "growth" else arm
-        paths = {rate: self.results / f"dev-{arm}-{rate:g}.json" for rate in self.plan.rates}
+        paths = {rate: self.tuned / f"dev-{arm}-{rate:g}.json" for rate in self.plan.rates}
         if missing := [path for path in paths.values() if not path.exists()]:
             raise UserError(f"{missing[0]}: no such file; run the stage dev first")
         solved = {
@@ -310,7 +321,13 @@ def main() -> None:
     except OSError:
         raise UserError(f"another process runs the experiment in {work}; wait for its end or stop it") from None
     experiment = Experiment(
-        work, results.resolve(), PLANS[given.plan], model=given.model, workers=given.workers, attempt=given.attempt
+        work,
+        results.resolve(),
+        PLANS[given.plan],
+        model=given.model,
+        workers=given.workers,
+        attempt=given.attempt,
+        tuned=RESULTS if given.attempt == 2 else None,
     )
     if given.stage == "prepare":
         runs = {"strong": given.strong, "local": given.local, "real": given.real}
