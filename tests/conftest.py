@@ -31,9 +31,9 @@ ENDPOINT = "_fake_endpoint_process"
 
 
 @pytest.fixture(autouse=True)
-def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own key must not turn a test into a paid call."""
-    for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY"):
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A developer's own key must not turn a test into a paid call, nor their folder of runs receive a test's."""
+    for name in ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "SIMIA_RUNS"):
         monkeypatch.delenv(name, raising=False)
 
 
