@@ -7,6 +7,8 @@ A test belongs to a group because of the fixtures that it requests, itself or th
 - `all` is set by hand on tests that take minutes.
 
 Every other test runs in `make test`, which offers neither a package index nor a cache, so that a test without its fixture fails.
+
+A test that hangs fails after `MOST_SECONDS`, with the stacks of its threads.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ pytest_plugins = ["tests.fake_endpoint", "tests.attack_table"]
 
 SHARED = ("trl", "trainer", "notes", "state_shop", "packs", "small_pack", "whole_pack")
 """Fixtures of a session that are costly: the tests that request one run in one worker, in this order of preference."""
+MOST_SECONDS = {"all": 7_200, "trainers": 1_800, "models": 1_800, "": 600}
+"""Of a test by its group, on a busy machine: ten times what the slowest takes on an idle one. The first that applies counts."""
 ENDPOINT = "_fake_endpoint_process"
 
 
@@ -64,6 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("trainers")
         elif "weights" in names or "local_model" in names:
             item.add_marker("models")
+        if not item.get_closest_marker("timeout"):
+            most = next(most for name, most in MOST_SECONDS.items() if not name or item.get_closest_marker(name))
+            item.add_marker(pytest.mark.timeout(most))
         group = worker_group(item)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
