@@ -329,18 +329,15 @@ def test_each_trainer_has_a_module_that_launches() -> None:
         assert callable(import_module(place).launch)
 
 
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)"
+"""What a shell started in the background ignores Ctrl-C, and so do its children, if nobody asks for it again."""
+
+
 def start(code: str, cwd: Path) -> subprocess.Popen[str]:
     """A process that becomes `python -c code`, as `simia train` becomes its trainer."""
     launch = f"Launch([sys.executable, '-c', {code!r}], cwd=Path({str(cwd)!r}), env={{'SAID': 'yes'}})"
-    script = f"import sys; from pathlib import Path; from simia.cli.train import exec_trainer, Launch; exec_trainer({launch})"
-    return subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeding
-    )
-
-
-def heeding() -> None:
-    """What a shell started in the background ignores Ctrl-C, and so do its children, if nobody asks for it again."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    script = f"import sys; from pathlib import Path; from simia.cli.train import exec_trainer, Launch; {HEEDING}; exec_trainer({launch})"
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_the_trainers_exit_code_folder_and_variables_are_its_own(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import resource
 import shutil
 import socket
 import subprocess
@@ -44,18 +43,14 @@ def simia(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def simia_alone(*words: str, cwd: Path, before: str = "", limit: int = 0) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own. `before`: code that runs first; `limit`: the largest file it may write."""
     code = f"{before}\nimport sys; from simia.cli import main; sys.argv = ['simia', *sys.argv[1:]]; main()"
-
-    def limited() -> None:
-        if limit:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
+    if limit:
+        code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n{code}"
     return subprocess.run(
         [sys.executable, "-c", code, *words],
         cwd=cwd,
         capture_output=True,
         text=True,
         timeout=600,
-        preexec_fn=limited,
         check=False,
     )
 

@@ -174,7 +174,7 @@ def in_a_child(queue: Any) -> None:
 def test_a_forked_child_opens_its_own(lease: EnvironmentLease) -> None:
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=in_a_child, args=(queue,))
+    child = context.Process(target=in_a_child, args=(queue,), daemon=True)
     child.start()
     words = queue.get(timeout=240)
     child.join(60)
