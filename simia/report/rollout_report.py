@@ -126,14 +126,14 @@ def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> N
 
 
 def refuse_unknown_item(run: Run, item: str) -> NoReturn:
-    """Raise `UserError` for an item without a result, which names one that there is: the same one with its part, or else the first."""
+    """Raise `UserError` for an item without a result, which names one that there is: the same with its part or trial, or else the first."""
     named = [each.id for each in run.ledger.items()]
     problem = f"run {run.id} has no result for item {item!r}"
     if item in named:
         raise UserError(
             f"{problem}, which was not finished: choose another, or continue with simia runs resume {run.id}"
         )
-    if near := [each for each in named if each.endswith(f"/{item}")]:
+    if near := [each for each in named if f"/{each}".endswith(f"/{item}") or f"/{item}." in f"/{each}"]:
         raise UserError(f"{problem}; did you mean {' or '.join(near[:3])}?")
     form = "TASK.0, TASK.1, …" if run.is_rollout else "STEP.NAME" if run.is_training else "i000000, i000001, …"
     if run.saved_config().get("packs"):

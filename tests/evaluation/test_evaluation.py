@@ -165,6 +165,8 @@ def test_an_item_that_is_not_there_names_one_that_is(folder: Path) -> None:
     known = json.loads(simia("report", "wrong", "--json"))["failures"][0]["examples"][0]["item"]
     short = known.partition("/")[2]
     assert refuse("runs", "show", "wrong", "--item", short).endswith(f"; did you mean {known}?")
+    task = short.rpartition(".")[0]
+    assert f"; did you mean {known} or " in refuse("runs", "show", "wrong", "--item", task)
     words = refuse("runs", "show", "wrong", "--item", "nothing")
     named = re.search(r"named PART/TASK\.0, .* the first (\S+)\)", words)
     assert named is not None
