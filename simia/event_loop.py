@@ -13,7 +13,7 @@ import asyncio
 import functools
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -45,6 +45,13 @@ def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         return cast(list[T], done)
 
     return run(gather())
+
+
+def start_shared(work: Awaitable[T]) -> asyncio.Future[T]:
+    """Start work that several may wait for. If it fails after all of them were cancelled, as by Ctrl-C, no traceback is logged."""
+    started = asyncio.ensure_future(work)
+    started.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return started
 
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:

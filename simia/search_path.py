@@ -102,9 +102,10 @@ def describe_overrides() -> list[str]:
         lines += [f"{name} is taken from {root} (SIMIA_PATH)" for name in found if name not in replaced]
         replaced |= set(found)
     packs = [f"./{name}" for name in list_names("seeds", [data_root()]) if (Path(name) / "pack.yaml").is_file()]
-    if data_root() / "seeds" == Path.cwd():
+    if Path.cwd().name == "seeds" and is_clone(Path.cwd().parent):
         packs = []
-    if unused := [*packs, *(f"./{name}" for name in list_shadowing(Path()) if name not in replaced)]:
+    files = [] if is_clone(Path.cwd()) else list_shadowing(Path())
+    if unused := [*packs, *(f"./{name}" for name in files if name not in replaced)]:
         shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
         lines.append(f"not used, for simia has one of that name: {shown} (to use it: SIMIA_PATH=. or the path with ./)")
     return lines
@@ -117,6 +118,11 @@ def list_shadowing(root: Path) -> list[str]:
         return []
     files = [f"{kind}/{name}" for kind in KINDS for name in list_names(kind, [bundled])]
     return [name for name in files if os.path.exists(root / name)]
+
+
+def is_clone(folder: Path) -> bool:
+    """Check whether the folder is the root of a clone of simia, whose prompts, configs and seeds are the bundled ones."""
+    return folder == data_root() or all((folder / name).is_file() for name in CLONE)
 
 
 def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
@@ -132,6 +138,7 @@ def list_names(kind: Kind, within: list[Path] | None = None) -> list[str]:
     return sorted(found)
 
 
+CLONE = ("simia/search_path.py", "configs/amplify/default.yaml")
 KINDS: tuple[Kind, ...] = ("prompts", "configs", "seeds")
 TEXT = {".yaml", ".yml", ".j2", ".md", ".txt", ".json", ".css", ".js"}
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 
-from simia.event_loop import A_ROUND, share_loop
+from simia.errors import UserError
+from simia.event_loop import A_ROUND, share_loop, start_shared
 
 
 async def test_few_go_on_in_each_round_in_their_order() -> None:
@@ -51,3 +53,28 @@ def test_each_loop_counts_for_itself() -> None:
         return 50
 
     assert [asyncio.run(many()) for _ in range(3)] == [50] * 3
+
+
+async def test_shared_work_that_fails_after_its_waiter_was_cancelled_logs_no_traceback() -> None:
+    logged, gone = list[object](), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def fail() -> None:
+        await gone.wait()
+        raise UserError("the folder of the code is gone")
+
+    async def wait_for(shared: asyncio.Future[None]) -> None:
+        await asyncio.shield(shared)
+
+    for start, count in ((asyncio.ensure_future, 1), (start_shared, 1)):
+        waiter = asyncio.create_task(wait_for(start(fail())))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+        gone.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gone.clear()
+        del waiter
+        gc.collect()
+        assert len(logged) == count

@@ -115,6 +115,21 @@ def test_simia_path_is_taken_and_each_file_is_named(cwd: Path, monkeypatch: pyte
     assert describe_overrides()[: len(named)] == named
 
 
+@pytest.mark.parametrize("place", ["", "seeds"])
+def test_in_another_clone_no_file_is_taken_for_an_override(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    for name in ("simia/search_path.py", "prompts/amplify/request.j2", "configs/amplify/default.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "seeds" / "office").mkdir(parents=True)
+    (tmp_path / "seeds" / "office" / "pack.yaml").touch()
+    monkeypatch.chdir(tmp_path / place)
+    assert describe_overrides() == []
+    (tmp_path / "simia" / "search_path.py").unlink()
+    assert len(describe_overrides()) == 1
+
+
 OVERRIDDEN = [
     "prompts/amplify/request.j2",
     "configs/amplify/default.yaml",

@@ -14,6 +14,7 @@ from simia.cli import options
 from simia.cli.eval_tables import print_published
 from simia.cli.options import RUN, RUNS
 from simia.cli.terminal_output import note_incomplete, watch_rollout
+from simia.errors import UserError
 from simia.jobs import Run
 from simia.jobs.run import check_name
 from simia.report.console import Terminal
@@ -35,7 +36,7 @@ class SuiteGroup(TyperGroup):
 
 app = typer.Typer(
     cls=SuiteGroup,
-    help="Evaluate a model: simia eval SUITE, as simia eval tau2; simia eval list names the suites.",
+    help="Evaluate a model: simia eval SUITE, as simia eval tau2; simia eval list names the suites, simia eval SUITE --help the options.",
     no_args_is_help=True,
 )
 
@@ -76,6 +77,8 @@ def evaluate(
 
     if name is not None:
         check_name(name)  # before data are fetched
+    if trials is not None and trials < 1:  # the config's name of it is another
+        raise UserError(f"--trials: expected a number of at least 1, got {trials}")
     given = [*options.add_engine(settings, engine), *([f"sampling.calls={calls}"] if calls is not None else [])]
     grants = {"unsafe": unsafe, "network": network}
     overrides: dict[str, Any] = {f"backend_settings__{grant}": True for grant, granted in grants.items() if granted}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simia.cli.options import RUN, RUNS
-from simia.cli.terminal_output import note_incomplete
+from simia.cli.terminal_output import name_runs, note_incomplete
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.report.console import Terminal
@@ -41,7 +41,7 @@ def report(
             raise UserError(f"--json is for trainings and rollouts, and {opened.id} is neither: omit it")
         note_incomplete(opened)
         if opened.is_rollout:
-            report_rollout(opened, html, as_json=as_json)
+            report_rollout(opened, html, as_json=as_json, at=name_runs(runs))
             return
         if opened.is_synthesis:
             if html is not None:
@@ -70,8 +70,9 @@ def report_training(run: Run, html: Path | None, *, as_json: bool) -> None:
     say(f"page: {path}")
 
 
-def report_rollout(run: Run, html: Path | None, *, as_json: bool) -> None:
-    """Print the report of a rollout or an evaluation, or JSON alone, and write its page where one is asked for."""
+def report_rollout(run: Run, html: Path | None, *, as_json: bool, at: str) -> None:
+    """Print the report of a rollout or an evaluation, or JSON alone, and write its page where one is asked for. `at`: the option that names
+    the folder of runs."""
     from simia.report.evaluation_report import (
         collect_evaluation,
         print_evaluation,
@@ -85,7 +86,7 @@ def report_rollout(run: Run, html: Path | None, *, as_json: bool) -> None:
         say_json(write_evaluation_json(collect_evaluation(run)))
         return
     if evaluation:
-        print_evaluation(collect_evaluation(run), Terminal())
+        print_evaluation(collect_evaluation(run), Terminal(), at)
     else:
         print_rollout(run, Terminal())
     if html is not None:

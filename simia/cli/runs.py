@@ -17,7 +17,7 @@ from simia.config import read_command_line_value
 from simia.errors import UserError
 from simia.jobs import Run, find_run, folders
 from simia.jobs.integrity import SYNTHESIS, TRAINING
-from simia.jobs.run import saved_config
+from simia.jobs.run import CompleteRun, saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
 from simia.terminal import say, say_error, say_json
@@ -72,8 +72,9 @@ def make_run_row(folder: Path) -> list[str]:
         ended = "in progress" if condition.working else condition.stop or "no: killed"
         if ended == "complete" and not condition.complete:
             ended = "inconsistent"
-        rejected = str(ledger.counts().get("rejected", 0))
-        return [run.id, str(ledger.accepted_count()), str(n), rejected, ended, str(facts.get("model"))]
+        counts = ledger.counts()
+        accepted = counts.get("passed", 0) if run.is_rollout else ledger.accepted_count()  # of episodes also equal ones
+        return [run.id, str(accepted), str(n), str(counts.get("rejected", 0)), ended, str(facts.get("model"))]
 
 
 @app.command()
@@ -111,21 +112,19 @@ def show(
 
 
 def print_item(run: Run, item: str, out: Terminal) -> None:
-    """Print the findings of an item and its trajectory, or the replies that hold none."""
+    """Print the findings of an item, the outcome of an episode, and the trajectory, or the replies that hold none."""
     from simia.report.conversation import print_trajectory
-    from simia.report.rollout_report import list_compared_calls, print_differences
+    from simia.report.rollout_report import list_compared_calls, print_differences, print_outcome, refuse_unknown_item
     from simia.trajectory import Trajectory
 
     body = run.ledger.result(item)
     if body is None:
-        form = "TASK.0, TASK.1, …" if run.is_rollout else "i000000, i000001, …"
-        if run.is_training:
-            first = next(run.ledger.items(), None)
-            form = f"STEP.NAME, the first {first.id}" if first else "STEP.NAME, and there is none yet"
-        raise UserError(f"run {run.id} has no result for item {item!r} (items are named {form})")
+        refuse_unknown_item(run, item)
     for issue in body["issues"]:
         say(f"{issue['code']} {issue['where']} {issue['detail']}")
     if body["trajectory"]:
+        if run.is_rollout or run.is_training:
+            print_outcome(run, item, body["trajectory"], out)
         print_trajectory(Trajectory.from_row(body["trajectory"]), out)
         print_differences(list_compared_calls(run, item), out)
         return
@@ -148,6 +147,9 @@ def resume(
     changes = {**({} if n is None else {"n": n}), **parse_settings(settings, read_command_line_value)}
     folder = find_run(runs, run)
     refuse_training(folder, "resumed here: start the training again, it goes on from its last checkpoint")
+    if not settings and out is None and has_nothing_left(folder, n):
+        say(f"{CompleteRun(folder.name)}{name_runs(runs)}")
+        return
     if run == "last":
         say_error(f"resuming {folder.name}, the latest run in {folder.parent}")
     if out is not None and not is_synthesis_run(folder):
@@ -170,6 +172,15 @@ def resume(
         from simia.amplification.session import resume_amplification
 
         watch_amplification(partial(resume_amplification, str(folder), runs=runs, changes=changes), runs, folder.name)
+
+
+def has_nothing_left(folder: Path, n: int | None) -> bool:
+    """Check whether an amplification or a rollout is complete, with `n` trajectories where it is given: no model need be started then."""
+    with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
+        if run.is_synthesis or (run.is_rollout and n is not None) or run.ledger.meta("identity") is None:
+            return False  # a rebuilt run has no identity: its next session completes it
+        found = run.verify()
+        return found.complete and (n is None or n <= found.wanted)
 
 
 @app.command()
@@ -234,21 +245,22 @@ def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
     if is_synthesis_run(find_run(runs, run)):
         from simia.synthesis.recheck import recheck_synthesis
 
-        print_recheck(recheck_synthesis(runs, run, say_error))
+        print_recheck(recheck_synthesis(runs, run, say_error), name_runs(runs))
         return
     if is_rollout_run(find_run(runs, run)):
         from simia.rollouts.recheck import recheck_rollout
 
-        print_rescored(recheck_rollout(runs, run, say_error))
+        print_rescored(recheck_rollout(runs, run, say_error), name_runs(runs))
         return
     id_, figures, wanted = recheck_run(runs, run, say_error)
     print_changes(figures)
     if figures["accepted"][1] < wanted:
-        say(f"next: simia runs resume {id_}")
+        say(f"next: simia runs resume {id_}{name_runs(runs)}")
 
 
-def print_recheck(found: Rechecked) -> None:
-    """Print what a recheck of a synthesis changed, the questions without a reply, and the next command."""
+def print_recheck(found: Rechecked, at: str) -> None:
+    """Print what a recheck of a synthesis changed, the questions without a reply, and the next command. `at`: the option that names the
+    folder of runs."""
     for line in found.notes:
         say_error(f"note: {line}")
     print_changes(found.figures)
@@ -256,17 +268,17 @@ def print_recheck(found: Rechecked) -> None:
         say(f"no stored reply: {question}")
     if len(found.missing) > 10:
         say(f"and {len(found.missing) - 10} more without a stored reply")
-    say(f"next: simia runs resume {found.run}" + (" (writes the packs again)" if found.complete else ""))
+    say(f"next: simia runs resume {found.run}{at}" + (" (writes the packs again)" if found.complete else ""))
 
 
-def print_rescored(found: Rescored) -> None:
-    """Print what a recheck of a rollout changed."""
+def print_rescored(found: Rescored, at: str) -> None:
+    """Print what a recheck of a rollout changed, and the next command. `at`: the option that names the folder of runs."""
     print_changes(found.figures)
     for why, count in found.kept.most_common():
         say(f"{count} keep their reward: {why}")
     more = f", and {len(found.changed) - 10} more" if len(found.changed) > 10 else ""
     say(f"other rewards: {len(found.changed)}" + (f" ({', '.join(found.changed[:10])}{more})" if found.changed else ""))
-    say(f"next: simia report {found.run}")
+    say(f"next: simia report {found.run}{at}")
 
 
 def print_changes(figures: dict[str, tuple[int, int]]) -> None:

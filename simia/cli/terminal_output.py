@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from simia import event_loop
 from simia.cli.open_questions import find_open_questions, print_unreadable_answers
 from simia.jobs import Run, folders
 from simia.jobs.coordinator import Stop
+from simia.jobs.run import CompleteRun
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from simia.rollouts.session import RolloutResult
     from simia.synthesis.session import Synthesized
 
+LINE_SECONDS = 15.0  # between lines of progress where stderr is no terminal
 WAITS = 3  # exit code of a session that wrote questions to a batch and waits for their answers
 
 
@@ -43,12 +46,15 @@ def report_interrupt() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def report_early_interrupt(runs: Path, resumed: str | None = None) -> Iterator[None]:
-    """End a session that Ctrl-C stops before it handles signals itself, as while a pack or a model is loaded: say whether there is a run,
-    and how it goes on. `resumed`: the run that the session continues."""
+def report_early_end(runs: Path, resumed: str | None = None) -> Iterator[None]:
+    """End a session whose run is complete already with one line. End one that Ctrl-C stops before it handles signals itself, as while a
+    pack or a model is loaded: say whether there is a run, and how it goes on. `resumed`: the run that the session continues."""
     before = {folder.name for folder in folders(runs)}
     try:
         yield
+    except CompleteRun as found:
+        say(f"{found}{name_runs(runs)}")
+        raise typer.Exit from None
     except KeyboardInterrupt:
         run_id = resumed or next((folder.name for folder in folders(runs) if folder.name not in before), None)
         if run_id is None:
@@ -76,7 +82,7 @@ def watch_amplification(
     from simia.report.terminal_report import print_report
     from simia.trajectory import Trajectory
 
-    with report_early_interrupt(runs, resumed), LivePanel() as live:
+    with report_early_end(runs, resumed), LivePanel() as live:
         outcome = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     out = Terminal()
     with contextlib.closing(Run.read_only(runs, str(outcome.folder))) as run:
@@ -97,14 +103,14 @@ def watch_rollout(
     from simia.report.pack_scores import print_pack_scores
     from simia.report.rollout_report import print_scores, summarize_shadow
 
-    with report_early_interrupt(runs, resumed), show_episodes() as update:
+    with report_early_end(runs, resumed), show_episodes() as update:
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         evaluation = run.saved_config().get("suite") is not None
         if evaluation:
-            print_evaluation(collect_evaluation(run), Terminal())
+            print_evaluation(collect_evaluation(run), Terminal(), name_runs(runs))
         else:
-            print_scores(done.scores, done.run_id, done.accepted, Terminal())
+            print_scores(done.scores, run, Terminal())
             print_pack_scores(run, Terminal())
         if line := summarize_shadow(run):
             say(line)
@@ -122,7 +128,7 @@ def watch_synthesis(
     from simia.report.synthesis_report import print_stages
     from simia.synthesis.stage_figures import cost_by_stage
 
-    with report_early_interrupt(runs, resumed), LivePanel() as live:
+    with report_early_end(runs, resumed), LivePanel() as live:
         done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         print_stages(cost_by_stage(run), Terminal())
@@ -141,13 +147,18 @@ def watch_synthesis(
 
 @contextlib.contextmanager
 def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
-    """Show a live line of progress on stderr."""
+    """Show a live line of progress on stderr, or where that is no terminal, such as a log file, a plain line now and then."""
     with make_progress_bar(TextColumn("{task.fields[mean]}")) as bar:
         task = bar.add_task("episodes", total=None, mean="")
+        due = time.monotonic() + LINE_SECONDS
 
         def update(progress: RolloutProgress) -> None:
+            nonlocal due
             mean = "" if progress.mean is None else f"mean reward {progress.mean:.3f}"
             bar.update(task, completed=progress.done, total=progress.n, mean=mean)
+            if bar.disable and time.monotonic() >= due:
+                due = time.monotonic() + LINE_SECONDS
+                say_error(f"{progress.run}: {progress.done:,} of {progress.n:,} episodes{f', {mean}' if mean else ''}")
 
         yield update
 

@@ -16,6 +16,7 @@ from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import share_budget
+from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Engine, ReplyJournal
 from simia.llm.types import ModelBackend
 from simia.pack import Pack
@@ -58,7 +59,11 @@ class RoleModels:
             "judge": (judges_by_model(config), config.judge or simulator),
         }
         self.config = config
-        self._roles = {role: each for role, (needed, each) in wanted.items() if needed and role not in without}
+        self._roles = {
+            role: inherit_threads(each, config.llm)
+            for role, (needed, each) in wanted.items()
+            if needed and role not in without
+        }
         self._shared_engine = engine
         self._engines = dict(engines or {})
         self._models = {name: each.backend for name, each in self._engines.items()}
@@ -160,6 +165,13 @@ class RoleModels:
         """Close the gates of the engines."""
         for engine in self._engines.values():
             engine.gate.close()
+
+
+def inherit_threads(settings: LLMSettings, llm: LLMSettings) -> LLMSettings:
+    """Return the settings of a local model with the threads of `llm` where it has none of its own: all models share one machine."""
+    if not (isinstance(settings, EmbeddedSettings) and isinstance(llm, EmbeddedSettings)) or settings is llm:
+        return settings
+    return settings if settings.threads is not None else settings.model_copy(update={"threads": llm.threads})
 
 
 def settings_key(settings: LLMSettings) -> str:

@@ -51,12 +51,12 @@ class PlayedEpisode:
     row: dict[str, Any]
 
 
-def read_episodes(run: Run) -> Iterator[PlayedEpisode]:
-    """Yield the stored episodes of a rollout in the order of its plan."""
+def read_episodes(run: Run, named: str | None = None) -> Iterator[PlayedEpisode]:
+    """Yield the stored episodes of a rollout in the order of its plan. `named`: the one of this item alone."""
     several = bool(run.saved_config().get("packs"))
     only = str((run.ledger.meta("facts") or {}).get("pack") or "pack")
     for item in run.ledger.items():
-        body = run.ledger.result(item.id)
+        body = run.ledger.result(item.id) if named in (None, item.id) else None
         if body is None or not body["trajectory"]:
             continue
         row, task = body["trajectory"], str(item.spec["task"])

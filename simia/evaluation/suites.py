@@ -6,6 +6,7 @@ for these data and these importers. Evaluation sections of the papers: Simia §3
 
 from __future__ import annotations
 
+import difflib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from simia.importers.tau2 import import_domain
 from simia.importers.taubench import NEEDED as TAUBENCH_FOLDER
 from simia.importers.taubench import import_domain as import_taubench
 from simia.rollouts.settings import RolloutConfig, RolloutSettings
-from simia.search_path import cache_root
+from simia.search_path import cache_root, find_named_resource, list_names
 from simia.trajectory import digest
 from simia.venvs import RECIPES, Say
 
@@ -79,6 +80,12 @@ SOURCES: dict[str, BenchmarkSource] = {
 def load_suite(name: str | Path, settings: list[str] | None = None, **overrides: Any) -> EvalConfig:
     """Read the config of a suite: by its name in configs/eval, by the config's name, or by path. Raises `UserError`."""
     plain = isinstance(name, str) and "/" not in name and not name.endswith((".yaml", ".yml"))
+    if plain and find_named_resource("configs", f"eval/{name}.yaml") is None:
+        known = sorted(Path(each).stem for each in list_names("configs") if Path(each).parent == Path("eval"))
+        known.remove("default")
+        near = difflib.get_close_matches(str(name), known, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"no suite named {name!r}{meant} (there are: {', '.join(known)}; or give the path of a config)")
     return load_config(EvalConfig, f"eval/{name}" if plain else name, settings or [], **overrides)
 
 

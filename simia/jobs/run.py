@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import random
 import re
@@ -38,6 +39,13 @@ YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster,
 
 class InUse(UserError):  # noqa: N818 - a state, not a mistake
     """Another process works on the run."""
+
+
+class CompleteRun(UserError):  # noqa: N818 - a state, not a mistake
+    """The run that is to be made is there, with the same settings, and complete."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} is complete; to show it: simia report {run_id}")
 
 
 class Run:
@@ -74,12 +82,14 @@ class Run:
 
     @classmethod
     def create(cls, root: Path, config: Config, *, name: str | None = None, facts: dict[str, Any]) -> Run:
-        """Make the run's folder and files. Raises `UserError` for a name that is invalid or taken."""
+        """Make the run's folder and files. Raises `UserError` for a name that is invalid or taken, `CompleteRun` where nothing is left to do."""
         run_id = new_id() if name is None else check_name(name)
         folder = root / run_id
         try:
             folder.mkdir(parents=True, exist_ok=False)
         except FileExistsError:
+            if is_run(folder) and is_complete(folder, config, facts):
+                raise CompleteRun(run_id) from None
             known = (
                 f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
                 if is_run(folder)
@@ -204,6 +214,16 @@ def saved_config(folder: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UserError(f"{path} is damaged: it is no mapping")
     return data
+
+
+def is_complete(folder: Path, config: Config, facts: dict[str, Any]) -> bool:
+    """Check whether a run is complete and was made with this config and these facts. Raises `UserError` for a run that cannot be read."""
+    if saved_config(folder).get("n") != getattr(config, "n", None):
+        return False
+    with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
+        known = [run.ledger.meta(name) for name in ("identity", "facts")]
+        same = known == json.loads(json.dumps([select_identity(config), facts]))
+        return same and not run.is_synthesis and run.verify().complete
 
 
 def new_id() -> str:

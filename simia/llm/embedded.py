@@ -38,7 +38,9 @@ class EmbeddedSettings(Config):
     """A small model on this machine."""
     model: str = Field(local_models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
     context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
-    threads: Operational[int | None] = Field(None, ge=1, description="Threads; every core if unset.")
+    threads: Operational[int | None] = Field(
+        None, ge=1, description="Threads; if unset, those of llm, and without them every core."
+    )
     parallel: Operational[int] = Field(1, ge=1, description="Requests computed at once.")
     slots: Operational[int] = Field(
         4, ge=1, description="Prompts kept ready: the static part of one a pack, or an episode's so far."

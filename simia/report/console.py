@@ -12,6 +12,8 @@ from rich.text import Text
 
 from simia.terminal import CONTROL, clean
 
+WIDEST = 10_000  # characters of a line in a file
+
 
 class Terminal(Console):
     """rich's console without markup, emoji codes and highlighting. All text passes `clean`, also in tables and live panels."""
@@ -33,6 +35,17 @@ class Terminal(Console):
 def make_plain_text(text: str, style: str = "") -> Text:
     """Return the text without control characters and without interpreting markup."""
     return Text(clean(text), style=style)
+
+
+def print_whole(table: Table, to: Console) -> None:
+    """Print a table. Where the output is no terminal, such as a log file, no cell is cut or wrapped."""
+    if to.is_terminal:
+        to.print(table)
+        return
+    before, needed = to.width, to.measure(table, options=to.options.update(max_width=WIDEST)).maximum
+    to.width = max(before, needed)
+    to.print(table)
+    to.width = before
 
 
 def make_table(*names: str) -> Table:

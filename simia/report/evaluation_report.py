@@ -22,6 +22,7 @@ from simia.evaluation.scores import (
     SIGNIFICANCE,
     EvaluationScores,
     PairedDifference,
+    PlayedEpisode,
     collect_rewards,
     read_episodes,
     score_parts,
@@ -29,13 +30,14 @@ from simia.evaluation.scores import (
 from simia.jobs import Run
 from simia.jobs.run_session import read_run_config
 from simia.jobs.tables import COST
-from simia.report.console import make_plain_text, make_table
+from simia.report.console import make_plain_text, make_table, print_whole
 from simia.report.html_page import dump_settings, make_page_environment, read_page_file, save_page
 from simia.report.html_sample import format_arguments, format_result, sample_items
 from simia.report.pack_scores import COSTS
 from simia.report.run_statistics import explain_reason
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import Estimate
+from simia.task import Task
 
 MOST_COLUMNS = 4  # parts whose figures fit beside each other
 EXAMPLE = 100  # characters of an example in the terminal
@@ -64,20 +66,17 @@ class EvaluationReport:
     """Tokens in and out of all models."""
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def k(self) -> int:
+        """The k of avg@k: the most scored trials of a task, before the first one those that are asked for."""
+        return self.scores.trials or self.asked
+
 
 def collect_evaluation(run: Run) -> EvaluationReport:
     """Collect the report of a rollout."""
     facts, config = run.ledger.meta("facts") or {}, run.saved_config()
     episodes = list(read_episodes(run))
-    notes, tasks = [], {}
-    if any((each.row.get("extra") or {}).get("user_model") for each in episodes):
-        try:
-            pack, _ = load_tasks(read_run_config(RolloutConfig, run))
-            tasks = {task.id: task for task in pack.tasks}
-        except UserError as error:
-            notes.append(
-                f"facts that the user simulator invents are not looked for, since its tasks are not here: {error}"
-            )
+    tasks, notes = load_users_tasks(run, episodes)
     failures = classify_failures(episodes, tasks)
     scores = score_parts(collect_rewards(episodes))
     for name, part in scores.parts.items():
@@ -104,6 +103,18 @@ def collect_evaluation(run: Run) -> EvaluationReport:
         tokens=(prompt or 0, completion or 0),
         notes=notes,
     )  # fmt: skip
+
+
+def load_users_tasks(run: Run, episodes: Sequence[PlayedEpisode]) -> tuple[dict[str, Task], list[str]]:
+    """Load the tasks by id where a model played the user of any episode, with a note where they are not here."""
+    if not any((each.row.get("extra") or {}).get("user_model") for each in episodes):
+        return {}, []
+    try:
+        pack, _ = load_tasks(read_run_config(RolloutConfig, run))
+    except UserError as error:
+        why = f"facts that the user simulator invents are not looked for, since its tasks are not here: {error}"
+        return {}, [why]
+    return {task.id: task for task in pack.tasks}, []
 
 
 def list_part_rows(report: EvaluationReport) -> list[list[str]]:
@@ -159,29 +170,31 @@ def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
     return rows
 
 
-def print_evaluation(report: EvaluationReport, to: Console) -> None:
-    """Print the report."""
+def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> None:
+    """Print the report. `at`: the option of a command that names the folder of runs."""
     for name, value in list_facts(report):
         to.print(make_plain_text(f"{name:<9} {value}"), soft_wrap=True)
-    table = make_table("part", ">tasks", ">scored", f">avg@{report.scores.trials}", ">solved (pass^1)", ">cost")
+    table = make_table("part", ">tasks", ">scored", f">avg@{report.k}", ">solved (pass^1)", ">cost")
     table.columns[0].no_wrap = True
     for row in list_part_rows(report):
         table.add_row(*map(make_plain_text, row))
-    to.print(Text(), table)
+    to.print(Text())
+    print_whole(table, to)
     head, *rows = list_figure_rows(report, MOST_COLUMNS)
     if report.scores.trials > 1:
         table = make_table(head[0], *(f">{name}" for name in head[1:]))
         for row in rows:
             table.add_row(*map(make_plain_text, row))
-        to.print(Text(), table)
+        to.print(Text())
+        print_whole(table, to)
     to.print("intervals: 95 %, tasks drawn again; where all tasks are alike, Wilson's", highlight=False)
-    print_failures(report, to)
+    print_failures(report, to, at)
     for note in report.notes:
         to.print(make_plain_text(f"note: {note}"), soft_wrap=True)
 
 
-def print_failures(report: EvaluationReport, to: Console) -> None:
-    """Print failures by party and kind, each kind with one example."""
+def print_failures(report: EvaluationReport, to: Console, at: str) -> None:
+    """Print failures by party and kind, each kind with one example. `at`: the option that names the folder of runs."""
     total = sum(report.parties.values())
     if not total:
         to.print(
@@ -200,10 +213,10 @@ def print_failures(report: EvaluationReport, to: Console) -> None:
                 (each.party, each.kind, f"{each.count:,}", f"{example.item}: {example.detail[:EXAMPLE]}"),
             )
         )
-    to.print(table)
+    print_whole(table, to)
     to.print(
         make_plain_text(
-            f"to read an example: simia runs show {report.run} --item {report.failures[0].examples[0].item}"
+            f"to read an example: simia runs show {report.run} --item {report.failures[0].examples[0].item}{at}"
         ),
         soft_wrap=True,
     )
@@ -255,7 +268,7 @@ def print_comparison(
             f"{each.p:.3f}{'*' if each.p < SIGNIFICANCE else ''}", f"+{each.better:,} -{each.worse:,}",
         )  # fmt: skip
         table.add_row(*map(make_plain_text, cells))
-    to.print(table)
+    print_whole(table, to)
     lines = [
         "B - A: the difference on the same tasks, with its 95 % interval over n tasks; p: by flipping signs over tasks",
         f"*: told apart at {SIGNIFICANCE:.0%}; +, -: tasks that B does better, worse",

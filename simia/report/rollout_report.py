@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
 
+from simia.errors import UserError
+from simia.evaluation.failures import classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
+from simia.evaluation.scores import read_episodes
 from simia.jobs import Run
 from simia.report.console import make_plain_text
+from simia.report.evaluation_report import load_users_tasks
 from simia.report.pack_scores import print_pack_scores
 from simia.statistics import RolloutStatistics, summarize_rewards
 from simia.trajectory import write_compact_json
@@ -48,7 +52,7 @@ def print_rollout(run: Run, to: Console) -> None:
                 errors[message["error"]] += 1
     scores = summarize_rewards(rewards)
     means = {name: sum(values) / len(values) for name, values in parts.items()}
-    print_scores(scores, run.id, run.ledger.accepted_count(), to, means)
+    print_scores(scores, run, to, means)
     print_pack_scores(run, to)
     if scores.mean is None:
         return
@@ -64,15 +68,15 @@ def print_rollout(run: Run, to: Console) -> None:
         to.print(f"and {len(hardest) - MOST_TASKS} more tasks", highlight=False)
 
 
-def print_scores(
-    scores: RolloutStatistics, run_id: str, accepted: int, to: Console, parts: Mapping[str, float] | None = None
-) -> None:
-    """Print the number of episodes and their rewards. `parts`: means of the reward parts."""
+def print_scores(scores: RolloutStatistics, run: Run, to: Console, parts: Mapping[str, float] | None = None) -> None:
+    """Print the number of episodes, of those that are planned too, and their rewards. `parts`: means of the reward parts."""
+    passed, kept = run.ledger.counts().get("passed", 0), run.ledger.accepted_count()
+    accepted = f"{passed} accepted" + (f" ({kept} of them different)" if kept != passed else "")
     to.print(
-        f"{run_id}: {scores.episodes} episodes of {scores.tasks} tasks, {scores.scored} scored, {scores.aborted} not; "
-        f"{accepted} accepted",
+        f"{run.id}: {count_episodes(scores, run)}, {scores.scored} scored, {scores.aborted} not; {accepted}",
         markup=False,
         highlight=False,
+        soft_wrap=True,
     )
     if scores.mean is None:
         return
@@ -84,6 +88,15 @@ def print_scores(
     to.print(table)
 
 
+def count_episodes(scores: RolloutStatistics, run: Run) -> str:
+    """Write how many episodes and tasks have been played, of how many where some are left."""
+    planned = int((run.ledger.meta("facts") or {}).get("planned") or 0)
+    if scores.episodes >= planned:
+        return f"{scores.episodes} episodes of {scores.tasks} tasks"
+    tasks = planned // int(run.saved_config().get("group") or 1)
+    return f"{scores.episodes:,} of {planned:,} episodes, {scores.tasks:,} of {tasks:,} tasks"
+
+
 def print_counts(to: Console, what: str, counts: Counter[str], whole: int) -> None:
     if counts:
         listed = ", ".join(f"{name} {count:,} ({count / whole:.0%})" for name, count in counts.most_common())
@@ -93,6 +106,41 @@ def print_counts(to: Console, what: str, counts: Counter[str], whole: int) -> No
 def average_rewards(values: list[float | None]) -> float:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else 0.0
+
+
+def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> None:
+    """Print the reward of an episode with its parts, how it ended and, of a rollout, whose failure it is. `row`: its stored trajectory."""
+    reward, end = row.get("reward") or {}, row.get("end") or {}
+    parts = ", ".join(f"{name} {value:g}" for name, value in (reward.get("parts") or {}).items())
+    value = "none" if reward.get("value") is None else f"{reward['value']:g}"
+    lines = [f"reward: {value}" + (f" ({parts})" if parts else "")]
+    lines.append(f"ended: {end.get('kind', 'terminated')}, {end.get('code', 'no reason')}")
+    if run.is_rollout:
+        episodes = list(read_episodes(run, item))
+        tasks, notes = load_users_tasks(run, episodes)
+        failures = classify_failures(episodes, tasks)
+        lines += [f"failure: {each.party}, {each.kind}: {each.detail}" for each in failures]
+        lines += [f"note: {each}" for each in notes]
+    for line in lines:
+        to.print(make_plain_text(line), soft_wrap=True)
+
+
+def refuse_unknown_item(run: Run, item: str) -> NoReturn:
+    """Raise `UserError` for an item without a result, which names one that there is: the same with its part or trial, or else the first."""
+    named = [each.id for each in run.ledger.items()]
+    problem = f"run {run.id} has no result for item {item!r}"
+    if item in named:
+        raise UserError(
+            f"{problem}, which was not finished: choose another, or continue with simia runs resume {run.id}"
+        )
+    if near := [each for each in named if f"/{each}".endswith(f"/{item}") or f"/{item}." in f"/{each}"]:
+        raise UserError(f"{problem}; did you mean {' or '.join(near[:3])}?")
+    form = "TASK.0, TASK.1, …" if run.is_rollout else "STEP.NAME" if run.is_training else "i000000, i000001, …"
+    if run.saved_config().get("packs"):
+        form = "PART/TASK.0, PART/TASK.1, …"
+    raise UserError(
+        f"{problem} (items are named {form}{f', the first {named[0]}' if named else ', and there is none yet'})"
+    )
 
 
 def list_compared_calls(run: Run, item: str) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ class Rescored:
     run: str
     """The run."""
     figures: dict[str, tuple[int, int]]
-    """Scored, solved and accepted episodes: before and after."""
+    """Scored, solved and accepted episodes, equal ones included: before and after."""
     changed: list[str] = field(default_factory=list)
     """Episodes whose reward is another one, in the order of the plan."""
     kept: Counter[str] = field(default_factory=Counter)
@@ -102,7 +102,6 @@ async def score_items(
 ) -> Rescored:
     """Score the episodes in the order of the plan, and decide again which are accepted."""
     ledger = run.ledger
-    accepted = ledger.accepted_count()
     counts: Counter[tuple[str, int]] = Counter()
     found = Rescored(run.id, {})
     seen: set[str] = set()
@@ -128,13 +127,14 @@ async def score_items(
             counts["solved", side] += value is not None and value >= SUCCESS
         if values[0] != values[1]:
             found.changed.append(item.id)
+        counts["accepted", 0] += item.status == PASSED
         decide_status(item, trajectory, config.accept)
+        counts["accepted", 1] += item.status == PASSED
         hashed = store_episode(ledger, item, trajectory)
         if item.status == PASSED and hashed not in seen:
             seen.add(hashed)
             ledger.accept(item, hashed)
-    found.figures = {name: (counts[name, 0], counts[name, 1]) for name in ("scored", "solved")}
-    found.figures["accepted"] = (accepted, len(seen))
+    found.figures = {name: (counts[name, 0], counts[name, 1]) for name in ("scored", "solved", "accepted")}
     return found
 
 

@@ -28,7 +28,7 @@ OnProgress = Callable[[RolloutProgress], None]
 
 @dataclass(slots=True)
 class RolloutResult(SessionResult):
-    """The result of a rollout: the run's folder, the reason why it stopped, scores, and how many episodes were accepted."""
+    """The result of a rollout: the run's folder, the reason why it stopped, scores, and how many episodes were accepted, equal ones once."""
 
     scores: RolloutStatistics
     """Mean reward, pass@k and pass^k over the episodes of all sessions, with intervals."""

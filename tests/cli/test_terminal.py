@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orjson
 import pytest
@@ -33,7 +33,7 @@ from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
 from simia.jobs.progress import Progress
-from simia.report.console import Terminal
+from simia.report.console import Terminal, make_table, print_whole
 from simia.report.live_panel import LivePanel
 from simia.rollouts.settings import RolloutConfig
 from simia.terminal import CONTROL, clean, escape_json, one_line
@@ -264,3 +264,18 @@ def test_an_interrupt_during_the_first_imports_is_one_line() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "simia: stopped before the command began\n")
+
+
+def test_a_table_in_a_log_is_not_cut() -> None:
+    def write(**options: Any) -> list[str]:
+        out = io.StringIO()
+        table = make_table("part", ">avg@3", "example")
+        table.add_row("a_part_with_a_long_name", "0.000 [0.00, 0.79]", "one example with more words than fit")
+        print_whole(table, Terminal(file=out, width=40, **options))
+        return out.getvalue().splitlines()
+
+    _, row = write()
+    assert row.split("  ") == [
+        "a_part_with_a_long_name", "0.000 [0.00, 0.79]", "one example with more words than fit", "",
+    ]  # fmt: skip
+    assert len(write(force_terminal=True)) > 2, "on a terminal it fits the width"

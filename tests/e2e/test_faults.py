@@ -404,3 +404,19 @@ def catastrophe(body: dict[str, Any]) -> str:
         {"role": "assistant", "content": "It is lost."},
     ]
     return json.dumps({"messages": turns})
+
+
+def test_a_complete_amplification_is_not_begun_again(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    endpoint.plan()
+    words = amplify(endpoint.url, "customer_service", 3)
+    assert simia(*words, cwd=tmp_path).returncode == 0
+    asked = len(endpoint.requests)
+    resume = ["runs", "resume", "r"]
+    for again in (words, resume, [*resume, "--n", "3"]):
+        done = simia(*again, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "run r is complete; to show it: simia report r\n"), done.stderr
+    assert len(endpoint.requests) == asked
+    more = simia(*amplify(endpoint.url, "customer_service", 5), cwd=tmp_path)
+    assert (more.returncode, "runs/r exists" in more.stderr) == (2, True)
+    assert simia(*resume, "--n", "5", cwd=tmp_path).returncode == 0
+    assert accepted(tmp_path) == 5

@@ -13,6 +13,9 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import open_environment
 from simia.envs.role_models import RoleModels, user_kind
 from simia.errors import UserError
+from simia.evaluation.suites import load_suite, make_rollout_config
+from simia.llm.embedded import EmbeddedSettings
+from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
 from tests.packs.small import small
 
@@ -57,3 +60,15 @@ async def test_knowledge_of_a_reference_needs_a_reference(tmp_path: Path) -> Non
     with pytest.raises(UserError, match=r"none of 1 tasks has a reference: set backend_settings\.knowledge=schema"):
         await open_environment(settings)
     await (await open_environment(settings, knowledge="schema")).close()
+
+
+def test_a_local_model_of_another_role_takes_the_threads_of_llm() -> None:
+    def list_threads(*settings: str) -> dict[str, int | None]:
+        config = make_rollout_config(load_suite("packs", [*settings, "user=llm", "player.kind=embedded"]))
+        models = RoleModels(config, Pack.load("customer_service")).list_models().values()
+        return {each.model: each.threads for each in models if isinstance(each, EmbeddedSettings)}
+
+    agent, player = "llm.model=smollm2-135m", "player.model=qwen2.5-coder-0.5b"
+    assert list_threads(agent, player) == {"smollm2-135m": None, "qwen2.5-coder-0.5b": None}
+    assert list_threads(agent, player, "llm.threads=1") == {"smollm2-135m": 1, "qwen2.5-coder-0.5b": 1}
+    assert list_threads("llm.model=smollm2-135m", "player.model=smollm2-135m", "llm.threads=1") == {"smollm2-135m": 1}

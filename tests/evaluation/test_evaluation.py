@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -11,10 +12,11 @@ import yaml
 from typer.testing import CliRunner
 
 from simia.authoring.scaffold import scaffold_pack
-from simia.cli import build_app
+from simia.cli import build_app, terminal_output
 from simia.errors import UserError
 from simia.evaluation.benchmarks import list_benchmarks
 from simia.evaluation.suites import load_suite
+from simia.jobs import Run
 from simia.search_path import data_root
 from tests.envs.gym_packs import write_gym_pack
 
@@ -68,7 +70,6 @@ def test_the_same_stored_results_give_the_same_table(folder: Path) -> None:
     packs = ("--pack", "./todos", "--pack", "./gym", "--trials", "4")
     again = simia("eval", "packs", *packs, "--agent", "nothing", "--name", "once-more")
     assert again.replace("once-more", "wrong").partition("next:")[0] == simia("report", "wrong")
-    assert simia("runs", "resume", "wrong").partition("next:")[0] == simia("report", "wrong")
 
 
 def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
@@ -114,6 +115,100 @@ def test_an_evaluation_has_a_page_with_examples(folder: Path) -> None:
     link = re.search(r'href="#([^"]+)"', page)
     assert link is not None
     assert f'id="{link[1]}"' in page
+
+
+def test_all_trials_of_accepted_episodes_are_counted(folder: Path) -> None:
+    play_both()
+    report = json.loads(simia("report", "right", "--json"))
+    assert {part["trials"] for part in report["scores"]["parts"].values()} == {4}
+    episodes = report["planned"]
+    row = next(line for line in simia("runs", "list").splitlines() if " right " in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][1:4] == [str(episodes), str(episodes), "0"]
+    assert f"accepted: {episodes}\n" in simia("runs", "recheck", "right")
+    assert f"; {episodes} accepted ({episodes // 4} of them different)" in simia("runs", "show", "right")
+
+
+@pytest.mark.parametrize("kept", [0, 5])
+def test_an_unfinished_evaluation_says_how_many_episodes_and_tasks_there_are(folder: Path, kept: int) -> None:
+    simia("eval", "packs", "--pack", "./todos", "--trials", "4", "--agent", "nothing", "--name", "r")
+    with contextlib.closing(Run.open(folder / "runs", "r")) as run:
+        planned = run.ledger.meta("facts")["planned"]
+        run.ledger.drop_items(kept)
+    line = f"r: {kept} of {planned} episodes, {-(-kept // 4)} of {planned // 4} tasks, {kept} scored"
+    assert line in simia("runs", "show", "r")
+    assert "avg@4" in simia("report", "r")
+
+
+def test_without_a_terminal_lines_tell_the_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_output, "LINE_SECONDS", 0.0)
+    words = ["eval", "packs", "--pack", "./todos", "--trials", "4", "--agent", "nothing", "--name", "r"]
+    lines = CliRunner().invoke(build_app(), words).stderr.splitlines()
+    planned = json.loads(simia("report", "r", "--json"))["planned"]
+    assert f"r: {planned} of {planned} episodes, mean reward 0.000" in lines
+
+
+def test_an_episode_is_shown_with_its_reward_and_whose_failure_it_is(folder: Path) -> None:
+    play_both()
+    example = json.loads(simia("report", "wrong", "--json"))["failures"][0]["examples"][0]
+    item = example["item"]
+    lines = simia("runs", "show", "wrong", "--item", item).splitlines()
+    assert lines[0].startswith("reward: 0 (")
+    assert lines[1].startswith("ended: terminated, ")
+    assert lines[2] == f"failure: agent, calls nothing: {example['detail']}"
+    shown = simia("runs", "show", "right", "--item", item)
+    assert shown.startswith("reward: 1 (")
+    assert "failure:" not in shown
+
+
+def test_an_item_that_is_not_there_names_one_that_is(folder: Path) -> None:
+    play_both()
+    known = json.loads(simia("report", "wrong", "--json"))["failures"][0]["examples"][0]["item"]
+    short = known.partition("/")[2]
+    assert refuse("runs", "show", "wrong", "--item", short).endswith(f"; did you mean {known}?")
+    task = short.rpartition(".")[0]
+    assert f"; did you mean {known} or " in refuse("runs", "show", "wrong", "--item", task)
+    words = refuse("runs", "show", "wrong", "--item", "nothing")
+    named = re.search(r"named PART/TASK\.0, .* the first (\S+)\)", words)
+    assert named is not None
+    simia("runs", "show", "wrong", "--item", named[1])
+
+
+def test_commands_that_are_named_find_the_folder_of_runs(folder: Path) -> None:
+    words = ("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "r", "--runs", "other")
+    for printed in (
+        simia(*words),
+        simia("report", "r", "--runs", "other"),
+        simia("runs", "recheck", "r", "--runs", "other"),
+    ):
+        named = re.findall(r"simia (?:report|runs show) .*", printed)
+        assert named
+        for command in named:
+            assert "--runs other" in command
+            simia(*command.split()[1:])
+
+
+def test_a_complete_run_is_not_played_again_and_names_its_report(folder: Path) -> None:
+    words = ("eval", "packs", "--pack", "./todos", "--trials", "2", "--agent", "nothing", "--name", "r")
+    rollout = ("rollout", "./todos", "--agent", "reference", "--name", "q")
+    simia(*words)
+    simia(*rollout)
+    for name, again in (("r", words), ("q", rollout)):
+        line = f"run {name} is complete; to show it: simia report {name}\n"
+        assert simia(*again) == line
+        assert simia("runs", "resume", name) == line
+        simia("report", name)
+    assert "runs/r exists" in refuse(*words, "--set", "accept=0.5")
+    with contextlib.closing(Run.open(folder / "runs", "r")) as run:
+        run.ledger.drop_items(1)
+        run.ledger.set_meta("stopped", {"kind": "interrupted", "detail": ""})
+    assert "runs/r exists" in refuse(*words)
+    assert "next: simia report r" in simia("runs", "resume", "r")
+
+
+def test_a_wrong_suite_and_no_trials_are_one_line(folder: Path) -> None:
+    words = refuse("eval", "pakcs", "--agent", "nothing")
+    assert words.startswith("no suite named 'pakcs'; did you mean packs? (there are: agentbench_os, bfcl, ")
+    assert refuse("eval", "packs", "--trials", "0") == "--trials: expected a number of at least 1, got 0"
 
 
 def test_every_benchmark_has_a_state_and_every_suite_a_config() -> None:

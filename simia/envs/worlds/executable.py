@@ -26,6 +26,7 @@ from simia.envs.worlds.pack_requests import (
 )
 from simia.envs.worlds.worker_parents import parents
 from simia.errors import Aborted, Code, UserError
+from simia.event_loop import start_shared
 from simia.masking import hide
 from simia.pack import Pack
 from simia.sandbox.bubblewrap import PrivateFolder
@@ -289,12 +290,11 @@ class ExecutableBackend:
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
         """Compute once for a task and seed, also when a whole group asks at the same time."""
-        key = (task.id, seed)
-        found = held.get(key)
+        found = held.get(key := (task.id, seed))
         if found is None:
             if len(held) >= KEPT:
                 held.popitem(last=False)
-            found = held[key] = asyncio.ensure_future(make())
+            found = held[key] = start_shared(make())
         try:
             return await asyncio.shield(found)
         except BaseException:
