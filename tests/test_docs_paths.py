@@ -25,7 +25,7 @@ NOT_MODULES = {
     "simia.backends",
     "simia.store",
     "simia.yaml",
-    "simia.cdx",
+    "simia.cdx.json",
 }  # an entry-point group, a setting, a file that verl gets, and the bill of materials
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -17,6 +18,7 @@ from simia.cli.terminal_output import WAITS
 from simia.jobs import Run
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
+from tests.replies import trajectory
 
 ARCHIVE = Path(__file__).with_name("data") / "runs-0.2.0.tar.xz"
 RECHECKED = {
@@ -88,3 +90,19 @@ def test_an_unfinished_run_resumes_and_asks_only_for_what_is_missing(
 def test_a_run_that_waits_for_a_batch_still_waits_for_the_same_questions(folder: Path) -> None:
     said = simia(folder, "runs", "resume", "batch", code=WAITS)
     assert "3 questions wait in the files written before in questions" in said
+
+
+def test_answers_to_the_questions_of_0_2_are_used(folder: Path) -> None:
+    rows = [orjson.loads(line) for line in (folder / "questions" / "requests-0001.jsonl").read_bytes().splitlines()]
+    answers = [{"custom_id": row["custom_id"], "response": answer(row["body"])} for row in rows]
+    (folder / "questions" / "results" / "answers.jsonl").write_bytes(b"\n".join(map(orjson.dumps, answers)))
+    run_simia("runs", "resume", "batch", cwd=folder)
+    recheck = simia(folder, "runs", "recheck", "batch").splitlines()
+    assert recheck[0] == "accepted: 2"  # of three answers one is rejected, and asked for again
+
+
+def answer(body: dict[str, Any]) -> dict[str, Any]:
+    """A response of a batch with the reply of the fake endpoint."""
+    message = {"role": "assistant", "content": trajectory(body)}
+    usage = {"prompt_tokens": 10, "completion_tokens": 10}
+    return {"status_code": 200, "body": {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}}
