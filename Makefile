@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+# The extras that fit into one environment; vllm and those of trainers exclude one another.
+LOCKED := openai embedded datasets languages mcp ray sandbox plots serve
 PARALLEL := -n $(WORKERS) --dist loadgroup
 STAMP := $(VENV)/.installed
 
-.PHONY: help install quickstart test test-models test-trainers test-all redteam lock audit check bench clean
+.PHONY: help install quickstart test test-models test-trainers test-all redteam lock bill audit check bench clean
 help:            ## this text
 	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -57,13 +59,19 @@ redteam: $(VENV)/.dev  ## every attack of the tests, as a table: contained or op
 
 $(VENV)/tools/.made: Makefile
 	$(PYTHON) -m venv $(VENV)/tools
-	$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 pip-audit==2.10.1
+	$(VENV)/tools/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 pip-audit==2.10.1 "cyclonedx-python-lib[json-validation]==11.12.0"
 	@touch $@
 
-lock: $(VENV)/.dev $(VENV)/tools/.made  ## requirements.lock with hashes, from constraints.txt, and docs/licences.md
-	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml --extra openai --extra embedded --extra datasets --extra languages --extra mcp --extra sandbox --extra plots --extra serve \
+lock: $(VENV)/.dev $(VENV)/tools/.made  ## requirements.lock with hashes, from constraints.txt; docs/licences.md; the bill of materials
+	$(VENV)/tools/bin/uv pip compile --quiet pyproject.toml $(LOCKED:%=--extra %) \
 		--universal --python-version 3.11 -c constraints.txt --generate-hashes --no-header --no-emit-index-url -o requirements.lock
-	$(BIN)/python scripts/licences.py
+	rm -rf $(VENV)/locked
+	$(VENV)/tools/bin/uv pip install --quiet --python $(BIN)/python --target $(VENV)/locked --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python scripts/licences.py $(VENV)/locked
+	$(MAKE) --no-print-directory bill
+
+bill: $(VENV)/tools/.made  ## simia.cdx.json: the locked packages as a bill of materials (CycloneDX)
+	$(VENV)/tools/bin/python -m scripts.bill_of_materials
 
 audit: $(VENV)/tools/.made  ## known vulnerabilities in requirements.lock; fails where a package could not be audited
 	$(VENV)/tools/bin/python scripts/audit.py

@@ -1,9 +1,10 @@
 """List the licence of every dependency: those of requirements.lock (the release) and of constraints.txt (development).
 
-Licences are read from the metadata of the installed packages; of packages for other platforms the line of the last list is kept. A licence
-that is not allowed, or not known, is an error: look at it, then add it here.
+Licences are read from the metadata of the installed packages, and of those in a folder that `make lock` installs the lock file into; of
+packages for other platforms the line of the last list is kept. A licence that is not allowed, or not known, is an error: look at it, then
+add it here.
 
-    python scripts/licences.py          (part of make lock; writes docs/licences.md)
+    python scripts/licences.py [FOLDER]          (part of make lock; writes docs/licences.md)
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 ROW = re.compile(r"^\| (\S+) \| (.+?) \| (release|development) \|$", re.MULTILINE)
 # In words of packages without an SPDX expression → the expression.
 SPOKEN = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
+    "Apache License, Version 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD": "BSD-3-Clause",
     "BSD License": "BSD-3-Clause",
@@ -51,8 +54,8 @@ HEAD = """\
 # Licences of the dependencies
 
 Made by `scripts/licences.py` from the packages' own metadata; a test compares them. *release* packages are those of
-`requirements.lock`: what simia needs, and the extras `openai`, `embedded`, `datasets`, `languages`, `mcp`, `plots`, `sandbox` and `serve`. *development* packages are
-those that only `make test` installs. bubblewrap is a program of its own, which simia starts and does not link.
+`requirements.lock`: what simia needs, and all extras that fit into one environment: `openai`, `embedded`, `datasets`, `languages`, `mcp`, `plots`, `ray`, `sandbox` and
+`serve`. *development* packages are those that only `make test` installs. bubblewrap is a program of its own, which simia starts and does not link.
 
 | package | licence | for |
 |---|---|---|
@@ -115,6 +118,7 @@ def page(rows: dict[str, tuple[str, str]]) -> str:
 
 
 def main() -> int:
+    sys.path += sys.argv[1:]  # behind the installed packages
     try:
         PAGE.write_text(page(table()))
     except ValueError as error:

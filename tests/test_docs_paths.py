@@ -25,7 +25,8 @@ NOT_MODULES = {
     "simia.backends",
     "simia.store",
     "simia.yaml",
-}  # an entry-point group, a setting and a file that verl gets
+    "simia.cdx.json",
+}  # an entry-point group, a setting, a file that verl gets, and the bill of materials
 
 
 def read_page(page: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import simia
 
@@ -59,3 +61,8 @@ def test_importing_simia_imports_nothing_heavy() -> None:
 
 def test_the_version_is_that_of_the_package() -> None:
     assert f'\nversion = "{simia.__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    sections = re.findall(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert sections[0][0] == simia.__version__
+    released = next(section for section in sections if section[1] != "unreleased")
+    assert (cited["version"], str(cited["date-released"])) == released

@@ -1,18 +1,40 @@
-"""The wheel carries prompts, configs and seeds: installed into an empty environment it works from anywhere."""
+"""Wheel and sdist: both hold the same package, and the wheel alone, in an empty environment, runs what the README begins with."""
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import venv
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+import simia
+from tests.e2e.test_readme import adapt_line, prepare_folder, shown
+from tests.fake_endpoint import FakeEndpoint
+
 ROOT = Path(__file__).parent.parent
+LARGEST = 10_000_000
+"""Bytes of a wheel: what a package of text needs, and a tenth of what indexes take."""
+OF_A_MACHINE = re.compile(rb"/(?:root|home|work|workspace|builds|Users)/[\w.-]+")
+TESTED_IN_THE_CLONE = ("parquet", "second", "runs resume", "runs recheck", "--name play")
+"""Words of lines that need an extra, or that take long and differ from other lines in settings only: tests/e2e/test_readme.py runs them."""
+
+
+class Distributions(NamedTuple):
+    """The wheel built from this folder, the sdist, and the wheel built from the sdist."""
+
+    wheel: Path
+    sdist: Path
+    from_sdist: Path
 
 
 def run(*command: str | Path, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
@@ -21,19 +43,102 @@ def run(*command: str | Path, cwd: Path | None = None, **more: str) -> subproces
 
 
 @pytest.fixture(scope="module")
-def installed(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    base = tmp_path_factory.mktemp("built")
+    for target, options in (("direct", ["--wheel"]), ("both", [])):
+        words = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", base / target]
+        done = run(*words, cwd=ROOT)
+        assert done.returncode == 0, done.stdout + done.stderr
+    ((wheel,), (sdist,), (again,)) = (base.glob(p) for p in ("direct/*.whl", "both/*.tar.gz", "both/*.whl"))
+    return Distributions(wheel, sdist, again)
+
+
+@pytest.fixture(scope="module")
+def installed(built: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("wheel")
-    built = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", base, cwd=ROOT)
-    assert built.returncode == 0, built.stdout + built.stderr
-    (wheel,) = base.glob("*.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert not [n for n in names if n.startswith("tests/")]
-    assert {f"simia/_data/{pack.relative_to(ROOT)}" for pack in (ROOT / "seeds").rglob("pack.yaml")} <= set(names)
     venv.create(base / "venv", with_pip=True)
     python = base / "venv" / "bin" / "python"
-    done = run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    done = run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", built.wheel)
     assert done.returncode == 0, done.stderr
     return base / "venv" / "bin" / "simia"
+
+
+def read_wheel(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_sdist_builds_the_same_wheel(built: Distributions) -> None:
+    wheel, again = read_wheel(built.wheel), read_wheel(built.from_sdist)
+    assert wheel.keys() == again.keys()
+    assert [name for name in wheel if wheel[name] != again[name]] == []
+    assert built.wheel.name == built.from_sdist.name == f"simia-{simia.__version__}-py3-none-any.whl"
+
+
+def test_the_wheel_holds_the_package_and_its_data_and_nothing_of_this_machine(built: Distributions) -> None:
+    size = built.wheel.stat().st_size
+    print(f"wheel: {size:,} bytes, sdist: {built.sdist.stat().st_size:,} bytes")
+    assert size < LARGEST
+    files = read_wheel(built.wheel)
+    info = f"simia-{simia.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in files} == {"simia", info}
+    for folder in ("prompts", "configs", "seeds"):
+        ours = {f"simia/_data/{p.relative_to(ROOT)}" for p in (ROOT / folder).rglob("*") if p.is_file()}
+        assert {name for name in ours if "__pycache__" not in name} == {
+            name for name in files if name.startswith(f"simia/_data/{folder}/")
+        }
+    found = {name: path for name, data in files.items() if (path := OF_A_MACHINE.search(data))}
+    assert found == {}
+    assert [name for name, data in files.items() if str(ROOT).encode() in data] == []
+    assert OF_A_MACHINE.search(b"see /home/me/x")
+    metadata = email.message_from_bytes(files[f"{info}/METADATA"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert metadata["Version"] == simia.__version__
+    assert set(metadata.get_all("Provides-Extra") or []) == project["optional-dependencies"].keys()
+    assert f"{info}/licenses/LICENSE" in files
+    assert f"{info}/entry_points.txt" in files
+
+
+def test_the_sdist_holds_what_make_test_reads(built: Distributions) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tops = {name.partition("/")[0] for name in names}
+    assert {"simia", "tests", "docs", "eval", "scripts", "examples", "prompts", "configs", "seeds", ".ci"} <= tops
+    files = {path.name for path in ROOT.iterdir() if path.is_file() and path.name not in (".git", ".gitignore")}
+    assert files <= tops
+    for folder in ("docs", "scripts", "examples"):
+        ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
+        assert {name for name in ours if "__pycache__" not in name} <= names
+
+
+def test_the_readmes_first_commands_run_from_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
+    prepare_folder(tmp_path)
+    lines = [line for line in shown() if not any(word in line for word in TESTED_IN_THE_CLONE)]
+    assert len(lines) >= 9
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    try:
+        for line in lines:
+            if (words := adapt_line(line, endpoint, share=100)) is not None:
+                done = run(installed, *words, cwd=tmp_path, OPENAI_API_KEY="not-a-key")
+                assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
+    finally:
+        endpoint.stop()
+    assert (tmp_path / "data/first/train.yaml").is_file()
+    assert (tmp_path / "runs/first/report.html").is_file()
+    done = run(installed, "export", "gold", "--to", "parquet", "--out", "data/gold", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'simia[datasets]'" in done.stderr
+
+
+def test_the_report_for_a_bug_names_the_installed_packages(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, "doctor", "--report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = dict(line.partition(": ")[::2] for line in done.stdout.splitlines())
+    assert f"simia {simia.__version__}" in facts
+    assert "pydantic " in facts["packages"]
+    assert "missing" not in facts["packages"]
+    assert {"openai", "ray", "vllm"} <= set(facts["extras not installed"].split(", "))
+    assert str(installed.parent) not in done.stdout
 
 
 def test_dry_run_from_an_unrelated_directory(installed: Path, tmp_path: Path) -> None:

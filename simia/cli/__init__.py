@@ -56,16 +56,22 @@ def build_app() -> typer.Typer:
 
 
 def print_version(show: bool) -> None:
-    """Print the version and end, before a command is looked for."""
+    """Print the version with Python and system, and end before a command is looked for."""
     if show:
-        from simia.version import __version__
+        from simia.cli.machine_report import write_version
 
-        say(__version__)
+        say(write_version())
         raise typer.Exit
 
 
 def describe(
-    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True, callback=print_version),
+    version: bool = typer.Option(
+        False,
+        "--version",
+        help="Print the version, Python and the system. `simia doctor --report` prints all that a bug report needs.",
+        is_eager=True,
+        callback=print_version,
+    ),
 ) -> None:
     """Simulated and executable environments for training language-model agents."""
     from simia.search_path import describe_overrides

@@ -19,16 +19,27 @@ EXTRAS = {
     "embedded": "xllamacpp",
     "vllm": "vllm",
     "datasets": "huggingface_hub",
+    "languages": "py3langid",
     "mcp": "mcp",
     "serve": "prometheus_client",
     "plots": "matplotlib",
+    "ray": "ray",
 }
 
 
 def doctor(
     trainer: Annotated[str | None, typer.Option("--trainer", help="Check only whether this trainer can run.")] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print versions, extras and the sandbox as plain lines for a bug report.")
+    ] = False,
 ) -> None:
     """Report what this machine supports: the sandbox, the local model, extras, and trainers in this environment."""
+    if report:
+        from simia.cli.machine_report import describe_machine
+
+        for line in describe_machine():
+            say(line)
+        return
     from simia.trainers.versions import NEEDS
 
     if trainer is not None and trainer not in NEEDS:

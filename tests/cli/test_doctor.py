@@ -1,11 +1,13 @@
 """What the doctor says of environments with made-up versions in them."""
 
+import platform
 import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import simia
 from simia.cli import build_app
 from simia.errors import UserError
 from simia.trainers.versions import NEEDS, is_in_range
@@ -71,6 +73,42 @@ def test_the_whole_table(install: Install, cache: Path) -> None:
     assert "vllm 0.32.0" in said
     assert "vllm 0.32.0 (ragen needs ==0.8.2)" in said
     assert "git clone https://github.com/RAGEN-AI/RAGEN" in said
+
+
+def write_metadata(folder: Path, *requirements: str) -> None:
+    """Let simia's own metadata name these requirements."""
+    own = folder / "site-packages" / f"simia-{simia.__version__}.dist-info"
+    own.mkdir()
+    lines = "".join(f"Requires-Dist: {each}\n" for each in requirements)
+    (own / "METADATA").write_text(f"Metadata-Version: 2.1\nName: simia\nVersion: {simia.__version__}\n{lines}")
+
+
+def test_the_report_for_a_bug(install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(aiohttp="3.99.1", made_up_bench="1.2", torch="2.13.0+cpu")
+    write_metadata(
+        tmp_path,
+        "aiohttp>=3.11",
+        "no-such-package[x]>=1",
+        'Made.Up_Bench>=1; extra == "bench"',
+        "other-thing; sys_platform == 'linux' and extra == 'other'",
+        "trl>=1; extra == 'trl'",
+    )
+    monkeypatch.setenv("SIMIA_TOKEN", "a-secret")
+    lines = doctor("--report").splitlines()
+    assert lines[0] == f"simia {simia.__version__}"
+    assert lines[1].startswith(f"Python {platform.python_version()} (")
+    assert lines[2].startswith(f"system: {platform.system()} {platform.release()}")
+    facts = dict(line.split(": ", 1) for line in lines[2:])
+    assert facts["sandbox"].startswith(("yes: bubblewrap", "no: "))
+    assert facts["packages"] == "aiohttp 3.99.1, no-such-package missing"
+    assert facts["extra bench"] == "made-up-bench 1.2"
+    assert facts["extras not installed"] == "other"
+    assert "torch 2.13.0+cpu" in facts["of trainers"]
+    assert "SIMIA_TOKEN" in facts["variables set"]
+    text = "\n".join(lines)
+    assert "a-secret" not in text
+    assert str(Path.home()) not in text
+    assert sys.prefix not in text
 
 
 def test_an_unknown_trainer(cache: Path) -> None:

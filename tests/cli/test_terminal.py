@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -231,7 +232,9 @@ def test_version_needs_no_command() -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "simia", "--version"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout.strip()) == (0, simia.__version__)
+    python = platform.python_version()
+    assert done.returncode == 0
+    assert done.stdout == f"{simia.__version__} (Python {python}, {platform.system()} {platform.machine()})\n"
 
 
 @pytest.mark.parametrize("made", [False, True])

@@ -35,25 +35,37 @@ def write_seeds(folder: Path) -> None:
     (folder / "my_seeds.jsonl").write_bytes(b"\n".join(seeds))
 
 
+def prepare_folder(folder: Path) -> None:
+    """What the README's commands find in a user's folder: seeds, a pack, and problems for a shell."""
+    write_seeds(folder)
+    shutil.copytree(ROOT / "seeds" / "customer_service", folder / "my_pack")
+    shutil.copytree(ROOT / "examples" / "shell", folder / "examples" / "shell")
+
+
+def adapt_line(line: str, endpoint: FakeEndpoint, share: int = 10) -> list[str] | None:
+    """The words of a line behind `simia`, with the fake endpoint and 1 / share of the trajectories; None where it is tested elsewhere."""
+    words = shlex.split(line, comments=True)[1:]
+    if "--n" in words:  # what the commands do does not depend on how many they ask for
+        words[words.index("--n") + 1] = str(int(words[words.index("--n") + 1]) // share)
+    asks = words[0] == "rollout" and any(word.startswith("llm.base_url=") for word in words)
+    if (words[0] == "amplify" and "--dry-run" not in words) or asks:
+        words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.structured=true"]
+    elif words[:2] in (["import", "tau2"], ["import", "mcp"]):
+        return None  # tests/importers and the pages of docs import and play them; they are downloads
+    elif words[:2] == ["rollout", "tau2-retail"] or words[0] == "train":
+        return None  # test_training_pages.py starts the trainers
+    return words
+
+
 def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
-    write_seeds(tmp_path)
-    shutil.copytree(ROOT / "seeds" / "customer_service", tmp_path / "my_pack")
-    shutil.copytree(ROOT / "examples" / "shell", tmp_path / "examples" / "shell")
+    prepare_folder(tmp_path)
     endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
     lines = shown()
     assert len(lines) >= 9
     try:
         for line in lines:
-            words = shlex.split(line, comments=True)[1:]
-            if "--n" in words:  # a tenth: what the commands do does not depend on how many they ask for
-                words[words.index("--n") + 1] = str(int(words[words.index("--n") + 1]) // 10)
-            asks = words[0] == "rollout" and any(word.startswith("llm.base_url=") for word in words)
-            if (words[0] == "amplify" and "--dry-run" not in words) or asks:
-                words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.structured=true"]
-            elif words[:2] in (["import", "tau2"], ["import", "mcp"]):
-                continue  # tests/importers and the pages of docs import and play them; they are downloads
-            elif words[:2] == ["rollout", "tau2-retail"] or words[0] == "train":
-                continue  # test_training_pages.py starts the trainers
+            if (words := adapt_line(line, endpoint)) is None:
+                continue
             done = run_simia(*words, cwd=tmp_path, env={"OPENAI_API_KEY": "not-a-key"})
             assert done.returncode == 0, f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
         assert (tmp_path / "data/first/train.yaml").is_file()

@@ -168,7 +168,7 @@ def test_an_evaluation_pack_says_so_in_every_task(tmp_path: Path) -> None:
 
 
 def test_a_wheel_is_copied_beside_both_dockerfiles(tmp_path: Path) -> None:
-    wheel = tmp_path / "simia-0.2.0-py3-none-any.whl"
+    wheel = tmp_path / "simia-0.3.0-py3-none-any.whl"
     wheel.write_bytes(b"wheel")
     export(make_pack(tmp_path / "my_pack"), tmp_path / "out", "--requirement", str(wheel), "--task", "todo-1")
     for part in ("environment", "tests"):
@@ -249,7 +249,7 @@ def test_task_ids_become_folder_names() -> None:
 
 
 def test_an_extra_is_added_to_every_form_of_requirement() -> None:
-    assert add_extra("simia==0.2.0", "mcp") == "simia[mcp]==0.2.0"
+    assert add_extra("simia==0.3.0", "mcp") == "simia[mcp]==0.3.0"
     assert add_extra("simia @ git+https://example.com/simia", "mcp") == "simia[mcp] @ git+https://example.com/simia"
     assert add_extra("simia", "mcp") == "simia[mcp]"
     assert add_extra("simia[openai]>=0.2", "mcp") == "simia[mcp,openai]>=0.2"

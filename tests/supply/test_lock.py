@@ -17,14 +17,8 @@ from scripts import audit, licences
 ROOT = Path(__file__).parent.parent.parent
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LARGE = {
-    "vllm",
-    "llamafactory",
-    "trl",
-    "verl",
-    "ragen",
-    "ray",
-}  # extras that are not locked: large, and for one kind of machine
+NOT_LOCKED = {"vllm", "llamafactory", "trl", "verl", "ragen"}
+"""Extras that exclude one another, each for an environment of its own."""
 
 
 def blocks() -> dict[str, str]:
@@ -49,7 +43,7 @@ def test_everything_that_the_project_needs_is_locked_in_the_tested_version() -> 
     locked = audit.locked(LOCK)
     needs = [*PROJECT["dependencies"]]
     for extra, wanted in PROJECT["optional-dependencies"].items():
-        needs += wanted if extra not in LARGE else []
+        needs += wanted if extra not in NOT_LOCKED else []
     for need in map(Requirement, needs):
         version = locked.get(canonicalize_name(need.name))
         assert version, f"{need} is not locked: run make lock"
