@@ -62,7 +62,7 @@ async def rows(engine: Engine, folder: Path, *, knowledge: str, ledger: bool, fo
     environment = await open_environment(
         pack, backend="shadow", user=ScriptedUser, episode=EpisodeLimits(turns=200, errors=200), engine=engine,
         knowledge=knowledge, ledger=ledger, forced=forced, context=CONTEXT[knowledge], max_tokens=512, again=0,
-        observations=False,
+        observations=False, stateful=False,
     )  # fmt: skip
     async with environment:
         episode = await environment.reset(task, group="long")

@@ -3,15 +3,18 @@
 Evidence of an episode is the change of its state, not the state: a few lines instead of megabytes, and readable. A change
 is `{"path": [...], "old": …, "new": …}`; `old` is absent where a key appears, `new` where it goes. Objects are compared
 key by key, lists of equal length element by element (the index stands in `path` as text), anything else as a whole.
+`count_leaf_changes` is the size of a change, |Δ|.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 Change = dict[str, Any]
 JSON = Any
+MISSING: Any = object()
 
 
 def diff_states(old: JSON, new: JSON) -> list[Change]:
@@ -67,3 +70,48 @@ def merge_patch(state: JSON, patch: JSON) -> JSON:
         else:
             merged[key] = merge_patch(merged.get(key), value)
     return merged
+
+
+def count_leaf_changes(before: JSON, after: JSON) -> int:
+    """|Δ|: how many leaf fields differ between two JSON values, added and removed ones included.
+
+    A leaf is a value that is no object or list, at its path, where elements of lists have their position. An empty object or list
+    counts as a leaf where it is added, removed or takes the place of another kind of value.
+    """
+    if before is after:
+        return 0
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = before.keys() | after.keys()
+        return sum(count_leaf_changes(before.get(key, MISSING), after.get(key, MISSING)) for key in keys)
+    if isinstance(before, list) and isinstance(after, list):
+        pairs = itertools.zip_longest(before, after, fillvalue=MISSING)
+        return sum(count_leaf_changes(a, b) for a, b in pairs)
+    if before is not MISSING and after is not MISSING:
+        if are_equal(before, after):
+            return 0
+        if is_leaf(before) and is_leaf(after):
+            return 1
+    return count_leaves(before) + count_leaves(after)
+
+
+def is_leaf(value: JSON) -> bool:
+    return not isinstance(value, dict | list) or not value
+
+
+def count_leaves(value: JSON) -> int:
+    if value is MISSING:
+        return 0
+    if is_leaf(value):
+        return 1
+    return sum(map(count_leaves, value.values() if isinstance(value, dict) else value))
+
+
+def are_equal(a: JSON, b: JSON) -> bool:
+    """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
+    if a is b:
+        return True
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(are_equal(value, b[key]) for key, value in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(are_equal, a, b))
+    return bool(isinstance(a, bool) is isinstance(b, bool) and a == b)

@@ -199,7 +199,11 @@ class Loop:
             "episode": {"turns": 8, "errors": 3},
         }  # fmt: skip
         if simulator is not None:
-            stage |= {"llm": simulator, "backend_settings": {"knowledge": "state"}, "limits": {"concurrency": 1}}
+            stage |= {
+                "llm": simulator,
+                "backend_settings": {"knowledge": "state", "stateful": False},
+                "limits": {"concurrency": 1},
+            }
         written = self.work / "stages" / f"{world}-{seed}.json"
         written.parent.mkdir(exist_ok=True)
         written.write_text(json.dumps(stage, indent=1))

@@ -79,10 +79,10 @@ class EnvironmentConfig(Config):
     simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: `llm`.")
     player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
     judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
-    reward: Literal["auto", "rules", "oracle", "trace_state", "function"] = Field(
+    reward: Literal["auto", "rules", "oracle", "both", "trace_state", "function"] = Field(
         "auto",
         description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated; "
-        "trace_state: EnvFactory's reward, by calls and state; function: `reward_function` alone.",
+        "both: the rules, with the model's verdict as a part; trace_state: EnvFactory's reward, by calls and state; function: `reward_function` alone.",
     )
     trace_state: TraceStateSettings = Field(
         default_factory=TraceStateSettings, description="Weights of the reward `trace_state`."

@@ -211,9 +211,9 @@ def simulates_tools(config: EnvironmentConfig) -> bool:
 
 
 def judges_by_model(config: EnvironmentConfig) -> bool:
-    """Whether a model judges the outcome or single turns."""
+    """Whether a model judges the outcome, also beside the rules, or single turns."""
     by_turn = config.step_rewards is not None and config.step_rewards.by == "judge"
-    return by_turn or judges_outcome_by_model(config)
+    return by_turn or config.reward == "both" or judges_outcome_by_model(config)
 
 
 def judges_outcome_by_model(config: EnvironmentConfig) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.rewards.reward_function import check_reward_function, load_reward_function
+from simia.envs.rewards.rules_and_judge import RulesAndJudge
 from simia.envs.rewards.step_rewards import check_tasks, list_references
 from simia.envs.rewards.trace_and_state import TraceStateScorer
 from simia.envs.role_models import judges_outcome_by_model
+from simia.envs.worlds.simulated import SimulatedSettings
 from simia.errors import UserError
 from simia.llm.engine import Engine
 from simia.pack import Pack
@@ -27,9 +31,20 @@ def check_reward_settings(config: EnvironmentConfig, tasks: Sequence[Task]) -> N
     if config.reward_function is not None:
         check_reward_function(config.reward_function)
     if config.step_rewards is not None:
-        if config.step_rewards.by == "value" and config.backend == "simulated":
-            raise UserError("step_rewards.by is value, and a simulated world keeps no such number: set judge or calls")
+        if config.step_rewards.by == "value" and config.backend == "simulated" and not holds_state(config):
+            raise UserError(
+                "step_rewards.by is value, and a simulated world keeps no such number: set judge or calls, "
+                "or let it hold the state: backend_settings.knowledge=state"
+            )
         check_tasks(config.step_rewards, tasks)
+
+
+def holds_state(config: EnvironmentConfig) -> bool:
+    """Whether a simulated world holds the pack's tables."""
+    known: dict[str, Any] = {
+        name: config.backend_settings[name] for name in ("knowledge", "stateful") if name in config.backend_settings
+    }
+    return parse_config(SimulatedSettings, known, where="the simulated back end").holds_state
 
 
 def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, other: Scorer | None) -> Scorer | None:
@@ -47,6 +62,8 @@ def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, oth
             "step_rewards.by is judge, and a scorer replaces the model: leave out scorer=, or set calls or value"
         )
     outcome = model if model is not None and by_model else other
+    if outcome is None and config.reward == "both" and model is not None:
+        outcome = RulesAndJudge(pack, model)
     if outcome is None and config.reward == "trace_state":
         outcome = TraceStateScorer(pack, config.trace_state)
     if steps is None and named is None:

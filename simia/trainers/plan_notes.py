@@ -20,6 +20,8 @@ def describe_rewards(plans: Sequence[EpisodePlan]) -> str:
 def describe_reward(stage: EnvironmentConfig) -> str:
     named, steps = stage.reward_function, stage.step_rewards
     text = "a model judges" if judges_outcome_by_model(stage) else "the tasks' rules"
+    if stage.reward == "both":
+        text += ", with a model's verdict as a part"
     if stage.reward == "trace_state":
         text = "trace and state"
     if stage.reward == "function":

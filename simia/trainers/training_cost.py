@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from simia.amplification.cost_estimate import RequestGroup, format_range, join_contents
 from simia.envs.config import EnvironmentConfig
@@ -17,7 +18,12 @@ from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.several_packs import CombinedPack
 from simia.envs.users import EpisodeView, LLMUser
-from simia.envs.worlds.simulated.backend import SimulatedBackend, describe_initial_state, read_state
+from simia.envs.worlds.simulated.backend import (
+    SimulatedBackend,
+    describe_initial_state,
+    make_initial_state,
+    read_state,
+)
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
 from simia.envs.worlds.simulated.result_examples import find_examples
 from simia.envs.worlds.world import Backend
@@ -179,27 +185,48 @@ def add_tool_requests(
     world = getattr(backend, "simulated", backend)
     if not isinstance(world, SimulatedBackend):
         return
-    role.context = world.settings.context
-    state = ""
-    if world.settings.knowledge == "state":
-        state = describe_initial_state(pack, task, read_state(pack), world.settings)[0]
+    settings = world.settings
+    role.context = settings.context
+    tables = read_tables(pack, world)
+    told = (
+        describe_initial_state(pack, task, tables, settings)[0] if tables is not None and not settings.stateful else ""
+    )
+    state = make_initial_state(task, tables) if settings.holds_state else {}
     results = {message.call_id: message.text for message in messages if message.role == "tool"}
     history: list[AnsweredCall] = []
     first = 0
     for message in messages:
-        calls = [call for call in message.calls if plays(config, call.name)]
-        if not calls:
-            continue
-        prompt = world.feedback.messages(task, history, "", [("agent", call) for call in calls], state)
-        size = estimate_text_tokens(join_contents(prompt))
-        first = first or size
-        answers = [Answer(results.get(call.id, UNKNOWN_RESULT)) for call in calls]
-        reply = sum(estimate_text_tokens(answer.text) + WRAPPER_TOKENS for answer in answers)
-        role.add(prompt, reply, size - first)
-        history += [
-            AnsweredCall("agent", call.name, call.arguments or {}, answer)
-            for call, answer in zip(calls, answers, strict=True)
-        ]
+        calls = [call for call in message.calls if plays(config, call.name) and not is_looked_up(world, call.name)]
+        # A world that holds a state asks for each call by itself.
+        for group in [[call] for call in calls] if settings.holds_state else [calls] if calls else []:
+            if settings.holds_state:
+                prompt = world.write_request(task, history, "agent", group[0], state, len(history))
+            else:
+                prompt = world.feedback.messages(task, history, "", [("agent", call) for call in group], told)
+            size = estimate_text_tokens(join_contents(prompt))
+            first = first or size
+            answers = [Answer(results.get(call.id, UNKNOWN_RESULT)) for call in group]
+            reply = sum(estimate_text_tokens(answer.text) + WRAPPER_TOKENS for answer in answers)
+            role.add(prompt, reply, size - first)
+            history += [
+                AnsweredCall("agent", call.name, call.arguments or {}, answer)
+                for call, answer in zip(group, answers, strict=True)
+            ]
+
+
+def read_tables(pack: Pack, world: SimulatedBackend) -> Any:
+    """The tables that the simulator is shown; None: it is shown none. Those that the pack's code alone knows are left out."""
+    if world.settings.knowledge not in ("state", "code"):
+        return None
+    path = pack.path_of("state")
+    if world.code is not None and (path is None or path.suffix != ".json"):
+        return {}
+    return read_state(pack)
+
+
+def is_looked_up(world: SimulatedBackend, tool: str) -> bool:
+    """Whether the pack's code answers this tool of the agent in a simulated world; it need not be started."""
+    return world.settings.compute == "reads" and world.specs["agent"][tool].writes == []
 
 
 def plays(config: EnvironmentConfig, tool: str) -> bool:

@@ -130,7 +130,7 @@ def test_longer_episodes_cost_more_up_to_the_context() -> None:
 
 def test_prompts_that_cannot_be_written_end_a_dry_run(tmp_path: Path) -> None:
     pack = packs.write(tmp_path / "house", packs.errands())
-    settings = {"knowledge": "state", "context": 2_000}
+    settings = {"knowledge": "state", "stateful": False, "context": 2_000}
     (pack / "state.json").write_text(json.dumps({"lamps": {f"lamp {n}": False for n in range(1000)}}))
     stage = EnvironmentConfig.model_validate({"pack": str(pack), "backend": "simulated", "backend_settings": settings})
     loaded, tasks = load_tasks(stage)

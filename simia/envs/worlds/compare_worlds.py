@@ -64,12 +64,17 @@ def rename_identifiers(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def change_distance(
-    real: Sequence[Mapping[str, Any]], named: Sequence[Mapping[str, Any]], names: Mapping[str, str] | None = None
+    real: Sequence[Mapping[str, Any]],
+    named: Sequence[Mapping[str, Any]],
+    names: Mapping[str, str] | None = None,
+    *,
+    by_path: bool = False,
 ) -> float:
     """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either.
-    `names`: simulated identifiers → real ones."""
+    `names`: simulated identifiers → real ones; `by_path`: those of a simulator that holds a state are by path too."""
     renamed = rename_identifiers(list(named), names or {})
-    one, two = set(iterate_real_changes(real)), set(iterate_reported_changes(renamed))
+    one = set(iterate_real_changes(real))
+    two = set(iterate_real_changes(renamed) if by_path else iterate_reported_changes(renamed))
     return 1 - 2 * len(one & two) / (len(one) + len(two)) if one or two else 0.0
 
 

@@ -173,44 +173,9 @@ class ExecutableWorld:
         return await self.request("state")
 
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
-        """What the scorers read: `changes` of the state since the start; `expected`, those of the reference solution; `writes`, the
-        agent's tools that may change the state, for trace parts; `checks`, the checklist's items on the final state, and
-        `at_reset`, on the untouched one; `values`, what value parts name; `turns`, the same for each goal after its turn."""
-        backend, task, seed = self._backend, self._task, self._seed
-        changes, state = await self._final(wanted := list_value_paths(task.reward.parts))
-        found: dict[str, Any] = {"changes": changes}
-        if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
-            found["expected"] = await backend.expected(task, seed)
-        if any(part.kind == "checklist" for part in task.reward.parts):
-            found["checks"] = await backend.checks(task, seed, changes)
-            found["at_reset"] = await backend.at_reset(task, seed)
-        if wanted:
-            found["values"] = pick_values(state, wanted)
-        if any(part.kind == "trace" for part in task.reward.parts):
-            found["writes"] = self._list_writers()
-        if task.goals:
-            ends = [each for each in turns if each is not None]
-            found["turns"] = [await self._judge_turn(n, end) for n, end in enumerate(ends[: len(task.goals)])]
-        return found
-
-    def _list_writers(self) -> list[str]:
-        """The agent's tools that may change the state."""
-        return sorted(name for name, writes in self._writes.get("agent", {}).items() if writes)
-
-    async def _judge_turn(self, number: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Evidence of one goal, from the changes at the end of its turn."""
-        backend, task, seed = self._backend, self._task, self._seed
-        goal = task.goals[number]
-        found: dict[str, Any] = {"changes": changes, "writes": self._list_writers()}
-        if any(part.kind == "state" for part in goal.parts):
-            found["expected"] = (await backend.expected_turns(task, seed))[number]
-        if any(part.kind == "results" for part in goal.parts):
-            found["results"] = (await backend.expected_results(task, seed))[number]
-        if any(part.kind == "checklist" for part in goal.parts):
-            one = task.model_copy(update={"id": f"{task.id}#{number + 1}", "reward": RewardSpec(parts=[*goal.parts])})
-            found["checks"] = await backend.checks(one, seed, changes)
-            found["at_reset"] = await backend.at_reset(one, seed)
-        return found
+        """What the scorers read; see `collect_evidence`."""
+        changes, state = await self._final(list_value_paths(self._task.reward.parts))
+        return await collect_evidence(self._backend, self._task, self._seed, changes, state, turns)
 
     async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:
         """What changed, and the state where it is `wanted`. Raises `Aborted`: of the episode's own making when it cannot be read a
@@ -231,10 +196,7 @@ class ExecutableWorld:
 
     async def changes(self) -> list[dict[str, Any]]:
         """Return the changes since the start of the episode. Raises `Aborted` for an answer that is no list of changes."""
-        found = await self.request("changes")
-        if not isinstance(found, list) or not all(is_change(each) for each in found):
-            raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
-        return found
+        return read_changes(await self.request("changes"))
 
     async def initial(self) -> Any:
         """The state at the start of the episode."""
@@ -250,6 +212,22 @@ class ExecutableWorld:
             if status != OK:
                 raise Aborted(Code.TOOL_FAILED, str(value))
             return value
+
+    async def restore(self, state: Any) -> list[dict[str, Any]]:
+        """Go on from another state; returns its changes since the start. Raises `ValueError` where the pack's code does not load it."""
+        async with self._guard:
+            try:
+                status, value = await self._request("restore", state)
+            except WorkerLost as error:
+                raise Aborted(Code.WORKER_LOST, error.detail) from None
+            if status != OK:
+                raise ValueError(str(value))
+            self._journal.replace_writes(state)
+            return read_changes(value)
+
+    def count_calls(self, calls: int) -> None:
+        """Set how many calls the episode has made: the clock, new ids and randomness of the next one depend on it."""
+        self._journal.calls = calls
 
     async def snapshot(self) -> bytes:
         """The start and the writes since, as compressed JSON. Opened again, it is replayed and compared."""
@@ -336,6 +314,62 @@ class ExecutableWorld:
         status, state = await self._request("state", None)
         if status == OK:
             self._journal.replace_writes(state)
+
+
+async def collect_evidence(
+    backend: ExecutableServices,
+    task: Task,
+    seed: int,
+    changes: list[dict[str, Any]],
+    state: Any,
+    turns: Sequence[list[dict[str, Any]] | None] = (),
+) -> dict[str, Any]:
+    """What the scorers read of an end: `changes` of the state since the start; `expected`, those of the reference solution; `writes`,
+    the agent's tools that may change the state, for trace parts; `checks`, the checklist's items on the final state, and `at_reset`,
+    on the untouched one; `values`, what value parts name; `turns`, the same for each goal after its turn."""
+    found: dict[str, Any] = {"changes": changes}
+    if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
+        found["expected"] = await backend.expected(task, seed)
+    if any(part.kind == "checklist" for part in task.reward.parts):
+        found["checks"] = await backend.checks(task, seed, changes)
+        found["at_reset"] = await backend.at_reset(task, seed)
+    if wanted := list_value_paths(task.reward.parts):
+        found["values"] = pick_values(state, wanted)
+    if any(part.kind == "trace" for part in task.reward.parts):
+        found["writes"] = list_writers(backend)
+    if task.goals:
+        ends = [each for each in turns if each is not None][: len(task.goals)]
+        found["turns"] = [await judge_turn(backend, task, seed, n, end) for n, end in enumerate(ends)]
+    return found
+
+
+def list_writers(backend: ExecutableServices) -> list[str]:
+    """The agent's tools that may change the state."""
+    return sorted(name for name, writes in backend.writes.get("agent", {}).items() if writes)
+
+
+async def judge_turn(
+    backend: ExecutableServices, task: Task, seed: int, number: int, changes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Evidence of one goal, from the changes at the end of its turn."""
+    goal = task.goals[number]
+    found: dict[str, Any] = {"changes": changes, "writes": list_writers(backend)}
+    if any(part.kind == "state" for part in goal.parts):
+        found["expected"] = (await backend.expected_turns(task, seed))[number]
+    if any(part.kind == "results" for part in goal.parts):
+        found["results"] = (await backend.expected_results(task, seed))[number]
+    if any(part.kind == "checklist" for part in goal.parts):
+        one = task.model_copy(update={"id": f"{task.id}#{number + 1}", "reward": RewardSpec(parts=[*goal.parts])})
+        found["checks"] = await backend.checks(one, seed, changes)
+        found["at_reset"] = await backend.at_reset(one, seed)
+    return found
+
+
+def read_changes(found: Any) -> list[dict[str, Any]]:
+    """The changes that a worker sent. Raises `Aborted` for what is no list of changes."""
+    if not isinstance(found, list) or not all(is_change(each) for each in found):
+        raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
+    return found
 
 
 def is_change(each: Any) -> bool:

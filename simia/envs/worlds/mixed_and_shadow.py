@@ -25,11 +25,13 @@ from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
+from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.llm.engine import Engine
 from simia.pack import Pack
+from simia.state import diff_states
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -48,7 +50,7 @@ class PairBackend:
             refuse_split_state(pack, real, allowed=split_state)
         run = {name: settings.pop(name) for name in EXECUTABLE & settings.keys()}
         self.executable = executable(pack, **run)
-        self.simulated = SimulatedBackend(pack, **settings)
+        self.simulated = SimulatedBackend(pack, code=self.executable, **settings)
 
     def use(self, engine: Engine) -> None:
         """Ask this engine for simulated answers from now on."""
@@ -71,7 +73,10 @@ class PairBackend:
         except BaseException:
             await real.close()
             raise
-        return PairWorld(self, real, simulated, differences, names, seen)
+        world = PairWorld(self, real, simulated, differences, names, seen)
+        if isinstance(simulated, StatefulWorld):
+            world.real_state = await real.state()
+        return world
 
     async def close(self) -> None:
         await self.executable.close()
@@ -91,6 +96,8 @@ class PairWorld:
     """In `shadow`: identifiers that the simulator invented → the real ones."""
     seen: set[str] = field(default_factory=set)
     """In `shadow`: texts of earlier arguments and real results."""
+    real_state: Any = None
+    """The real state before the next call, where the simulated world holds one."""
 
     def __post_init__(self) -> None:
         self.tools: Mapping[By, Sequence[ToolSpec]] = self.real.tools
@@ -102,9 +109,11 @@ class PairWorld:
                 found.append(replace(make_failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
             elif self.backend.real is None:
                 found.append(await self._call_both(call, by))
+                self._pass_call()
             elif call.name in self.backend.real:
                 result = (await self.real.call([call], by))[0]
-                self._tell(call, by, result)
+                await self._tell(call, by, result)
+                self._pass_call()
                 found.append(result)
             else:
                 found += await self.simulated.call([call], by)
@@ -129,6 +138,8 @@ class PairWorld:
                 "simulated": {"content": answer.content, "failed": answer.failed},
                 **({"issue": issue} if issue else {}),
             }
+            if isinstance(self.simulated, StatefulWorld):
+                row["simulated"]["changes"] = answer.changes
             self.seen.update(iterate_texts(call.arguments))
             if (
                 self.backend.executable.writes.get(by, {}).get(call.name, True)
@@ -140,30 +151,56 @@ class PairWorld:
             if self.names:
                 row["names"] = dict(self.names)
             if not self.backend.forced:
-                self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
+                if isinstance(self.simulated, StatefulWorld):
+                    await self.simulated.settle(call, answer, by)
+                    await self._read_changes(call, by, result)
+                else:
+                    self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
         except Aborted as error:  # a failed simulation never disturbs the episode
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
-            self._tell(call, by, result)
+            await self._tell(call, by, result)
         self.differences.append(row)
         return result
 
+    def _pass_call(self) -> None:
+        if isinstance(self.simulated, StatefulWorld):
+            self.simulated.pass_call()
+
     async def _distance(self) -> float:
         """Measure how far the changes that the simulator reported are from the real ones."""
+        if isinstance(self.simulated, StatefulWorld):
+            return change_distance(await self.real.changes(), await self.simulated.changes(), self.names, by_path=True)
         reported = (await self.simulated.evidence())["simulated"]
         return change_distance(await self.real.changes(), reported, self.names)
 
-    def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
+    async def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
+        """Give the simulated world a real answer, and the changes of the real state."""
         content = result.data if result.data is not None else result.content
         answer = Answer(content, failed=result.error is not None)
         self.simulated.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+        if isinstance(self.simulated, StatefulWorld):
+            await self.simulated.follow(await self._read_changes(call, by, result))
+
+    async def _read_changes(self, call: ToolCall, by: By, result: ToolResult) -> list[dict[str, Any]]:
+        """What an executed call changed in the real state."""
+        if result.error is not None or not self.backend.executable.writes.get(by, {}).get(call.name, True):
+            return []
+        before, self.real_state = self.real_state, await self.real.state()
+        return diff_states(before, self.real_state)
+
+    @property
+    def _whole(self) -> ExecutableWorld | StatefulWorld:
+        """The world whose state has all changes: in `mixed` the simulated one, where it holds a state."""
+        simulated = self.simulated if self.backend.real is not None else None
+        return simulated if isinstance(simulated, StatefulWorld) else self.real
 
     async def state(self) -> Any:
-        return await self.real.state()
+        return await self._whole.state()
 
     async def changes(self) -> list[dict[str, Any]]:
-        return await self.real.changes()
+        return await self._whole.changes()
 
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
         found = dict(await self.real.evidence(turns))

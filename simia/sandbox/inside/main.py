@@ -216,6 +216,8 @@ def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedP
                 value = sessions.get(session).changes()
             case "initial":
                 value = sessions.get(session).driver.beginning()
+            case "restore":
+                value = sessions.get(session).restore(detail)
             case "checks":
                 value = run_checks(loaded, detail)
             case _:

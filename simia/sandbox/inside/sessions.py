@@ -91,6 +91,13 @@ class WorkerSession:
         for by, name, arguments, index in self._since:
             driver.call(by, name, unpack_json(arguments), index)
 
+    def restore(self, state: Any) -> list[dict[str, Any]]:
+        """Go on from another state. Returns the changes from the start of the episode to it."""
+        self.driver.restore(state)
+        self._spec = {**self._spec, "state": state}
+        self._checkpoint, self._since = None, []
+        return self.changes()
+
     def changes(self) -> list[dict[str, Any]]:
         """Return the changes from the start of the episode to now."""
         return diff_states(self.driver.beginning(), self.driver.dump())

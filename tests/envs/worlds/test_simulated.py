@@ -441,7 +441,10 @@ async def test_known_tables_are_those_that_the_task_begins_with(tmp_path: Path) 
     (tmp_path / "state.json").write_text('{"orders": {"O-1": {"status": "open"}}}')
     pack = Pack.load(tmp_path)
     task = TASK.model_copy(update={"initial": {"patch": {"orders": {"O-9": {"status": "packed"}}}}})
-    async with simulated(replies([result({"order_id": "O-9"})]), pack, knowledge="state") as (backend, model):
+    async with simulated(replies([result({"order_id": "O-9"})]), pack, knowledge="state", stateful=False) as (
+        backend,
+        model,
+    ):
         world = await backend.open(task)
         assert world.ledger.tables["order"].keys() == {"O-1", "O-9"}
         again = await backend.open(task, snapshot=await world.snapshot())

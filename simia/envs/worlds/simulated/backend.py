@@ -8,16 +8,24 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import orjson
 import zstandard
 
 from simia.config import parse_config
-from simia.envs.worlds.simulated.feedback import FORM, Feedback
+from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
+from simia.envs.worlds.simulated.feedback import FORM, STATE_FORM, AnsweredCall, Feedback
+from simia.envs.worlds.simulated.held_state import HeldState, share_tables
 from simia.envs.worlds.simulated.settings import SimulatedSettings
+from simia.envs.worlds.simulated.state_view import StateRenderer
+from simia.envs.worlds.simulated.stateful_world import StatefulWorld
+from simia.envs.worlds.simulated.tool_sources import ToolSources
 from simia.envs.worlds.simulated.world import SharedAnswers, SimulatedWorld
 from simia.errors import UserError
+from simia.keyed_changes import list_table_names
+from simia.kit import SECONDS_A_CALL
 from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.pack import Pack
@@ -26,20 +34,32 @@ from simia.quality.entity_ledger import EntityLedger
 from simia.state import merge_patch
 from simia.task import By, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
-from simia.trajectory import digest
+from simia.trajectory import ToolCall, digest
 
 log = logging.getLogger(__name__)
+STATE_SETTINGS = ("stateful", "compute", "state_tokens")  # no part of the digest of a world without a state
+ROW_CHARS_A_TOKEN = 2.4  # of rows, which are full of keys, dates and punctuation
+SOURCE_CHARACTERS = 24_000  # of a called tool with its helpers
+STATES = 256  # initial states that are kept
 KEPT = 65_536  # answers that a group may share, the latest
 
 
 class SimulatedBackend:
     """Opens simulated worlds of one pack."""
 
-    def __init__(self, pack: Pack, *, engine: Engine | None = None, **settings: Any) -> None:
-        """`engine`: asks the model that simulates; its owner closes it. It may come later, by `use`. `settings`: `SimulatedSettings`."""
+    def __init__(
+        self, pack: Pack, *, engine: Engine | None = None, code: ExecutableBackend | None = None, **settings: Any
+    ) -> None:
+        """
+        Arguments:
+            engine: asks the model that simulates; its owner closes it. It may come later, by `use`.
+            code: the pack's code for a world that holds a state; its owner closes it. Unset, one is made where the pack has code.
+            settings: `SimulatedSettings`, and `ExecutableSettings` for the code.
+        """
         if not pack.tools:
             raise UserError(f"pack {pack.name} has no tools to simulate: name their file in pack.yaml")
         self.pack = pack
+        own = {name: settings.pop(name) for name in ExecutableSettings.model_fields.keys() & settings.keys()}
         self.settings = parse_config(SimulatedSettings, settings, where="the simulated back end")
         self.feedback = Feedback(pack, self.settings)
         self.specs: dict[By, dict[str, ToolSpec]] = {
@@ -49,7 +69,18 @@ class SimulatedBackend:
         self.numbers: Iterator[int] = itertools.count()
         self._returns = {tool.name: compile_result_schema(tool) for tool in (*pack.tools, *pack.user_tools)}
         self._tables: Any = None
-        if self.settings.knowledge == "state":
+        self.code: ExecutableBackend | None = None
+        self._owns_code = False
+        self.sources: ToolSources | None = None
+        self.renderer = StateRenderer(pack.state_schema, int(self.settings.state_tokens * ROW_CHARS_A_TOKEN))
+        self._initial: OrderedDict[tuple[str, int, str], dict[str, Any]] = OrderedDict()
+        if self.settings.holds_state:
+            self._prepare_state(code, own)
+        elif own:
+            raise UserError(
+                f"the simulated back end runs no code, so it has no setting {', '.join(sorted(own))}: leave it out"
+            )
+        elif self.settings.knowledge == "state":
             self._tables = read_state(pack)
             describe_initial_state(
                 pack, Task(id="-"), self._tables, self.settings
@@ -57,7 +88,9 @@ class SimulatedBackend:
         self.identity = digest(
             # The observations that are shown are part of a world's digest, so that replies to prompts without them are found.
             [
-                self.settings.model_dump(exclude={"observations", "replay"}),
+                self.settings.model_dump(
+                    exclude={"observations", "replay", *(() if self.settings.holds_state else STATE_SETTINGS)}
+                ),
                 self.feedback.system,
                 self.feedback.hashes,
                 self._tables,
@@ -65,6 +98,47 @@ class SimulatedBackend:
         )
         self._shared: OrderedDict[str, asyncio.Future[SharedAnswers]] = OrderedDict()
         self._engine = engine
+
+    def _prepare_state(self, code: ExecutableBackend | None, own: dict[str, Any]) -> None:
+        """Prepare the pack's code and tables. Raises `UserError` where the pack lacks what the settings need."""
+        pack, settings = self.pack, self.settings
+        if pack.executable is not None and pack.executable.isolation != "sandbox":
+            self.code, self._owns_code = code or make_executable_backend(pack, **own), code is None
+            self.sources = ToolSources(pack, SOURCE_CHARACTERS)
+        else:  # its state is made of files, or it has no code
+            self._tables = read_state(pack)
+        names = [tool.name for tool in (*pack.tools, *pack.user_tools)]
+        if settings.knowledge == "code" and not (self.sources and any(map(self.sources.find_source, names))):
+            raise UserError(f"pack {pack.name} has no source of its tools in its folder: use knowledge=state")
+        if settings.compute == "reads" and self.code is None:
+            raise UserError(f"pack {pack.name} has no code that answers look-ups: leave out compute=reads")
+
+    def is_executed(self, name: str, by: By) -> bool:
+        """Whether the pack's code answers this tool: with `compute: reads`, where it only reads."""
+        if self.settings.compute != "reads" or self.code is None:
+            return False
+        writes = self.code.writes.get(by, {}).get(name)
+        return writes is False or (
+            writes is not None and not self.code.by_convention and self.specs[by][name].writes == []
+        )
+
+    def write_request(
+        self, task: Task, history: Sequence[AnsweredCall], by: By, call: ToolCall, state: dict[str, Any], calls: int
+    ) -> list[dict[str, Any]]:
+        """The messages of the request for one call on a held state. `calls`: those of the episode before it, on which the clock depends."""
+        view = self.renderer.render(state, self.find_tables(call.name, by, state), call.arguments or {})
+        source = self.sources.find_source(call.name) if self.sources and self.settings.knowledge == "code" else ""
+        how = self.pack.executable
+        time = (how.clock + timedelta(seconds=SECONDS_A_CALL * calls)).isoformat() if how and how.clock else ""
+        return self.feedback.state_messages(task, history, (by, call), state=view.text, source=source, time=time)
+
+    def find_tables(self, name: str, by: By, state: dict[str, Any]) -> set[str] | None:
+        """The tables that a tool can touch: as it declares, else those that its source names; None: not known."""
+        spec = self.specs[by][name]
+        if spec.reads is not None or spec.writes:
+            return {*(spec.reads or []), *(spec.writes or [])}
+        found = self.sources.find_attributes(name) if self.sources else frozenset[str]()
+        return {*list_table_names(state, self.pack.state_schema)} & found or None
 
     def use(self, engine: Engine) -> None:
         """Ask this engine from now on; its owner closes it."""
@@ -96,30 +170,75 @@ class SimulatedBackend:
         return self._engine
 
     async def start(self) -> None:
-        """Do nothing: `open_environment` starts the model."""
+        """Start the pack's code, where a held state needs it; `open_environment` starts the model."""
+        if self.code is not None and self._owns_code:
+            await self.code.start()
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> SimulatedWorld:
         """Open an episode's world; with `snapshot` one that goes on from there."""
+        if self.settings.holds_state:
+            return await self._open_stateful(task, seed, group, snapshot)
         told, ledger = "", EntityLedger()
         if self._tables is not None:
             told, ledger = describe_initial_state(self.pack, task, self._tables, self.settings)
         if snapshot is None:
-            return SimulatedWorld(self, task, ledger, seed=seed, group=group, state=told)
+            return SimulatedWorld(self, task, ledger, seed=seed, group=group, known=told)
         body = json.loads(zstandard.decompress(snapshot))
         if body.get("kind") != "simulated" or body.get("version") != 1:
             raise UserError("this snapshot is of another world: restart the episode")
         world = SimulatedWorld(
-            self, task, EntityLedger.load(body["first"]), seed=body["seed"], group=body["group"], state=told
+            self, task, EntityLedger.load(body["first"]), seed=body["seed"], group=body["group"], known=told
         )
         world.replay(body["history"])
         return world
 
+    async def _open_stateful(self, task: Task, seed: int, group: str | None, snapshot: bytes | None) -> StatefulWorld:
+        """Open a world that holds the tables. Raises `UserError` where the task's state is none."""
+        body: dict[str, Any] = {}
+        if snapshot is not None:
+            body = json.loads(zstandard.decompress(snapshot))
+            if body.get("kind") != "stateful" or body.get("version") != 1:
+                raise UserError("this snapshot is of another world: restart the episode")
+            seed, group = body["seed"], body["group"]
+        initial = await self._find_initial_state(task, seed)
+        held = HeldState(
+            self.pack, task, seed, initial, share_tables(body["state"], initial) if body else initial, self.code
+        )
+        found = StatefulWorld(self, task, held, seed=seed, group=group, calls=body.get("calls", 0))
+        if body:
+            found.restore(body)
+        return found
+
+    async def _find_initial_state(self, task: Task, seed: int) -> dict[str, Any]:
+        """Where the task begins, as the pack's code loads it where there is code; the latest are kept. Raises `UserError`."""
+        place = (task.id, seed, digest(task.initial))
+        if place in self._initial:
+            self._initial.move_to_end(place)
+            return self._initial[place]
+        if self.code is not None:
+            world = await self.code.open(task, seed=seed)
+            try:
+                found = await world.initial()
+            finally:
+                await world.close()
+        else:
+            found = make_initial_state(task, self._tables)
+        if not isinstance(found, dict):
+            raise UserError(
+                f"pack {self.pack.name}: its state is no object of tables: use knowledge=reference or knowledge=schema"
+            )
+        found = self._initial[place] = share_tables(found, next(iter(self._initial.values()), {}))
+        if len(self._initial) > STATES:
+            self._initial.popitem(last=False)
+        return found
+
     def request(self, messages: list[dict[str, Any]], most: int | None) -> Request:
         settings, form = self.settings, None
         if self.engine.backend.structured:
-            form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": FORM}}
+            schema = STATE_FORM if settings.holds_state else FORM
+            form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": schema}}
         return Request(
             messages=messages, temperature=settings.temperature, max_tokens=most, response_format=form,
             extra_body=dict(settings.extra),
@@ -150,7 +269,9 @@ class SimulatedBackend:
         ]
 
     async def close(self) -> None:
-        """Do nothing: the engine is its owner's."""
+        """Close the pack's code; the engine is its owner's."""
+        if self.code is not None and self._owns_code:
+            await self.code.close()
 
 
 def compile_result_schema(tool: ToolSpec) -> Any:
@@ -174,7 +295,7 @@ def describe_initial_state(
 ) -> tuple[str, EntityLedger]:
     """Where the task begins: its own patch over the pack's tables, in words and for the ledger. Raises `UserError` where that does
     not fit a prompt."""
-    state: Any = task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
+    state = make_initial_state(task, tables)
     text = "\n".join(
         f"{quote_label(table)} {quote_label(key)}: {escape_unprintable(orjson.dumps(row).decode())}"
         for table, rows in state.items()
@@ -185,6 +306,11 @@ def describe_initial_state(
             f"pack {pack.name}: its state of {len(text):,} characters does not fit a prompt of {settings.context:,} tokens: raise `context`"
         )
     return text, EntityLedger.from_state(state)
+
+
+def make_initial_state(task: Task, tables: Any) -> Any:
+    """Where the task begins: its own patch over the pack's tables."""
+    return task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
 
 
 def make_simulated_backend(pack: Pack, **settings: Any) -> SimulatedBackend:

@@ -17,6 +17,7 @@ from simia.envs.reference_solution import describe_observations, describe_refere
 from simia.envs.worlds.simulated.result_examples import find_examples, write_on_one_line
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
+from simia.keyed_changes import CHANGES_SCHEMA, ChangeError
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable
 from simia.prompts import load_template
@@ -27,36 +28,30 @@ from simia.trajectory import ToolCall, write_compact_json
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
 MOST_REFERENCES = 4_096  # solutions whose text is kept
 SHORTENED = 160
-FORM = {
-    "type": "object",
-    "properties": {
-        "answers": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "call": {"type": "integer"},
-                    "outcome": {"type": "string", "enum": ["result", "error"]},
-                    "content": {},
-                    "changes": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "properties": {
-                                "table": {"type": "string"},
-                                "key": {"type": "string"},
-                                "set": {"type": ["object", "null"]},
-                            },
-                            "required": ["table", "key", "set"],
-                        },
-                    },
-                },
-                "required": ["call", "outcome", "content"],
-            },
-        }
+ChangeReader = Callable[[Any], list[dict[str, Any]]]
+REPORTED_CHANGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"table": {"type": "string"}, "key": {"type": "string"}, "set": {"type": ["object", "null"]}},
+        "required": ["table", "key", "set"],
     },
-    "required": ["answers"],
 }
+
+
+def make_form(changes: dict[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of a reply. `changes`: of an answer's changes."""
+    properties = {
+        "call": {"type": "integer"},
+        "outcome": {"type": "string", "enum": ["result", "error"]},
+        "content": {},
+        "changes": changes,
+    }
+    answer = {"type": "object", "properties": properties, "required": ["call", "outcome", "content"]}
+    return {"type": "object", "properties": {"answers": {"type": "array", "items": answer}}, "required": ["answers"]}
+
+
+FORM, STATE_FORM = make_form(REPORTED_CHANGES), make_form(CHANGES_SCHEMA)
 
 
 class UnreadableAnswer(Exception):  # noqa: N818 - a state of a reply
@@ -70,6 +65,8 @@ class Answer:
     content: Any
     failed: bool = False
     changes: list[dict[str, Any]] = field(default_factory=list)
+    crashed: bool = False
+    """Whether the call failed since no answer's changes could stand."""
 
     @property
     def text(self) -> str:
@@ -94,9 +91,11 @@ class Feedback:
         self.pack, self.settings = pack, settings
         self._references: dict[str, tuple[Task, str, list[str]]] = {}
         self._write: Callable[[frozenset[str] | None], str]
-        system, one = load_template("simulated/system.j2")
-        self._request, two = load_template("simulated/request.j2")
-        self.hashes = {"simulated/system.j2": one, "simulated/request.j2": two}
+        kind = "state_" if settings.holds_state else ""
+        system, one = load_template(f"simulated/{kind}system.j2")
+        self._request, two = load_template(f"simulated/{kind}request.j2")
+        self.hashes = {f"simulated/{kind}system.j2": one, f"simulated/{kind}request.j2": two}
+        more = {"code": settings.knowledge == "code"} if settings.holds_state else {}
         recorded = settings.observations and settings.knowledge != "schema"
         examples = find_examples(pack, settings.examples, references=recorded)
         tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
@@ -104,6 +103,7 @@ class Feedback:
             tools=[tool for tool in tools if names is None or tool["name"] in names],
             policy=pack.policy,
             helpful=settings.helpful,
+            **more,
         ).strip()
         self.system = self._write(None)
         self._systems: dict[frozenset[str], str] = {}
@@ -149,14 +149,39 @@ class Feedback:
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
         lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
         system = self.write_system(task)
-        fixed = len(system) + sum(len(text) for text in (*head.values(), ledger, *now))
-        room = int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
+        room = self._find_room(len(system) + sum(len(text) for text in (*head.values(), ledger, *now)))
         text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
         return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
+    def state_messages(
+        self,
+        task: Task,
+        history: Sequence[AnsweredCall],
+        call: tuple[str, ToolCall],
+        *,
+        state: str,
+        source: str = "",
+        time: str = "",
+    ) -> list[dict[str, Any]]:
+        """The request's messages for one call on a held state. `source`: of the called tool; `time`: of the system's clock."""
+        by, asked = call
+        now = [format_call(1, by, asked.name, asked.arguments or {})]
+        lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
+        system = self.write_system(task)
+        room = self._find_room(len(system) + sum(map(len, (state, source, *now))))
+        text = self._request.render(
+            history=fit_history(lines, history, room), state=state, source=source, time=time, calls=now
+        ).strip()
+        return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+    def _find_room(self, fixed: int) -> int:
+        """Characters that a prompt has for the history beside so many others."""
+        return int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
+
     def observations(self, task: Task) -> list[str]:
         """The recorded results that the prompts of a task show."""
-        return self._describe_reference(task)[1] if self.settings.knowledge != "schema" else []
+        shown = self.settings.knowledge != "schema" and not self.settings.holds_state
+        return self._describe_reference(task)[1] if shown else []
 
 
 def describe_task(task: Task) -> str:
@@ -204,8 +229,11 @@ def fit_history(lines: list[str], history: Sequence[AnsweredCall], room: int) ->
     return [f"({left_out} earlier calls are left out)", *found[left_out:]] if left_out else found
 
 
-def parse_answers(text: str, count: int) -> list[Answer]:
-    """The answers of a reply, in the order of the calls. Raises `Unreadable`."""
+def parse_answers(text: str, count: int, read_changes: ChangeReader | None = None) -> list[Answer]:
+    """The answers of a reply, in the order of the calls.
+
+    `read_changes`: reads what an answer changes; unset, as a world without a state does. Raises `UnreadableAnswer`.
+    """
     try:
         value, _ = load_json(strip_reasoning(text))
     except RepairError as error:
@@ -224,10 +252,10 @@ def parse_answers(text: str, count: int) -> list[Answer]:
     numbers = [row.get("call") for row in rows]
     if sorted(numbers, key=str) == sorted(range(1, count + 1), key=str):
         rows = sorted(rows, key=lambda row: int(row["call"]))
-    return [parse_answer(row) for row in rows]
+    return [parse_answer(row, read_changes or read_reported_changes) for row in rows]
 
 
-def parse_answer(row: dict[str, Any]) -> Answer:
+def parse_answer(row: dict[str, Any], read_changes: ChangeReader) -> Answer:
     outcome = str(row.get("outcome", "result")).lower()
     if outcome not in ("result", "error", "success", "ok") or "content" not in row:
         raise UnreadableAnswer('an answer has "outcome" (result or error) and "content"')
@@ -240,10 +268,18 @@ def parse_answer(row: dict[str, Any]) -> Answer:
     failed = outcome == "error"
     if failed and isinstance(content, str):
         content = {"error": content}
-    given = row.get("changes") or []
+    try:
+        changes = read_changes(row.get("changes"))
+    except ChangeError as error:
+        raise UnreadableAnswer(str(error)) from None
+    return Answer(content, failed, [] if failed else changes)
+
+
+def read_reported_changes(given: Any) -> list[dict[str, Any]]:
+    """Read the changes that a simulator without a state reports, for the ledger. Raises `ChangeError`."""
     changes = []
     for each in given if isinstance(given, list) else []:
         if not isinstance(each, dict) or "key" not in each or not isinstance(each.get("set"), dict | None):
-            raise UnreadableAnswer('a change has "table", "key" and "set" (an object, or null)')
+            raise ChangeError('a change has "table", "key" and "set" (an object, or null)')
         changes.append({"table": str(each.get("table", "item")), "key": str(each["key"]), "set": each.get("set")})
-    return Answer(content, failed, [] if failed else changes)
+    return changes

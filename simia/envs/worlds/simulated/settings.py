@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.config import Config
 
-Knowledge = Literal["schema", "reference", "state"]
+Knowledge = Literal["schema", "reference", "state", "code"]
 
 
 class SimulatedSettings(Config):
@@ -16,7 +16,22 @@ class SimulatedSettings(Config):
 
     knowledge: Knowledge = Field(
         "reference",
-        description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables too.",
+        description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables, which "
+        "the world holds; code: the source of the called tool and its helpers too.",
+    )
+    stateful: bool = Field(
+        True,
+        description="With knowledge state or code: hold the tables, take the changes that the model names, and show the state as it is now. "
+        "False, with state: show the tables as they were at the start, with the task and its solution.",
+    )
+    compute: Literal["none", "reads"] = Field(
+        "none",
+        description="reads: the pack's code answers tools that only read, on the held state; the model is asked for the others.",
+    )
+    state_tokens: int = Field(
+        6_000,
+        ge=100,
+        description="Tokens of the held state in a prompt; of a larger one the rows nearest to the call are shown.",
     )
     observations: bool = Field(
         True,
@@ -38,3 +53,21 @@ class SimulatedSettings(Config):
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     max_tokens: int | None = Field(4096, ge=64, description="Longest answer to the calls of one turn.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether the world holds the pack's tables."""
+        return self.stateful and self.knowledge in ("state", "code")
+
+    @model_validator(mode="after")
+    def check_state(self) -> Self:
+        """Refuse settings that need a held state without one."""
+        if self.knowledge == "code" and not self.stateful:
+            raise ValueError("knowledge is code, which holds the state: leave out stateful, or set knowledge=state")
+        if self.replay and self.holds_state:
+            raise ValueError(
+                "replay gives recorded results, whose changes are not recorded: set stateful=false, or leave out replay"
+            )
+        if self.compute == "reads" and not self.holds_state:
+            raise ValueError("compute is reads, and the world holds no state: set knowledge=state or knowledge=code")
+        return self

@@ -68,18 +68,18 @@ class SimulatedWorld:
         *,
         seed: int,
         group: str | None,
-        state: str = "",
+        known: Any = "",
     ) -> None:
-        """`state`: the text on the tables for the simulator's prompt."""
-        self._backend, self._task, self._seed, self._told = backend, task, seed, state
+        """`known`: what the simulator's prompts show of the tables."""
+        self._backend, self._task, self._seed, self._known = backend, task, seed, known
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self._replays = backend.settings.replay
         self.ledger = ledger
         self.history: list[AnsweredCall] = []
         # All that a first prompt is made of: a store of replies outlives an edit of the task.
-        known = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], state]
+        told = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], known]
         results = backend.feedback.observations(task)
-        self._digest = digest([task.id, seed, *known, *([results] if results else [])])
+        self._digest = digest([task.id, seed, *told, *([results] if results else [])])
         self._first = ledger.copy()
         self._guard = asyncio.Lock()
         self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}
@@ -98,10 +98,8 @@ class SimulatedWorld:
                     result = replace(make_failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True)
                 elif result is None:
                     _, (answer, issue) = next(answers, (None, (Answer({"error": "not carried out"}, failed=True), "")))
-                    error = Code.TOOL_ERROR if answer.failed else None
-                    data = None if isinstance(answer.content, str) else answer.content
-                    ends = error is None and call.name in self._backend.pack.ends
-                    result = ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
+                    ends = not answer.failed and call.name in self._backend.pack.ends
+                    result = make_tool_result(call, answer, issue, ends=ends)
                 found.append(result)
             return found
 
@@ -129,9 +127,7 @@ class SimulatedWorld:
 
     async def _ask(self, calls: list[ToolCall], by: By, place: str) -> SharedAnswers:
         settings, engine = self._backend.settings, self._backend.engine
-        ledger = self.ledger.render() if settings.ledger else ""
-        given = [(by, call) for call in calls]
-        messages = self._backend.feedback.messages(self._task, self.history, ledger, given, self._told)
+        messages = self.messages(calls, by)
         said: list[dict[str, Any]] = []
         best: SharedAnswers | None = None
         why, most = "", settings.max_tokens
@@ -145,14 +141,14 @@ class SimulatedWorld:
             except LLMFault as fault:
                 raise Aborted(fault.code, f"the simulator: {fault.detail or fault.code.meaning}") from None
             try:
-                answers = parse_answers(reply.text, len(calls))
+                answers = self.parse(reply.text, len(calls))
             except UnreadableAnswer as error:
                 why = str(error)
                 said = [{"role": "assistant", "content": reply.text or "(nothing)"}, ask_again(UNREADABLE, why)]
                 if reply.truncated and most:
                     most *= 2  # it may all have been thoughts
                 continue
-            issues = self._contradictions(calls, answers)
+            issues = await self.find_faults(calls, answers, by)
             if best is None or sum(map(bool, issues)) <= sum(map(bool, best[1])):
                 best = answers, issues
             if not any(issues):
@@ -168,7 +164,17 @@ class SimulatedWorld:
         backend = self._backend.engine.backend
         return digest([backend.alias, backend.model, self._backend.identity, draw])
 
-    def _contradictions(self, calls: list[ToolCall], answers: list[Answer]) -> list[str]:
+    def messages(self, calls: Sequence[ToolCall], by: By) -> list[dict[str, Any]]:
+        """The messages of the request for the answers to these calls."""
+        ledger = self.ledger.render() if self._backend.settings.ledger else ""
+        given = [(by, call) for call in calls]
+        return self._backend.feedback.messages(self._task, self.history, ledger, given, self._known)
+
+    def parse(self, text: str, count: int) -> list[Answer]:
+        """The answers of a reply. Raises `UnreadableAnswer`."""
+        return parse_answers(text, count)
+
+    async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By) -> list[str]:
         """For each answer what is wrong with it; they are looked at one after the other, as they would have happened."""
         ledger = self.ledger.copy() if self._backend.settings.ledger else None
         found = []
@@ -187,8 +193,9 @@ class SimulatedWorld:
         """What is known of the world, by table and key."""
         return self.ledger.tables
 
-    async def changes(self) -> None:
-        """Return None: a simulated world has no state to compare."""
+    async def changes(self) -> list[dict[str, Any]] | None:
+        """Return None: this world has no state to compare."""
+        return None
 
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
         """Return the changes that the simulator reported: a simulated world has no state to compare."""
@@ -214,6 +221,13 @@ class SimulatedWorld:
 
     async def close(self) -> None:
         return None
+
+
+def make_tool_result(call: ToolCall, answer: Answer, issue: str, *, ends: bool) -> ToolResult:
+    """The result of a call from its answer. `issue`: what remains wrong with the answer."""
+    error = (Code.TOOL_FAILED if answer.crashed else Code.TOOL_ERROR) if answer.failed else None
+    data = None if isinstance(answer.content, str) else answer.content
+    return ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
 
 
 def ask_again(form: str, why: str) -> dict[str, Any]:

@@ -1,0 +1,158 @@
+"""What a world that holds the state costs beside the model's own time, and how many tokens its prompts take.
+
+    python eval/bench/stateful.py                   # 256 episodes of customer_service at 0.3 s a reply, a minute
+    python eval/bench/stateful.py --episodes 1024
+
+The model runs the pack's tools on the state in the prompt, once for each prompt before the clock starts; then it sleeps and gives that
+reply. What remains is ours: prompts, checks of changes, the pack's code in the sandbox, the evidence for the rules. The upper bound is the
+same episodes' time if nothing but the sleeps of the longest counted, all at once. Each episode plays its task's solution, and must earn 1.
+
+Tokens are of the prompts of all solutions, with a state shown in whole and in part, of two packs.
+
+Prints tables; the last line is one JSON object; the exit code is 1 where an episode does not earn 1, or where the episodes take
+more than 1.5 times the bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from simia.envs.opening import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.player import play
+from simia.envs.users import ScriptedUser
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.types import Reply, Request
+from simia.pack import Pack
+from simia.quality.fast_tokens import estimate_text_tokens
+from tests.envs.worlds.code_simulator import CodeSimulator, cut_section
+
+PACE = 1.5
+PACKS = ("customer_service", "job_seeking")
+WHOLE = 1_000_000  # tokens of a state
+
+
+class RememberingSimulator(CodeSimulator):
+    """Computes each prompt's answer once; later it gives it after `latency` seconds."""
+
+    def __init__(self, pack: Pack) -> None:
+        super().__init__(pack)
+        self.known: dict[str, Reply] = {}
+        self.computed = 0
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        prompt = str(request.messages[1]["content"])
+        if prompt not in self.known:
+            self.computed += 1
+            self.known[prompt] = Reply(text=json.dumps({"answers": [{"call": 1, **self.answer(prompt)}]}))
+        self.asked.append(request)
+        await asyncio.sleep(self.latency)
+        return self.known[prompt]
+
+
+async def play_solutions(model: RememberingSimulator, count: int | None = None, **settings: Any) -> dict[str, float]:
+    """Play `count` episodes at once, of the tasks in turn; None: each task once, one after the other."""
+    limits = EngineLimits(concurrency=count or 1, start=count or 1)
+    async with Engine(model, MemoryJournal(), limits) as engine:
+        how = {"knowledge": "code", "reward": "rules", "engine": engine, **settings}
+        environment = await open_environment(model.pack, backend="simulated", user=ScriptedUser, **how)
+        async with environment:
+            tasks = [task for task in environment.tasks if task.actions]
+            chosen = tasks if count is None else [tasks[n % len(tasks)] for n in range(count)]
+            before, sandbox = resource.getrusage(resource.RUSAGE_SELF), measure_descendants()
+            start = time.perf_counter()
+
+            async def one(number: int) -> tuple[int, float]:
+                trajectory = await play(
+                    await environment.reset(chosen[number], seed=0, group=str(number)), ReferenceAgent(chosen[number])
+                )
+                value = trajectory.reward.value if trajectory.reward else None
+                return sum(len(message.calls) for message in trajectory.messages), value or 0.0
+
+            places = range(len(chosen))
+            rows = [await one(n) for n in places] if count is None else await asyncio.gather(*map(one, places))
+            wall = time.perf_counter() - start
+            after, theirs = resource.getrusage(resource.RUSAGE_SELF), measure_descendants() - sandbox
+    steps = sum(calls for calls, _ in rows)
+    own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "episodes": len(rows), "steps": steps, "longest": max(calls for calls, _ in rows), "wall_s": wall,
+        "step_ms": own / steps * 1e3, "sandbox_ms": theirs / steps * 1e3, "solved": sum(value == 1.0 for _, value in rows),
+    }  # fmt: skip
+
+
+def measure_descendants() -> float:
+    """CPU seconds of all processes below this one, which are the sandbox's."""
+    parents, times = dict[int, int](), dict[int, float]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(fields[1])
+            times[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found, new = set[int](), {os.getpid()}
+    while new := {pid for pid, parent in parents.items() if parent in new} - found:
+        found |= new
+    return sum(times[pid] for pid in found)
+
+
+async def measure_speed(episodes: int, latency: float) -> dict[str, float]:
+    model = RememberingSimulator(Pack.load("customer_service"))
+    await play_solutions(model)
+    model.latency, model.computed = latency, 0
+    found = await play_solutions(model, episodes)
+    bound = found["longest"] * latency
+    return {**found, "bound_s": bound, "ratio": found["wall_s"] / bound, "computed": model.computed}
+
+
+async def measure_tokens(name: str) -> dict[str, float]:
+    """Mean tokens of a prompt and of the state in it, with the state in whole and in part."""
+    found: dict[str, float] = {}
+    for way, limit in (("whole", WHOLE), ("part", None)):
+        model = RememberingSimulator(Pack.load(name))
+        settings = {"knowledge": "state", **({"state_tokens": limit, "context": WHOLE} if limit else {})}
+        figures = await play_solutions(model, **settings)
+        prompts = [str(request.messages[1]["content"]) for request in model.asked]
+        system = estimate_text_tokens(str(model.asked[0].messages[0]["content"]))
+        states = [estimate_text_tokens(cut_section(prompt, "The system's data now")) for prompt in prompts]
+        whole = [estimate_text_tokens(prompt) + system for prompt in prompts]
+        found |= {
+            "calls": len(prompts), f"{way}_state": sum(states) / len(states), f"{way}_prompt": sum(whole) / len(whole),
+            f"{way}_most": max(states), f"{way}_solved": figures["solved"], "tasks": figures["episodes"],
+        }  # fmt: skip
+    return found
+
+
+async def main(episodes: int, latency: float) -> int:
+    tokens = {name: await measure_tokens(name) for name in PACKS}
+    for name, row in tokens.items():
+        print(
+            f"{name}: {row['calls']:.0f} calls of {row['tasks']:.0f} solutions; the state takes {row['whole_state']:,.0f} tokens of "
+            f"{row['whole_prompt']:,.0f} in whole, {row['part_state']:,.0f} of {row['part_prompt']:,.0f} in part (at most "
+            f"{row['part_most']:,.0f}); solved {row['whole_solved']:.0f} and {row['part_solved']:.0f}"
+        )
+    speed = await measure_speed(episodes, latency)
+    print(
+        f"{speed['episodes']:.0f} episodes, {speed['steps']:.0f} calls at {latency:g} s: {speed['wall_s']:.2f} s, the endpoint alone "
+        f"{speed['bound_s']:.2f} s ({speed['ratio']:.2f} times); {speed['step_ms']:.2f} ms of CPU a call of ours, {speed['sandbox_ms']:.2f} ms of CPU in the "
+        f"sandbox; solved {speed['solved']:.0f}"
+    )
+    print(json.dumps({"tokens": tokens, "speed": speed}))
+    solved = speed["solved"] == speed["episodes"] and all(row["part_solved"] == row["tasks"] for row in tokens.values())
+    return 0 if solved and speed["ratio"] < PACE else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=256)
+    parser.add_argument("--latency", type=float, default=0.3)
+    given = parser.parse_args()
+    sys.exit(asyncio.run(main(given.episodes, given.latency)))

@@ -1,0 +1,168 @@
+"""The state that a simulated world holds: it takes the changes that the simulator names, or refuses them with a reason.
+
+Changes are checked against the pack's schema and the called tool's declaration of what it writes. Where the pack has code, the state
+after them is also loaded by it, in the sandbox: it knows types that the schema does not, it fills in defaults, it runs the schema's
+constraints, it can answer look-ups, and at the end it gives the evidence that rules judge, as in the executable world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable_world import ExecutableWorld, collect_evidence
+from simia.envs.worlds.world import ToolResult
+from simia.errors import Aborted, Code, UserError
+from simia.keyed_changes import MOST_REASONS, KeyedChange, check_keyed_changes
+from simia.pack import Pack
+from simia.sandbox.inside.frames import pack_json
+from simia.state import apply_changes, diff_states
+from simia.task import By, ChecklistSpec, RewardSpec, Task
+from simia.trajectory import ToolCall
+
+NOT_SET_UP = (
+    "an episode cannot be set up: "  # the executable back end's words on a state that the pack's code does not load
+)
+MOST_WORDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedState:
+    """The state after an answer's changes, or why they are refused; nothing is changed until it is accepted."""
+
+    state: dict[str, Any]
+    faults: list[str]
+
+
+class HeldState:
+    """The state of one episode. Methods raise `Aborted` when the sandbox fails."""
+
+    def __init__(
+        self,
+        pack: Pack,
+        task: Task,
+        seed: int,
+        initial: dict[str, Any],
+        now: dict[str, Any],
+        code: ExecutableBackend | None,
+    ) -> None:
+        self.initial, self.now = initial, now
+        self._pack, self._task, self._seed, self._code = pack, task, seed, code
+        self._world: ExecutableWorld | None = None
+        self._loaded: dict[str, Any] | None = None  # the state that the pack's code has now
+        self._guard = asyncio.Lock()
+
+    async def propose(self, changes: Sequence[KeyedChange], writes: Collection[str] | None) -> ProposedState:
+        """Check changes. `writes`: tables that the called tool declares to change; None: any."""
+        if not changes:
+            return ProposedState(self.now, [])
+        state, faults = check_keyed_changes(self.now, changes, self._pack.state_schema, writes=writes)
+        if faults or self._code is None:
+            return ProposedState(state, faults)
+        async with self._guard:
+            try:
+                loaded = await self._load(state)
+            except ValueError as error:
+                return ProposedState(self.now, [describe_refusal(error)])
+        if loaded != diff_states(self.initial, state):
+            given, state = state, share_tables(apply_changes(self.initial, loaded), state)
+            faults = list_dropped_fields(given, state)
+        faults += await self._check_constraints(loaded)
+        return ProposedState(self.now if faults else state, faults)
+
+    async def follow(self, changes: list[dict[str, Any]]) -> None:
+        """Take changes by path that another world made. Those that do not fit, since this state is another by now, are left out."""
+        try:
+            self.now = share_tables(apply_changes(self.now, changes), self.now) if changes else self.now
+        except (LookupError, TypeError, ValueError):
+            return
+
+    async def execute(self, call: ToolCall, by: By, calls: int) -> ToolResult:
+        """Answer a look-up by the pack's code. `calls`: those of the episode before it, on which the clock depends."""
+        async with self._guard:
+            try:
+                await self._load(self.now)
+            except ValueError as error:  # it was loaded before
+                raise Aborted(Code.WORKER_LOST, str(error)) from None
+            assert self._world is not None
+            self._world.count_calls(calls)
+            return (await self._world.call([call], by))[0]
+
+    async def collect_evidence(self, turns: Sequence[list[dict[str, Any]] | None]) -> dict[str, Any]:
+        """What scoring needs of the state; without the pack's code these are its changes alone."""
+        changes = self.list_changes()
+        if self._code is None:
+            return {"changes": changes}
+        return await collect_evidence(self._code, self._task, self._seed, changes, self.now, turns)
+
+    def list_changes(self) -> list[dict[str, Any]]:
+        """The changes by path since the start of the episode."""
+        return diff_states(self.initial, self.now)
+
+    async def close(self) -> None:
+        """Close the pack's code."""
+        world, self._world = self._world, None
+        if world is not None:
+            await world.close()
+
+    async def _load(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """Load a state by the pack's code, unless it has it. Returns the changes since the start; raises `ValueError` where it does not load."""
+        if self._world is None:
+            assert self._code is not None
+            try:
+                self._world = await self._code.open(self._task, seed=self._seed)
+            except UserError as error:  # the same episode was opened before
+                raise Aborted(Code.WORKER_LOST, str(error)) from None
+            self._loaded = self.initial
+        if self._loaded is state:
+            return diff_states(self.initial, state)
+        self._loaded = None
+        found = await self._world.restore(state)
+        self._loaded = state
+        return found
+
+    async def _check_constraints(self, changes: list[dict[str, Any]]) -> list[str]:
+        """The schema's constraints that the changed state breaks."""
+        schema = self._pack.state_schema
+        if schema is None or not schema.constraints or self._code is None:
+            return []
+        reward = RewardSpec(parts=[ChecklistSpec(functions=schema.constraints)])
+        task = self._task.model_copy(update={"reward": reward})
+        found = await self._code.checks(task, self._seed, changes)
+        return [f"the constraint {name} does not hold" for name in schema.constraints if found.get(name) is not True]
+
+
+def describe_refusal(error: ValueError) -> str:
+    """Why the pack's code does not load a state, in words for the model."""
+    lines = [line.strip() for line in str(error).splitlines() if "errors.pydantic.dev" not in line]
+    return f"the system does not load this state: {' '.join(lines)}"[:MOST_WORDS]
+
+
+def list_dropped_fields(given: dict[str, Any], loaded: dict[str, Any]) -> list[str]:
+    """What a state has that the pack's code does not know."""
+    gone = [change["path"] for change in diff_states(given, loaded) if "new" not in change]
+    return [f"the system has no field {'/'.join(path)}" for path in gone][:MOST_REASONS]
+
+
+def share_tables(state: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """The state with the objects of a known one where its tables, or rows, are the same: what is kept of them is then found again."""
+    found = dict[str, Any]()
+    for name, value in state.items():
+        other = known.get(name)
+        if value is other or is_same_json(value, other):
+            found[name] = other
+        elif isinstance(value, dict) and isinstance(other, dict):
+            found[name] = {
+                key: other[key] if key in other and is_same_json(row, other[key]) else row for key, row in value.items()
+            }
+        else:
+            found[name] = value
+    return found
+
+
+def is_same_json(one: Any, two: Any) -> bool:
+    """Whether two values have the same JSON text, keys in the same order."""
+    return pack_json(one) == pack_json(two)

@@ -1,0 +1,169 @@
+"""A simulated episode that holds the pack's tables: each answer comes with its changes, which are checked, applied and shown from then on.
+
+Each call is asked for by itself, so that it sees the state after the call before. Changes that the schema, the tool's declaration or the
+pack's code forbids are refused with the reason, and the model is asked again, `again` times at most. If none can stand, the call fails
+without a change, as a tool of the executable world does that crashes. With `compute: reads` the pack's code answers look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, cast
+
+import zstandard
+
+from simia.envs.worlds.arguments import make_failure, refuse_call
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, parse_answers
+from simia.envs.worlds.simulated.held_state import HeldState, ProposedState
+from simia.envs.worlds.simulated.world import SimulatedWorld, SimulationServices, make_tool_result
+from simia.envs.worlds.world import ToolResult
+from simia.errors import Code
+from simia.keyed_changes import parse_keyed_changes
+from simia.quality.entity_ledger import EntityLedger
+from simia.task import By, Task
+from simia.trajectory import ToolCall, digest, write_compact_json
+
+
+class StatefulServices(SimulationServices, Protocol):
+    """What a world with a state uses of the back end that opened it, beyond what every simulated one does."""
+
+    def is_executed(self, name: str, by: By) -> bool:
+        """Whether the pack's code answers this tool."""
+
+    def write_request(
+        self, task: Task, history: Sequence[AnsweredCall], by: By, call: ToolCall, state: dict[str, Any], calls: int
+    ) -> list[dict[str, Any]]:
+        """The messages of the request for one call. `calls`: those of the episode before it."""
+
+
+class StatefulWorld(SimulatedWorld):
+    """One simulated episode with a state. Raises `Aborted` when the model or the sandbox fails, and nothing else."""
+
+    def __init__(
+        self, backend: StatefulServices, task: Task, held: HeldState, *, seed: int, group: str | None, calls: int = 0
+    ) -> None:
+        """`calls`: those of the episode before this, refused ones included."""
+        super().__init__(backend, task, EntityLedger(), seed=seed, group=group, known=held.initial)
+        self._services, self._held, self._calls = backend, held, calls
+        self._proposed: tuple[Answer, ProposedState] | None = None
+
+    async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
+        async with self._guard:
+            found: list[ToolResult] = []
+            for call in calls:
+                if found and found[-1].ends:
+                    found.append(replace(make_failure(call, Code.FINISHED, Code.FINISHED.meaning), ends=True))
+                else:
+                    found.append(await self._call(call, by))
+                    self._calls += 1
+            return found
+
+    async def _call(self, call: ToolCall, by: By) -> ToolResult:
+        wrong = refuse_call(call, self._backend.specs[by])
+        if wrong is not None:
+            return wrong
+        arguments = call.arguments or {}
+        if self._services.is_executed(call.name, by):
+            result = await self._held.execute(call, by, self._calls)
+            self.take(AnsweredCall(by, call.name, arguments, read_result(result)))
+            return result
+        answer, issue = (await self.predict([call], by))[0]
+        answer = await self.settle(call, answer, by)
+        return make_tool_result(call, answer, issue, ends=not answer.failed and call.name in self._backend.pack.ends)
+
+    def pass_call(self) -> None:
+        """Count a call that another world answered: the clock advances with calls."""
+        self._calls += 1
+
+    async def settle(self, call: ToolCall, answer: Answer, by: By) -> Answer:
+        """Take an answer and its changes. Returns the answer that stands: a failure where its changes are refused."""
+        proposed = await self._propose(call, answer, by)
+        if proposed.faults:
+            answer = Answer({"error": f"{call.name} failed; nothing was changed"}, failed=True, crashed=True)
+        else:
+            self._held.now = proposed.state
+        self._proposed = None
+        self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+        return answer
+
+    async def _propose(self, call: ToolCall, answer: Answer, by: By) -> ProposedState:
+        """The state after an answer, checked once."""
+        if self._proposed is not None and self._proposed[0] is answer:
+            return self._proposed[1]
+        writes = self._backend.specs[by][call.name].writes
+        proposed = await self._held.propose(answer.changes, writes)
+        self._proposed = answer, proposed
+        return proposed
+
+    def take(self, done: AnsweredCall) -> None:
+        """Record a call and its answer. Its changes are in the state already."""
+        self.history.append(done)
+        answer = done.answer
+        told = [done.by, done.name, done.arguments, answer.content, answer.failed, answer.changes, self._calls]
+        self._digest = digest([self._digest, told])
+
+    def messages(self, calls: Sequence[ToolCall], by: By) -> list[dict[str, Any]]:
+        (call,) = calls
+        return self._services.write_request(self._task, self.history, by, call, self._held.now, self._calls)
+
+    def parse(self, text: str, count: int) -> list[Answer]:
+        return parse_answers(text, count, parse_keyed_changes)
+
+    async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By) -> list[str]:
+        (call,), (answer,) = calls, answers
+        wrong = [] if answer.failed else self._backend.find_misfits(call.name, answer.content)
+        proposed = await self._propose(call, answer, by)
+        return ["; ".join([*proposed.faults, *wrong])]
+
+    async def follow(self, changes: list[dict[str, Any]]) -> None:
+        """Take changes that executed tools made of the state."""
+        await self._held.follow(changes)
+        if changes:
+            self._digest = digest([self._digest, changes])
+
+    async def state(self) -> dict[str, Any]:
+        """The state as it is now."""
+        return self._held.now
+
+    async def changes(self) -> list[dict[str, Any]]:
+        """The changes of the state since the start of the episode."""
+        return self._held.list_changes()
+
+    async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
+        """What rules read, as in the executable world; `simulated`: the changes that the simulator named; `crashed`: how many
+        calls failed since no changes could stand."""
+        found = await self._held.collect_evidence(turns)
+        crashed = sum(done.answer.crashed for done in self.history)
+        return {**found, "simulated": list(self._iterate_named()), **({"crashed": crashed} if crashed else {})}
+
+    def _iterate_named(self) -> Iterator[dict[str, Any]]:
+        for done in self.history:
+            yield from done.answer.changes
+
+    async def snapshot(self) -> bytes:
+        """The calls and answers so far and the state."""
+        async with self._guard:
+            rows = [
+                [d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes, d.answer.crashed]
+                for d in self.history
+            ]
+            body = {
+                "version": 1, "kind": "stateful", "group": self._group, "seed": self._seed, "calls": self._calls,
+                "history": rows, "state": self._held.now, "digest": self._digest,
+            }  # fmt: skip
+            return zstandard.compress(write_compact_json(body).encode())
+
+    def restore(self, body: dict[str, Any]) -> None:
+        """The history of a snapshot; nothing is asked."""
+        for by, name, arguments, content, failed, changes, crashed in body["history"]:
+            self.history.append(AnsweredCall(by, name, arguments, Answer(content, failed, changes, crashed)))
+        self._digest = cast("str", body["digest"])
+
+    async def close(self) -> None:
+        await self._held.close()
+
+
+def read_result(result: ToolResult) -> Answer:
+    """The answer that an executed call gave."""
+    return Answer(result.data if result.data is not None else result.content, failed=result.error is not None)
