@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from simia import event_loop
+from simia.cli.call_samples import draw_set, measure_set
 from simia.cli.options import GRANT_READ, LIMIT, RUNS, SPLIT, add_endpoint_settings, make_granted_paths, parse_settings
 from simia.cli.terminal_output import format_share
 from simia.errors import Code, UserError
@@ -22,6 +23,7 @@ from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
     from simia.evaluation.fidelity import Fidelity, ToolFidelity
+    from simia.quality.judging.agreement import Agreement
     from simia.statistics import Estimate
 
 # (kind of knowledge, with the ledger) → figures
@@ -29,14 +31,18 @@ Rows = dict[tuple[str, bool], "Fidelity"]
 
 
 def fidelity(
-    pack: Annotated[
-        str, typer.Argument(help="Pack with code and tasks with solutions: name of a bundled pack, or a folder.")
-    ],
+    packs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PACK...",
+            help="Pack with code and tasks with solutions: name of a bundled pack, or a folder. Several: --sample only.",
+        ),
+    ] = None,
     limit: LIMIT = None,
     split: SPLIT = None,
     knowledge: Annotated[
         list[str] | None,
-        typer.Option(help="schema, reference or state; may be repeated. Default: all that the pack has."),
+        typer.Option(help="schema, reference, state or code; may be repeated. Default: all that the pack has."),
     ] = None,
     forced: Annotated[
         bool,
@@ -52,6 +58,24 @@ def fidelity(
             help="Join tasks until their solutions have N calls, and repeat all look-ups at the end.",
         ),
     ] = None,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw a stratified set of calls from the packs, and freeze it in a new FILE."
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="With --sample: number of calls.")] = 120,
+    seed: Annotated[int, typer.Option(help="With --sample: seed of the draw.")] = 0,
+    others: Annotated[
+        int, typer.Option(min=0, help="With --sample: calls beside the solution of each task, to draw from.")
+    ] = 8,
+    frozen: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure on the calls of a frozen set, in place of solutions.")
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --frozen: append the replies to a recording, for llm.kind=replay."),
+    ] = None,
     name: Annotated[str, typer.Option(help="Prefix of the runs' names.")] = "fidelity",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting of a rollout, as llm.model=gpt-5-mini.")
@@ -64,15 +88,32 @@ def fidelity(
     Prints a row for each kind of knowledge, with and without the ledger. Each row is a run, so paid replies are reused. The combined
     figures are saved as fidelity.json, and with the extra plots as fidelity.svg, in a folder next to the runs. A small context shows what the simulator
     forgets: --chain 15 --set backend_settings.context=6000.
+
+    With --sample and --frozen single calls are compared, in strata by what they change.
     """
+    if sample is not None:
+        draw_set(packs or [], sample, count=n, seed=seed, split=split, limit=limit, others=others)
+        return
+    if frozen is not None:
+        kinds = knowledge or ["code"]
+        given = add_endpoint_settings(settings)
+        measure_set(frozen, packs or [], kinds, given, limit=limit, name=name, runs=runs, record=record)
+        return
+    if not packs or len(packs) > 1:
+        raise UserError("name one pack to measure; several are for --sample")
+    pack = packs[0]
     from simia.evaluation.chained_tasks import make_chained_pack
     from simia.pack import Pack
+    from simia.report.change_report import print_changes, print_rewards
 
     loaded = Pack.load(pack)
     if loaded.executable is None:
         raise UserError(f"pack {loaded.name} has no code, so there is no real world to compare with")
-    path = loaded.path_of("state")
-    kinds = knowledge or ["schema", "reference", *(["state"] if path is not None and path.suffix == ".json" else [])]
+    kinds = knowledge or [
+        "schema",
+        "reference",
+        *(["state", "code"] if loaded.executable.isolation != "sandbox" else []),
+    ]
     manner = f"{'' if forced else '-free'}{f'-chain{chained}' if chained else ''}"
     folder = runs / f"{name}-{loaded.name}{manner}"
     source = str(make_chained_pack(loaded, folder, calls=chained, split=split)) if chained else pack
@@ -82,29 +123,46 @@ def fidelity(
     if grant_read:
         extra.append(f"backend_settings.read={orjson.dumps(make_granted_paths(grant_read)).decode()}")
     found: Rows = {}
+    measured: dict[str, MeasuredRun] = {}
     unfinished: dict[str, str] = {}
     for kind in kinds:
-        for ledger in (True, False):
+        holds = kind in ("state", "code") and "backend_settings.stateful=false" not in given
+        for ledger in (False,) if holds else (True, False):  # a held state takes the ledger's place
             run = f"{name}-{loaded.name}-{kind}{'' if ledger else '-no-ledger'}{manner}"
             row = [f"backend_settings.knowledge={kind}", f"backend_settings.ledger={str(ledger).lower()}"]
-            figures, why = event_loop.run_command(measure_run(source, run, [*given, *row, *extra], limit, split, runs))
-            total = figures.total
+            done = event_loop.run_command(measure_run(source, run, [*given, *row, *extra], limit, split, runs))
+            total, why = done.figures.total, done.why
             if why and total.calls and not total.answered:  # the other rows would fail in the same way
                 say_error(f"{name_row(kind, ledger)}: no call was answered: {why}")
                 say_error("stopped; run the same command again to continue")
                 raise typer.Exit(1)
             if why:
                 unfinished[run] = why
-            found[kind, ledger] = figures
+            found[kind, ledger] = done.figures
+            if ledger or holds:
+                measured[kind] = done
             counts = f"{total.calls} calls, {total.lost} lost, F1 {format_share(total.value_f1)}"
             say_error(f"{name_row(kind, ledger)}: {counts}")
     print_fidelity(loaded.name, found)
-    save_figures(folder, loaded.name, found)
+    print_changes(named := {kind: done.rows for kind, done in measured.items()}, {}, Terminal())
+    print_rewards({kind: done.rewards for kind, done in measured.items()}, Terminal())
+    save_figures(folder, loaded.name, found, named)
     for run, why in unfinished.items():
         say(f"not complete: {run}: {why}")
     if unfinished:
         say("next: run the same command again; it asks only for what is missing")
         raise typer.Exit(1)
+
+
+@dataclass(slots=True)
+class MeasuredRun:
+    """The figures and the compared calls of one run; `why`: the reason if it is not complete; `rewards`: rules on the held state beside
+    those on the true one."""
+
+    figures: Fidelity
+    rows: list[dict[str, Any]]
+    why: str
+    rewards: Agreement | None
 
 
 def name_row(kind: str, ledger: bool) -> str:
@@ -113,12 +171,13 @@ def name_row(kind: str, ledger: bool) -> str:
 
 async def measure_run(
     pack: str, name: str, settings: list[str], limit: int | None, split: str | None, runs: Path
-) -> tuple[Fidelity, str]:
-    """Return the figures of one run, and the reason if it is not complete."""
+) -> MeasuredRun:
+    """Play one run, or what is missing of it, and measure it."""
     from simia.config import list_differences, load_config, read_command_line_value, select_identity
     from simia.evaluation.fidelity import measure_fidelity
     from simia.jobs import Run
     from simia.pack import Pack
+    from simia.report.change_report import compare_run_rewards
     from simia.report.rollout_report import list_compared_calls
     from simia.rollouts.session import resume_rollout, start_rollout
     from simia.rollouts.settings import RolloutConfig
@@ -138,12 +197,13 @@ async def measure_run(
         done = await start_rollout(config, runs=runs, name=name)
     with closing(Run.read_only(runs, name)) as run:
         rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
+        rewards = compare_run_rewards(run)
     lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
     why = f"{lost.total()} calls lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
     loaded = Pack.load(pack)
     specs = {tool.name: tool for tool in (*loaded.tools, *loaded.user_tools)}
     (runs / name / "differences.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return measure_fidelity(rows, specs), why if done.complete else done.why
+    return MeasuredRun(measure_fidelity(rows, specs), rows, why if done.complete else done.why, rewards)
 
 
 def is_transient_loss(row: Mapping[str, Any]) -> bool:
@@ -213,8 +273,9 @@ def compare_ledgers(found: Rows) -> dict[str, dict[str, Estimate]]:
     return bought
 
 
-def save_figures(folder: Path, pack: str, found: Rows) -> None:
+def save_figures(folder: Path, pack: str, found: Rows, named: Mapping[str, list[dict[str, Any]]]) -> None:
     """Save the figures next to the runs, and their plot if the extra `plots` is installed."""
+    from simia.report.change_report import collect_change_figures, make_change_panels
     from simia.report.fidelity_plot import make_fidelity_panels
     from simia.report.plots import NO_PLOTS, can_plot, save_figure
 
@@ -226,9 +287,10 @@ def save_figures(folder: Path, pack: str, found: Rows) -> None:
         rows.append(row | {measure: asdict(estimate) for measure, estimate in intervals.items() if estimate})
     bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in compare_ledgers(found).items()}
     folder.mkdir(parents=True, exist_ok=True)
-    body = {"pack": pack, "rows": rows, "the ledger buys": bought}
+    body = {"pack": pack, "rows": rows, "the ledger buys": bought, "changes": collect_change_figures(named, {})}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
     panels = make_fidelity_panels({name_row(kind, ledger): each for (kind, ledger), each in found.items()})
+    panels += make_change_panels(named, {})
     if can_plot():
         save_figure(panels, folder / "fidelity.svg")
         say(f"saved in {folder}: fidelity.svg, fidelity.json")

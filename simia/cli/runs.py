@@ -84,6 +84,7 @@ def show(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Show a run's figures, or one of its items."""
+    from simia.report.change_report import print_shadow_changes
     from simia.report.collect_statistics import collect_statistics
     from simia.report.rollout_report import print_rollout, summarize_shadow
     from simia.report.synthesis_report import print_stage_item, print_synthesis
@@ -109,6 +110,7 @@ def show(
         print_rollout(opened, out)
         if line := summarize_shadow(opened):
             say(line)
+            print_shadow_changes(opened, out)
 
 
 def print_item(run: Run, item: str, out: Terminal) -> None:

@@ -19,21 +19,24 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
-from simia.statistics import Estimate
+from simia.statistics import Estimate, bootstrap_interval, compute_wilson_interval
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
 
 T = TypeVar("T")
 RESAMPLES = 1000
 FEWEST = 5  # episodes that are drawn again as wholes; with fewer, calls are
+SHARES_WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
-"""One call of `shadow`: name, arguments, real, simulated or lost, step, distance; `episode` tells episodes apart."""
+"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift; `episode` tells episodes apart."""
 
 
 @dataclass
 class ToolFidelity:
     """One tool's calls. `value_f1` is over calls that succeeded in both worlds; `again` and what follows over look-ups that were
-    made before in the same episode, with the same arguments. `held`: these contradict nothing said before; `kept`: of the `past` values."""
+    made before in the same episode, with the same arguments. `held`: these contradict nothing said before; `kept`: of the `past` values.
+    `steps`: calls whose changes were compared; `exact`: those that lead to the true state; `rewarded`: those in which the state reward sees
+    no difference. `invented` and `forgotten` identifiers: see `compare_transitions`; `entities`: those that the true answers name."""
 
     calls: int = 0
     lost: int = 0
@@ -48,6 +51,12 @@ class ToolFidelity:
     held: int = 0
     past: int = 0
     kept: int = 0
+    steps: int = 0
+    exact: int = 0
+    rewarded: int = 0
+    entities: int = 0
+    invented: int = 0
+    forgotten: int = 0
 
     @property
     def answered(self) -> int:
@@ -65,6 +74,16 @@ class ToolFidelity:
     def value_f1(self) -> float | None:
         total = self.real + self.simulated
         return 2 * self.hits / total if total else None
+
+    @property
+    def exact_share(self) -> float | None:
+        """Share of the calls whose changes, applied to the true state, give the true next state."""
+        return self.exact / self.steps if self.steps else None
+
+    @property
+    def rewarded_share(self) -> float | None:
+        """Share of the calls after which the state reward sees no difference."""
+        return self.rewarded / self.steps if self.steps else None
 
     @property
     def memory(self) -> float | None:
@@ -85,6 +104,9 @@ class Fidelity:
     """Step (from 1) → mean distance of the changes, 0 to 1; only where the simulator went on from its own answers."""
     calls: dict[tuple[str, int], ToolFidelity] = field(default_factory=dict)
     """(Episode, step) → that call alone."""
+    drift: dict[int, Estimate] = field(default_factory=dict)
+    """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes; only where the simulator
+    holds a state and went on from its own answers."""
 
     @property
     def total(self) -> ToolFidelity:
@@ -92,11 +114,15 @@ class Fidelity:
 
     def interval(self, measure: str) -> Estimate | None:
         """A measure (`value_f1`, `memory`, …) of all calls with its 95 % interval by bootstrap: episodes are drawn again, and
-        where there are fewer than five of them, calls. The latter is too narrow, as calls of one episode hang together."""
+        where there are fewer than five of them, calls. The latter is too narrow, as calls of one episode hang together. A share of
+        0 or 1, of which a bootstrap has no width, has Wilson's interval for as many trials as there are groups."""
         value = getattr(self.total, measure)
         if value is None:
             return None
         groups = [sum_calls(group) for group in group_by_episode(self.calls)]
+        if value in SHARES_WITHOUT_WIDTH and measure.endswith("_share"):
+            known = sum(getattr(group, measure) is not None for group in groups)
+            return Estimate(value, *compute_wilson_interval(value * known, known))
         drawn = [getattr(sum_calls(picked), measure) for picked in resample(groups)]
         return Estimate(value, *interval_ends(drawn, value))
 
@@ -155,6 +181,7 @@ def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fide
         name: find_result_schema(specs.get(name), results) for name, results in collect_real_results(rows).items()
     }
     distances: dict[int, list[float]] = defaultdict(list)
+    drifts: dict[int, list[float]] = defaultdict(list)
     before: dict[tuple[str, str, str], Row] = {}
     for row in rows:
         place = (row.get("episode", ""), row["name"], write_compact_json(row["arguments"]))
@@ -164,7 +191,10 @@ def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fide
         found.calls[row.get("episode", ""), row["step"]] = each
         if "distance" in row:
             distances[row["step"]].append(row["distance"])
+        if "drift" in row:
+            drifts[row["step"]].append(row["drift"])
     found.distance = {step: sum(values) / len(values) for step, values in sorted(distances.items())}
+    found.drift = {step: bootstrap_interval(values) for step, values in sorted(drifts.items())}
     return found
 
 
@@ -180,6 +210,11 @@ def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) ->
     if not real["failed"] and not simulated["failed"]:
         one, two = Counter(iterate_leaves(real["content"])), Counter(iterate_leaves(simulated["content"]))
         each.hits, each.real, each.simulated = (one & two).total(), one.total(), two.total()
+    if (step := row.get("transition")) is not None:
+        each.steps, each.exact, each.rewarded = 1, step["exact"], step["rewarded"]
+        each.entities, each.invented, each.forgotten = (
+            step["entities"], len(step["invented"]), len(step["forgotten"]),
+        )  # fmt: skip
     if before is not None and not before["real"]["failed"] and not real["failed"]:
         # What the history says was answered then: the truth, or the simulator's own word.
         own = "distance" in row and "simulated" in before

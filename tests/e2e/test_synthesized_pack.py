@@ -147,7 +147,7 @@ def test_its_world_is_simulated_and_compared(recorded: Path) -> None:
     assert "1 episodes of 1 tasks, 1 scored" in played
     pack = Pack.load(recorded)
     figures = json.loads(next((recorded.parent / "runs").glob("fidelity-*/fidelity.json")).read_text())
-    assert {each["knows"] for each in figures["rows"]} == {"schema", "reference", "state"}
+    assert {each["knows"] for each in figures["rows"]} == {"schema", "reference", "state", "code"}
     calls = sum(len(task.actions) for task in pack.tasks)
     assert all(each["calls"] == calls for each in figures["rows"]), figures["rows"]
 

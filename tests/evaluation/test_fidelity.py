@@ -308,8 +308,9 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         ]
         done = CliRunner().invoke(build_app(), words)
         assert done.exit_code == 0, (done.output, done.exception)
-        for kind in ("schema", "reference", "state"):
-            assert done.output.count(f"│ {kind} ") == 2
+        for kind, ledgers in (("schema", "yes no"), ("reference", "yes no"), ("state", "no"), ("code", "no")):
+            assert re.findall(rf"^│ {kind} +│ (yes|no) ", done.output, re.M) == ledgers.split()
+        assert "|Δ|: leaf fields" in done.output
         asked = len(endpoint.requests)
         assert asked > 0
         again = CliRunner().invoke(build_app(), words)
@@ -323,8 +324,14 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray
         kept = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())
         assert [(each["knows"], each["ledger"]) for each in kept["rows"]] == [
-            (kind, ledger) for kind in ("schema", "reference", "state") for ledger in (True, False)
+            *((kind, ledger) for kind in ("schema", "reference") for ledger in (True, False)),
+            ("state", False),
+            ("code", False),
         ]
+        assert kept["changes"].keys() == {"definition", "schema", "reference", "state", "code"}
+        shown = CliRunner().invoke(build_app(), ["runs", "show", "fidelity-todos-code"]).output
+        assert "shadow: 2 calls" in shown
+        assert "by |Δ|" in shown
         for manner, panels in (("", 1), ("-free", 2)):
             drawn = (tmp_path / f"runs/fidelity-todos{manner}/fidelity.svg").read_text()
             assert len(re.findall(r"<text [^>]*\b700\b", drawn)) >= panels

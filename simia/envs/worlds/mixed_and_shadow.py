@@ -19,7 +19,8 @@ from typing import Any
 import orjson
 
 from simia.envs.worlds.arguments import make_failure
-from simia.envs.worlds.compare_worlds import change_distance, iterate_texts, pair_identifiers
+from simia.envs.worlds.compare_transitions import compare_transition
+from simia.envs.worlds.compare_worlds import change_distance, iterate_texts, pair_identifiers, rename_identifiers
 from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
@@ -31,7 +32,7 @@ from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.llm.engine import Engine
 from simia.pack import Pack
-from simia.state import diff_states
+from simia.state import count_leaf_changes, diff_states
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
@@ -45,6 +46,8 @@ class PairBackend:
 
     def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
         self.pack, self.real, self.forced = pack, real, forced
+        self.has_tables = pack.executable is not None and pack.executable.isolation != "sandbox"
+        """Whether the code's state is JSON in memory, so that changes can be compared; a sandbox of its own has files."""
         split_state = bool(settings.pop("split_state", False))
         if real is not None:
             refuse_split_state(pack, real, allowed=split_state)
@@ -73,10 +76,7 @@ class PairBackend:
         except BaseException:
             await real.close()
             raise
-        world = PairWorld(self, real, simulated, differences, names, seen)
-        if isinstance(simulated, StatefulWorld):
-            world.real_state = await real.state()
-        return world
+        return PairWorld(self, real, simulated, differences, names, seen)
 
     async def close(self) -> None:
         await self.executable.close()
@@ -97,7 +97,7 @@ class PairWorld:
     seen: set[str] = field(default_factory=set)
     """In `shadow`: texts of earlier arguments and real results."""
     real_state: Any = None
-    """The real state before the next call, where the simulated world holds one."""
+    """In `shadow`, and where the simulated world holds a state: the real state before the next call."""
 
     def __post_init__(self) -> None:
         self.tools: Mapping[By, Sequence[ToolSpec]] = self.real.tools
@@ -111,20 +111,35 @@ class PairWorld:
                 found.append(await self._call_both(call, by))
                 self._pass_call()
             elif call.name in self.backend.real:
+                await self._start_state()
                 result = (await self.real.call([call], by))[0]
-                await self._tell(call, by, result)
+                self._tell(call, by, result)
+                await self._follow_state(await self._read_changes(call, by, result))
                 self._pass_call()
                 found.append(result)
             else:
                 found += await self.simulated.call([call], by)
         return found
 
+    async def follow(self, call: ToolCall, by: By = "agent") -> ToolResult:
+        """In `shadow`: make a call in the real world and tell the simulator its result, without asking for its answer."""
+        await self._start_state()
+        result = (await self.real.call([call], by))[0]
+        self._tell(call, by, result)
+        await self._follow_state(await self._read_changes(call, by, result))
+        self.seen.update(iterate_texts([call.arguments, result_to_row(result)["content"]]))
+        self._pass_call()
+        return result
+
     async def _call_both(self, call: ToolCall, by: By) -> ToolResult:
+        await self._start_state()
+        before = self.real_state
         result = (await self.real.call([call], by))[0]
         if call.arguments is None or self.backend.simulated.specs[by].get(call.name) is None:
             return result
         if self.backend.simulated.specs[by][call.name].argument_errors(call.arguments):
             return result  # refused before any world is asked, in both alike
+        changes = await self._read_changes(call, by, result)
         step = len(self.differences) + 1
         row: dict[str, Any] = {
             "step": step,
@@ -138,31 +153,35 @@ class PairWorld:
                 "simulated": {"content": answer.content, "failed": answer.failed},
                 **({"issue": issue} if issue else {}),
             }
-            if isinstance(self.simulated, StatefulWorld):
-                row["simulated"]["changes"] = answer.changes
             self.seen.update(iterate_texts(call.arguments))
-            if (
-                self.backend.executable.writes.get(by, {}).get(call.name, True)
-                and not result.error
-                and not answer.failed
-            ):
+            if self._may_write(call, by) and not result.error and not answer.failed:
                 self.names |= pair_identifiers(row["real"]["content"], answer.content, self.seen)
             self.seen.update(iterate_texts(row["real"]["content"]))
             if self.names:
                 row["names"] = dict(self.names)
+            if self.backend.has_tables:
+                row["transition"] = compare_transition(
+                    before, self.real_state, call, row["real"]["content"], answer.content, answer.changes,
+                    schema=self.backend.pack.state_schema, policies=self.backend.pack.match, names=self.names,
+                )  # fmt: skip
             if not self.backend.forced:
                 if isinstance(self.simulated, StatefulWorld):
                     await self.simulated.settle(call, answer, by)
-                    await self._read_changes(call, by, result)
+                    held = rename_identifiers(await self.simulated.state(), self.names)
+                    row["drift"] = count_leaf_changes(held, self.real_state)
                 else:
                     self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
         except Aborted as error:  # a failed simulation never disturbs the episode
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
-            await self._tell(call, by, result)
+            self._tell(call, by, result)
+            await self._follow_state(changes)
         self.differences.append(row)
         return result
+
+    def _may_write(self, call: ToolCall, by: By) -> bool:
+        return self.backend.executable.writes.get(by, {}).get(call.name, True)
 
     def _pass_call(self) -> None:
         if isinstance(self.simulated, StatefulWorld):
@@ -175,17 +194,29 @@ class PairWorld:
         reported = (await self.simulated.evidence())["simulated"]
         return change_distance(await self.real.changes(), reported, self.names)
 
-    async def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
-        """Give the simulated world a real answer, and the changes of the real state."""
+    def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
+        """Give the simulated world a real answer."""
         content = result.data if result.data is not None else result.content
         answer = Answer(content, failed=result.error is not None)
         self.simulated.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+
+    async def _follow_state(self, changes: list[dict[str, Any]]) -> None:
+        """Give the simulated world the changes of the real state, where it holds one."""
         if isinstance(self.simulated, StatefulWorld):
-            await self.simulated.follow(await self._read_changes(call, by, result))
+            await self.simulated.follow(changes)
+
+    @property
+    def _reads_state(self) -> bool:
+        return self.backend.has_tables if self.backend.real is None else isinstance(self.simulated, StatefulWorld)
+
+    async def _start_state(self) -> None:
+        """Read the real state before the first call."""
+        if self.real_state is None and self._reads_state:
+            self.real_state = await self.real.state()
 
     async def _read_changes(self, call: ToolCall, by: By, result: ToolResult) -> list[dict[str, Any]]:
         """What an executed call changed in the real state."""
-        if result.error is not None or not self.backend.executable.writes.get(by, {}).get(call.name, True):
+        if not self._reads_state or result.error is not None or not self._may_write(call, by):
             return []
         before, self.real_state = self.real_state, await self.real.state()
         return diff_states(before, self.real_state)
@@ -205,7 +236,9 @@ class PairWorld:
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
         found = dict(await self.real.evidence(turns))
         if self.backend.real is None:
-            return {**found, "differences": self.differences}
+            own = not self.backend.forced and isinstance(self.simulated, StatefulWorld)
+            held = {"held": await self.simulated.evidence()} if own else {}
+            return {**found, **held, "differences": self.differences}
         return {**found, **await self.simulated.evidence()}
 
     async def snapshot(self) -> bytes:

@@ -15,12 +15,15 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
+from simia.envs.worlds.mixed_and_shadow import make_shadow_backend
 from simia.errors import Code, UserError
+from simia.evaluation.change_fidelity import compare_rewards
 from simia.evaluation.fidelity import measure_fidelity
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
-from simia.trajectory import Message, ToolCall
+from simia.trajectory import Message, ToolCall, Trajectory
+from tests.envs.worlds.code_simulator import CodeSimulator
 from tests.envs.worlds.test_simulated import Scripted, result
 from tests.packs.small import small
 
@@ -179,3 +182,54 @@ async def test_identifiers_that_both_worlds_invent_are_paired(todos: Pack) -> No
         assert measure_fidelity([row], specs).total.value_f1 == 1.0
         assert measure_fidelity([{**row, "names": {}}], specs).total.value_f1 == 0.0
         await episode.close()
+
+
+async def test_a_perfect_simulator_does_not_drift_and_a_wrong_change_stays(tmp_path: Path) -> None:
+    """In free running the held state is compared with the true one after each call, and rules judge both at the end."""
+    pack = small(tmp_path / "todos")
+    task = max(pack.tasks, key=lambda each: len(each.actions))
+
+    async def run(corrupt: Any = None) -> Trajectory:
+        model = CodeSimulator(pack, corrupt=corrupt)
+        async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+            environment = await open_environment(
+                pack, backend="shadow", user=ScriptedUser, engine=engine, knowledge="code", forced=False, again=0
+            )
+            async with environment:
+                return await play(await environment.reset(task), ReferenceAgent(task))
+
+    def lose(answer: dict[str, Any], _: Request) -> dict[str, Any]:
+        return {**answer, "changes": []}
+
+    for corrupt in (None, lose):
+        trajectory = await run(corrupt)
+        rows = (trajectory.evidence or {})["differences"]
+        drift = [row["drift"] for row in rows]
+        true = [row["transition"]["delta"] for row in rows]
+        assert sum(true) > 0
+        assert drift == [0 if corrupt is None else sum(true[: n + 1]) for n in range(len(true))]
+        assert [row["transition"]["exact"] for row in rows] == [corrupt is None or not delta for delta in true]
+        found = measure_fidelity([{**row, "episode": "e"} for row in rows], {})
+        assert [each.value for each in found.drift.values()] == drift
+        rewards = compare_rewards([trajectory], {pack.name: pack})
+        assert rewards is not None
+        assert (rewards.both, rewards.agreed) == (1, corrupt is None)
+
+
+async def test_calls_that_are_followed_are_not_asked_for(todos: Pack) -> None:
+    model = Scripted(tools_or_judge)
+    task = max(todos.tasks, key=lambda each: len(each.actions))
+    *before, last = task.actions
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+        backend = make_shadow_backend(todos, engine=engine, knowledge="schema")
+        await backend.start()
+        world = await backend.open(task)
+        for n, action in enumerate(before):
+            await world.follow(ToolCall(id=str(n), name=action.name, arguments=action.arguments))
+        assert (world.differences, model.asked) == ([], [])
+        await world.call([ToolCall(id="last", name=last.name, arguments=last.arguments)])
+        await world.close()
+        await backend.close()
+    assert [row["name"] for row in world.differences] == [last.name]
+    assert len(model.asked) == 1
+    assert str(model.asked[0].messages[1]["content"]).count("result: ") == len(before)

@@ -1,0 +1,72 @@
+"""Fidelity of the changes that a simulator names, by |Δ|, by outcome and by number of arguments, and of the rewards that follow from them.
+
+EnvSimBench found that models predict the next state almost always where nothing changes and almost never where five fields do, so one
+figure over all calls says little. The rows are those of shadow episodes and of frozen sets. EnvSimBench counts a step as right when every
+true change is in the predicted state, so a change too many goes unseen and a step without a change cannot fail; here the whole states
+are compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from simia.envs.rewards.compose import score_trajectory
+from simia.evaluation.call_samples import name_bin
+from simia.evaluation.fidelity import Fidelity, Row, measure_fidelity
+from simia.pack import Pack
+from simia.quality.judging.agreement import Agreement, measure_agreement
+from simia.statistics import SUCCESS
+from simia.tool import ToolSpec
+from simia.trajectory import Trajectory
+
+DEFINITION = (
+    "|Δ|: leaf fields of the state that a call adds, removes or changes. Exact: the changes that the simulator names, applied to the true "
+    "state before the call, give the true state after it; keys that a tool makes up may differ."
+)
+
+
+def count_arguments(row: Row) -> str:
+    count = len(row["arguments"])
+    return str(count) if count < 3 else "3 or more"
+
+
+AXES: dict[str, Callable[[Row], str]] = {
+    "|Δ|": lambda row: name_bin(row["transition"]["delta"]),
+    "outcome": lambda row: "error" if row["real"]["failed"] else "ok",
+    "arguments": count_arguments,
+}
+"""What calls are split by: name → the group of a row."""
+
+
+def split_rows(rows: Sequence[Row], axis: str, specs: Mapping[str, ToolSpec]) -> dict[str, Fidelity]:
+    """Measure the calls of each group of an axis; the groups in their order. Calls without an answer are in none."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if "transition" in row:
+            groups[AXES[axis](row)].append(row)
+    return {name: measure_fidelity(groups[name], specs) for name in sorted(groups)}
+
+
+def compare_rewards(trajectories: Sequence[Trajectory], packs: Mapping[str, Pack]) -> Agreement | None:
+    """Compare the rules' verdict on the held state at the end of each free-running episode with that on the true one.
+
+    Episodes whose evidence has no held state, whose task has goals, or that were aborted are left out; None where all are.
+    """
+    pairs = []
+    for trajectory in trajectories:
+        evidence: dict[str, Any] = trajectory.evidence or {}
+        held, reward = evidence.get("held"), trajectory.reward
+        if held is None or reward is None or reward.value is None:
+            continue
+        pack = packs[trajectory.pack or ""]
+        task = pack.task(trajectory.task_id or "")
+        if task.goals:
+            continue
+        judged = score_trajectory(
+            trajectory.model_copy(update={"evidence": held}), task.reward, reference=task.actions, policies=pack.match
+        )
+        if judged.value is not None:
+            pairs.append((reward.value >= SUCCESS, judged.value >= SUCCESS))
+    return measure_agreement(pairs) if pairs else None

@@ -1,0 +1,156 @@
+"""The report of the changes that simulators name: tables by knowledge, |Δ|, outcome and number of arguments, and their plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from simia.errors import UserError
+from simia.evaluation.change_fidelity import AXES, DEFINITION, compare_rewards, split_rows
+from simia.evaluation.fidelity import Fidelity, Row, measure_fidelity
+from simia.jobs import Run
+from simia.pack import Pack
+from simia.quality.judging.agreement import Agreement
+from simia.report.plots import PlotDot, PlotLine, PlotPanel
+from simia.report.rollout_report import list_compared_calls
+from simia.statistics import Estimate, compute_wilson_interval
+from simia.tool import ToolSpec
+from simia.trajectory import Trajectory
+
+BINS = ("0", "1 to 2", "3 to 6", "7 or more")
+Named = Mapping[str, Sequence[Row]]
+"""Name of a measure, such as a kind of knowledge → its rows."""
+
+
+def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> None:
+    """Print the figures of all rows with changes, and the definition of |Δ|; nothing where no row has any."""
+    found = {name: measure_fidelity(rows, specs) for name, rows in named.items()}
+    found = {name: each for name, each in found.items() if each.total.steps}
+    if not found:
+        return
+    to.print(DEFINITION, soft_wrap=True)
+    table = Table("knows", "calls", "lost", "exact", "as rewarded", title="changes of the state")
+    for name, each in found.items():
+        estimates = [format_estimate(each.interval(what)) for what in ("exact_share", "rewarded_share")]
+        table.add_row(name, str(each.total.calls), str(each.total.lost), *estimates)
+    to.print(table)
+    columns = "knows", "errors", "F1", "entities", "forgotten", "invented"
+    table = Table(*columns, title="observations, and entities of the true answers")
+    for name, each in found.items():
+        total = each.total
+        agreement = "" if total.agreement is None else f"{total.agreement:.2f}"
+        counts = [str(count) for count in (total.entities, total.forgotten, total.invented)]
+        table.add_row(name, agreement, format_estimate(each.interval("value_f1")), *counts)
+    to.print(table)
+    for axis in AXES:
+        table = Table(axis, "knows", "calls", "exact", "F1", title=f"by {axis}")
+        split = {name: split_rows(named[name], axis, specs) for name in found}
+        for group in sorted({group for groups in split.values() for group in groups}):
+            for name, groups in split.items():
+                if (part := groups.get(group)) is not None:
+                    estimates = [format_estimate(part.interval(what)) for what in ("exact_share", "value_f1")]
+                    table.add_row(group, name, str(part.total.calls), *estimates)
+        to.print(table)
+    print_drift(found, to)
+
+
+def print_drift(found: Mapping[str, Fidelity], to: Console) -> None:
+    """Print how far the held states depart from the true ones; nothing where none were held."""
+    drifting = {name: each.drift for name, each in found.items() if each.drift}
+    if not drifting:
+        return
+    table = Table("call", *drifting, title="leaf fields of the held state that differ from the true one, mean")
+    for step in sorted({step for drift in drifting.values() for step in drift}):
+        table.add_row(str(step), *[format_drift(drift.get(step)) for drift in drifting.values()])
+    to.print(table)
+
+
+def format_estimate(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def format_drift(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+
+
+def print_shadow_changes(run: Run, to: Console) -> None:
+    """Print the changes that the simulator of a shadow rollout named, and how far rules on its state agree with the rewards."""
+    saved = run.saved_config()
+    rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
+    name = str(saved.get("backend_settings", {}).get("knowledge", "reference"))
+    print_changes({name: rows}, {}, to)
+    print_rewards({name: compare_run_rewards(run)}, to)
+
+
+def compare_run_rewards(run: Run) -> Agreement | None:
+    """Compare rewards on held and on true states over the episodes of a shadow rollout of one pack; None where none can be."""
+    saved = run.saved_config()
+    bodies = [run.ledger.result(item.id) for item in run.ledger.items()]
+    rows = [body["trajectory"] for body in bodies if body and body["trajectory"]]
+    held = [row for row in rows if "held" in (row.get("evidence") or {})]
+    if not held or saved.get("packs"):
+        return None
+    try:
+        pack = Pack.load(saved["pack"])
+        return compare_rewards([Trajectory.from_row(row) for row in held], {pack.name: pack})
+    except UserError:  # the pack has changed or is gone
+        return None
+
+
+def print_rewards(found: Mapping[str, Agreement | None], to: Console) -> None:
+    """Print how often the rules judge the held state as the true one; nothing where that is not known."""
+    for name, each in found.items():
+        if each is not None:
+            low, high = compute_wilson_interval(each.agreed, each.both)
+            share = f"{each.agreed / each.both:.2f} [{low:.2f}, {high:.2f}]"
+            to.print(f"{name}: rules on the held state agree with the reward in {each.agreed} of {each.both}: {share}")
+
+
+def collect_change_figures(named: Named, specs: Mapping[str, ToolSpec]) -> dict[str, Any]:
+    """The printed figures as JSON: by name, in all and by each axis."""
+    body: dict[str, Any] = {"definition": DEFINITION}
+    for name, rows in named.items():
+        found = measure_fidelity(rows, specs)
+        split = {
+            axis: {group: list_figures(each) for group, each in split_rows(rows, axis, specs).items()} for axis in AXES
+        }
+        drift = {str(step): asdict(each) for step, each in found.drift.items()}
+        body[name] = {"all": list_figures(found), "by": split, **({"drift": drift} if drift else {})}
+    return body
+
+
+def list_figures(found: Fidelity) -> dict[str, Any]:
+    measures = {what: found.interval(what) for what in ("exact_share", "rewarded_share", "value_f1")}
+    return {**asdict(found.total), **{what: asdict(each) for what, each in measures.items() if each is not None}}
+
+
+def make_change_panels(named: Named, specs: Mapping[str, ToolSpec]) -> list[PlotPanel]:
+    """Make the panels: exact changes by |Δ|, F1 of the observations by |Δ|, and drift."""
+    panels = []
+    found = {name: measure_fidelity(rows, specs) for name, rows in named.items()}
+    split = {name: split_rows(rows, "|Δ|", specs) for name, rows in named.items()}
+    for what, title in (("exact_share", "Exact changes, by |Δ|"), ("value_f1", "F1 of the observations, by |Δ|")):
+        dots = []
+        for number, (name, groups) in enumerate(split.items()):
+            for group in BINS:
+                estimate = groups[group].interval(what) if group in groups else None
+                if estimate is not None:
+                    dots.append(PlotDot(f"{name}, {group}", estimate.value, estimate.low, estimate.high, number))
+        panels.append(PlotPanel(title, dots=dots))
+    lines = [
+        PlotLine(
+            name,
+            [(step, each.value) for step, each in one.drift.items()],
+            number,
+            [(each.low, each.high) for each in one.drift.values()],
+        )
+        for number, (name, one) in enumerate(found.items())
+        if one.drift
+    ]
+    top = max((each.high for one in found.values() for each in one.drift.values()), default=1.0)
+    panels.append(PlotPanel("Leaf fields in which the held state differs", lines=lines, x="call", top=max(top, 1.0)))
+    return [panel for panel in panels if panel.dots or panel.lines]
