@@ -15,7 +15,12 @@ from simia.amplification.settings import AmplifyConfig
 from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
 from simia.envs.task_selection import select_tasks
+from simia.envs.worlds.simulated import SimulatedBackend
+from simia.evaluation.simulator_score import make_truth
 from simia.exporting.llamafactory_rows import ModelEntry
+from simia.exporting.simulator_export import write_prompt_packs
+from simia.exporting.simulator_rows import SimulatorRow
+from simia.exporting.simulator_settings import SimulatorConfig
 from simia.llm.prices import look_up_price
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
@@ -53,7 +58,7 @@ def shipped(folder: str) -> list[str]:
 def test_every_file_has_a_test_here() -> None:
     tested = {
         f"{name}.yaml"
-        for folder in ("amplify", "eval", "eval/rows", "ragen", "rollout", "synth", "trl", "verl")
+        for folder in ("amplify", "eval", "eval/rows", "ragen", "rollout", "simulator", "synth", "trl", "verl")
         for name in shipped(folder)
     }
     tested |= {f"{name}.yaml" for name in BASES} | {"prices.yaml"}
@@ -145,6 +150,27 @@ def test_trl(name: str, folder: Path) -> None:
     make_packs(name)
     config = parse_config(TrlConfig, read_config_file(name), where=name)
     pack = Pack.load(config.stage.pack)
+    assert select_tasks(pack, config.stage)
+    check_stage(config.stage, pack)
+
+
+@pytest.mark.parametrize("name", ["simulator/default", "simulator/small"])
+def test_simulator_rows(name: str) -> None:
+    config = load_config(SimulatorConfig, name)
+    assert SimulatedBackend(
+        Pack.load("customer_service"), **config.world.model_dump(exclude_unset=True)
+    ).settings.holds_state
+
+
+def test_simulator_grpo(folder: Path) -> None:
+    config = parse_config(TrlConfig, read_config_file("simulator/grpo"), where="simulator/grpo")
+    row = SimulatorRow(
+        "shop", "t", "train", "get", {}, [{"role": "x", "content": "y"}] * 3, make_truth(1, False, {}, {}, None), 9
+    )
+    for name, text in write_prompt_packs([row], "prompts"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    pack = Pack.load("prompts/shop_prompts")
     assert select_tasks(pack, config.stage)
     check_stage(config.stage, pack)
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simia.cli.options import RUNS
+from simia.cli.options import RUNS, SETTINGS
 from simia.errors import UserError
-from simia.exporting.export_records import ExportReport, Format, Segment, Template
+from simia.exporting.export_records import ExportReport, Format, Segment, Target, Template
 from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
     from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
+
+CUTOFF = 12000
 
 
 def export(
@@ -23,7 +25,9 @@ def export(
             help="Runs (id, unique prefix, path, or `last`), files of trajectories, packs; several are joined."
         ),
     ] = None,
-    to: Annotated[Format, typer.Option("--to", help="Format of the export.")] = "llamafactory",
+    to: Annotated[
+        Target, typer.Option("--to", help="Format of the export; simulator: rows that train a model to play the tools.")
+    ] = "llamafactory",
     folder: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Folder to write. Default: export-<to> in the run's folder."),
@@ -45,8 +49,9 @@ def export(
     ] = False,
     template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
     cutoff: Annotated[
-        int, typer.Option("--cutoff", min=1, help="Longest example in tokens; longer ones are refused, never cut.")
-    ] = 12000,
+        int | None,
+        typer.Option("--cutoff", min=1, help="Longest example in tokens (12000); longer ones are refused, never cut."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", help="A model of configs/llamafactory/models.yaml: sets weights and template."),
@@ -82,9 +87,26 @@ def export(
     public: Annotated[
         bool, typer.Option("--public", help="With --push: a new data set is public, not private.")
     ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", help="With --to simulator: a config, simulator/default where none is given."),
+    ] = None,
+    settings: SETTINGS = None,
     runs: RUNS = Path("runs"),
 ) -> None:
     """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
+    if to == "simulator":
+        if mix or system or judged or pairs is not None or push or segment != "whole" or reasoning is not None:
+            raise UserError(
+                "--to simulator makes rows of calls: leave out --mix, --system, --judged, --pairs, --push, --segment and --reasoning"
+            )
+        given = {"cutoff": cutoff, "take": take}
+        write_simulator(
+            sources or ["last"], runs, folder, config, settings or [], given, template, model, partial=partial
+        )
+        return
+    if config is not None or settings:
+        raise UserError("--config and --set are for --to simulator; other formats have the options above")
     from simia.exporting import export as write
     from simia.exporting.episode_groups import BestOfGroups
     from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
@@ -97,7 +119,8 @@ def export(
     if pairs is not None:
         if mix or take or system or judged or segment != "whole" or push:
             raise UserError("--pairs goes without --mix, --take, --system, --judged, --segment and --push: omit these")
-        writer = LLaMAFactoryWriter("whole", reasoning, chosen.template if chosen else template, cutoff, model=chosen)
+        entry = chosen.template if chosen else template
+        writer = LLaMAFactoryWriter("whole", reasoning, entry, cutoff or CUTOFF, model=chosen)
         write_pairs(names, runs, pairs, folder, to, writer, partial=partial)
         return
     shares = parse_shares(mix) if mix else None
@@ -124,7 +147,7 @@ def export(
         reasoning=reasoning,
         step_reasons=step_reasons,
         template=template,
-        cutoff=cutoff,
+        cutoff=cutoff or CUTOFF,
         model=chosen,
         facts=selection.facts,
         write_empty=False,
@@ -154,6 +177,37 @@ def export(
         say(f"uploaded to {push_folder(target, push, report.files, public=public)}")
     if to in ("llamafactory", "codegym"):
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+
+
+def write_simulator(
+    names: list[str],
+    runs: Path,
+    folder: Path | None,
+    config: str | None,
+    settings: list[str],
+    given: dict[str, int | None],
+    template: Template,
+    model: str | None,
+    *,
+    partial: bool,
+) -> None:
+    """Write the rows of a simulator and say how many, and what was left out."""
+    from simia.config import load_config
+    from simia.exporting.llamafactory_rows import ModelEntry
+    from simia.exporting.simulator_export import export_simulator
+    from simia.exporting.simulator_settings import SimulatorConfig
+    from simia.jobs import find_run
+
+    chosen = load_config(SimulatorConfig, config or "simulator/default", settings, **given)
+    target = folder or find_run(runs, names[0]) / "export-simulator"
+    entry = ModelEntry.named(model) if model else None
+    report = export_simulator(names, target, chosen, folder=runs, partial=partial, template=template, model=entry)
+    for reason, number in report.left_out.items():
+        say(f"{number} {reason} were left out")
+    held = ", ".join(f"{number} by {use}" for use, number in report.held_out.items()) or "none"
+    say(f"{report.rows} training rows of {report.episodes} episodes in {target}, held out: {held}")
+    say("|Δ| of the training rows: " + ", ".join(f"{name}: {number}" for name, number in report.classes.items()))
+    say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 
 
 def write_pairs(

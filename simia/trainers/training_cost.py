@@ -198,7 +198,8 @@ def add_tool_requests(
     for message in messages:
         calls = [call for call in message.calls if plays(config, call.name) and not is_looked_up(world, call.name)]
         # A world that holds a state asks for each call by itself.
-        for group in [[call] for call in calls] if settings.holds_state else [calls] if calls else []:
+        batches = [[call] for call in calls] if settings.holds_state else world.feedback.batch_calls(calls)
+        for group in batches if calls else []:
             if settings.holds_state:
                 prompt = world.write_request(task, history, "agent", group[0], state, len(history))
             else:

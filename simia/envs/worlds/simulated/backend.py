@@ -16,7 +16,8 @@ import zstandard
 
 from simia.config import parse_config
 from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
-from simia.envs.worlds.simulated.feedback import FORM, STATE_FORM, AnsweredCall, Feedback
+from simia.envs.worlds.simulated.dialects import DIALECTS
+from simia.envs.worlds.simulated.feedback import AnsweredCall
 from simia.envs.worlds.simulated.held_state import HeldState, share_tables
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.simulated.state_view import StateRenderer
@@ -61,7 +62,7 @@ class SimulatedBackend:
         self.pack = pack
         own = {name: settings.pop(name) for name in ExecutableSettings.model_fields.keys() & settings.keys()}
         self.settings = parse_config(SimulatedSettings, settings, where="the simulated back end")
-        self.feedback = Feedback(pack, self.settings)
+        self.feedback = DIALECTS[self.settings.dialect](pack, self.settings)
         self.specs: dict[By, dict[str, ToolSpec]] = {
             "agent": {tool.name: tool for tool in pack.tools},
             "user": {tool.name: tool for tool in pack.user_tools},
@@ -85,12 +86,15 @@ class SimulatedBackend:
             describe_initial_state(
                 pack, Task(id="-"), self._tables, self.settings
             )  # raises where the tables do not fit a prompt
+        hidden = {"observations", "replay"}
+        if self.settings.dialect == "simia":  # of replies that were stored before there were others
+            hidden |= {"dialect", "shell_prompt", "duration"}
+        if not self.settings.holds_state:
+            hidden |= {*STATE_SETTINGS}
         self.identity = digest(
             # The observations that are shown are part of a world's digest, so that replies to prompts without them are found.
             [
-                self.settings.model_dump(
-                    exclude={"observations", "replay", *(() if self.settings.holds_state else STATE_SETTINGS)}
-                ),
+                self.settings.model_dump(exclude=hidden),
                 self.feedback.system,
                 self.feedback.hashes,
                 self._tables,
@@ -236,9 +240,8 @@ class SimulatedBackend:
 
     def request(self, messages: list[dict[str, Any]], most: int | None) -> Request:
         settings, form = self.settings, None
-        if self.engine.backend.structured:
-            schema = STATE_FORM if settings.holds_state else FORM
-            form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": schema}}
+        if self.engine.backend.structured and self.feedback.form is not None:
+            form = {"type": "json_schema", "json_schema": {"name": "answers", "schema": self.feedback.form}}
         return Request(
             messages=messages, temperature=settings.temperature, max_tokens=most, response_format=form,
             extra_body=dict(settings.extra),

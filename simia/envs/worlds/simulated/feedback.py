@@ -67,6 +67,8 @@ class Answer:
     changes: list[dict[str, Any]] = field(default_factory=list)
     crashed: bool = False
     """Whether the call failed since no answer's changes could stand."""
+    raw: str = ""
+    """As the model said it, where its dialect says more than the agent is shown."""
 
     @property
     def text(self) -> str:
@@ -91,14 +93,12 @@ class Feedback:
         self.pack, self.settings = pack, settings
         self._references: dict[str, tuple[Task, str, list[str]]] = {}
         self._write: Callable[[frozenset[str] | None], str]
-        kind = "state_" if settings.holds_state else ""
-        system, one = load_template(f"simulated/{kind}system.j2")
-        self._request, two = load_template(f"simulated/{kind}request.j2")
-        self.hashes = {f"simulated/{kind}system.j2": one, f"simulated/{kind}request.j2": two}
+        system_name, request_name = self.name_prompts()
+        system, one = load_template(system_name)
+        self._request, two = load_template(request_name)
+        self.hashes = {system_name: one, request_name: two}
         more = {"code": settings.knowledge == "code"} if settings.holds_state else {}
-        recorded = settings.observations and settings.knowledge != "schema"
-        examples = find_examples(pack, settings.examples, references=recorded)
-        tools = [describe_tool(tool, examples.get(tool.name, [])) for tool in (*pack.tools, *pack.user_tools)]
+        tools = self.describe_tools()
         self._write = lambda names: system.render(
             tools=[tool for tool in tools if names is None or tool["name"] in names],
             policy=pack.policy,
@@ -107,6 +107,22 @@ class Feedback:
         ).strip()
         self.system = self._write(None)
         self._systems: dict[frozenset[str], str] = {}
+
+    def name_prompts(self) -> tuple[str, str]:
+        """The files of the system text and of the request."""
+        kind = "state_" if self.settings.holds_state else ""
+        return f"simulated/{kind}system.j2", f"simulated/{kind}request.j2"
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """JSON Schema of a reply, for endpoints that hold their models to one; None where a reply is not JSON."""
+        return STATE_FORM if self.settings.holds_state else FORM
+
+    def describe_tools(self) -> list[dict[str, Any]]:
+        """What the system text shows of each tool."""
+        recorded = self.settings.observations and self.settings.knowledge != "schema"
+        examples = find_examples(self.pack, self.settings.examples, references=recorded)
+        return [describe_tool(tool, examples.get(tool.name, [])) for tool in (*self.pack.tools, *self.pack.user_tools)]
 
     def write_system(self, task: Task) -> str:
         """The static text: rules, tools and policy. A task that shows some of the agent's tools has these alone; it is kept for others."""
@@ -177,6 +193,22 @@ class Feedback:
     def _find_room(self, fixed: int) -> int:
         """Characters that a prompt has for the history beside so many others."""
         return int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
+
+    def batch_calls(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
+        """The calls of one turn by request: all in one."""
+        return [list(calls)]
+
+    def answer_at_once(self, calls: Sequence[ToolCall]) -> list[Answer] | None:
+        """The answers to calls that no model is asked about; None where it is."""
+        return None
+
+    def parse(self, text: str, calls: Sequence[ToolCall], read_changes: ChangeReader | None = None) -> list[Answer]:
+        """The answers of a reply, in the order of the calls. Raises `UnreadableAnswer`."""
+        return parse_answers(text, len(calls), read_changes)
+
+    def write_complaint(self, text: str, words: str) -> list[dict[str, Any]]:
+        """The messages that follow an answer that cannot stand."""
+        return [{"role": "assistant", "content": text or "(nothing)"}, {"role": "user", "content": words}]
 
     def observations(self, task: Task) -> list[str]:
         """The recorded results that the prompts of a task show."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable, quote
@@ -17,10 +18,23 @@ from simia.trajectory import Trajectory
 LONGEST_EXAMPLE = 900  # characters
 
 
+class ExampleCall(NamedTuple):
+    """A call that succeeded, with its result as the agent read it."""
+
+    arguments: dict[str, Any]
+    result: str
+
+
 def find_examples(pack: Pack, most: int, *, references: bool) -> dict[str, list[str]]:
-    """Tool → up to `most` results that succeeded. `references`: search the training tasks' references too."""
+    """Tool → up to `most` results that succeeded, each on one line. `references`: search the training tasks' references too."""
+    found = find_example_calls(pack, most, references=references)
+    return {name: [write_on_one_line(each.result) for each in calls] for name, calls in found.items()}
+
+
+def find_example_calls(pack: Pack, most: int, *, references: bool) -> dict[str, list[ExampleCall]]:
+    """Tool → up to `most` calls that succeeded. `references`: search the training tasks' references too."""
     shown = itertools.chain(pack.seeds, iterate_training_references(pack) if references else ())
-    return collect_results(shown, most, [*pack.tools, *pack.user_tools])
+    return collect_calls(shown, most, [*pack.tools, *pack.user_tools])
 
 
 def iterate_training_references(pack: Pack) -> Iterator[Trajectory]:
@@ -32,18 +46,19 @@ def iterate_training_references(pack: Pack) -> Iterator[Trajectory]:
             yield pack.references[task.id]
 
 
-def collect_results(shown: Iterable[Trajectory], most: int, tools: Sequence[ToolSpec]) -> dict[str, list[str]]:
-    """For each tool the first results that succeeded and are short enough to be shown. Stops when every tool has `most`."""
-    found: dict[str, list[str]] = {tool.name: [] for tool in tools}
+def collect_calls(shown: Iterable[Trajectory], most: int, tools: Sequence[ToolSpec]) -> dict[str, list[ExampleCall]]:
+    """For each tool the first calls whose results succeeded and are short enough to be shown. Stops when every tool has `most`."""
+    found: dict[str, list[ExampleCall]] = {tool.name: [] for tool in tools}
     if not most:
         return found
     for each in shown:
-        names = {call.id: call.name for message in each.messages for call in message.calls}
+        calls = {call.id: call for message in each.messages for call in message.calls}
         for message in each.messages:
-            name = names.get(message.call_id or "", message.name or "") if message.role == "tool" else ""
+            call = calls.get(message.call_id or "") if message.role == "tool" else None
+            name = (call.name if call else message.name or "") if message.role == "tool" else ""
             held = found.get(name)
             if held is not None and len(held) < most and message.error is None and len(message.text) <= LONGEST_EXAMPLE:
-                held.append(write_on_one_line(message.text))
+                held.append(ExampleCall((call.arguments if call else None) or {}, message.text))
         if all(len(held) == most for held in found.values()):
             break
     return found

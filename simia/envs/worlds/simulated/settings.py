@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from simia.config import Config
 
 Knowledge = Literal["schema", "reference", "state", "code"]
+Dialect = Literal["simia", "brief", "agentworld-mcp", "agentworld-terminal"]
 
 
 class SimulatedSettings(Config):
@@ -33,6 +34,10 @@ class SimulatedSettings(Config):
         ge=100,
         description="Tokens of the held state in a prompt; of a larger one the rows nearest to the call are shown.",
     )
+    dialect: Dialect = Field(
+        "simia",
+        description="Form of prompts and answers: simia; brief, for small models trained on exported rows; or that of Qwen-AgentWorld for tools (agentworld-mcp) or for a shell (agentworld-terminal).",
+    )
     observations: bool = Field(
         True,
         description="With the solution, show the recorded results of its calls; training references give examples of results too.",
@@ -53,6 +58,14 @@ class SimulatedSettings(Config):
     temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
     max_tokens: int | None = Field(4096, ge=64, description="Longest answer to the calls of one turn.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+    shell_prompt: str = Field(
+        "root@localhost:/#", description="agentworld-terminal: what the first screen shows, the prompt of the shell."
+    )
+    duration: float = Field(
+        5.0,
+        gt=0,
+        description="agentworld-terminal: seconds of a command until its screen is read, where the tool has no argument for it.",
+    )
 
     @property
     def holds_state(self) -> bool:
@@ -70,4 +83,25 @@ class SimulatedSettings(Config):
             )
         if self.compute == "reads" and not self.holds_state:
             raise ValueError("compute is reads, and the world holds no state: set knowledge=state or knowledge=code")
+        return self
+
+    @model_validator(mode="after")
+    def check_dialect(self) -> Self:
+        """An answer in a foreign dialect is an observation alone: it names no changes, so nothing can be held or compared."""
+        if self.dialect == "simia":
+            return self
+        if self.dialect == "brief":
+            if not self.holds_state:
+                raise ValueError(
+                    "dialect brief shows the held state alone: set knowledge to state or code, or dialect to simia"
+                )
+            return self
+        if self.knowledge not in ("schema", "reference"):
+            raise ValueError(
+                f"dialect {self.dialect} answers with observations alone, without changes: set knowledge to schema or reference, "
+                "or dialect to simia"
+            )
+        if self.ledger and "ledger" in self.model_fields_set:
+            raise ValueError(f"dialect {self.dialect} names no changes for the ledger to compare: leave out `ledger`")
+        self.ledger = False
         return self

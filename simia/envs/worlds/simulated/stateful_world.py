@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import zstandard
 
 from simia.envs.worlds.arguments import make_failure, refuse_call
-from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, parse_answers
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
 from simia.envs.worlds.simulated.held_state import HeldState, ProposedState
 from simia.envs.worlds.simulated.world import SimulatedWorld, SimulationServices, make_tool_result
 from simia.envs.worlds.world import ToolResult
@@ -107,8 +107,8 @@ class StatefulWorld(SimulatedWorld):
         (call,) = calls
         return self._services.write_request(self._task, self.history, by, call, self._held.now, self._calls)
 
-    def parse(self, text: str, count: int) -> list[Answer]:
-        return parse_answers(text, count, parse_keyed_changes)
+    def parse(self, text: str, calls: Sequence[ToolCall]) -> list[Answer]:
+        return self._backend.feedback.parse(text, calls, parse_keyed_changes)
 
     async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By) -> list[str]:
         (call,), (answer,) = calls, answers

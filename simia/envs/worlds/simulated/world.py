@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import zstandard
 
 from simia.envs.worlds.arguments import make_failure, refuse_call
-from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer, parse_answers
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer
 from simia.envs.worlds.simulated.recorded_answers import recall_answers
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
@@ -105,14 +105,21 @@ class SimulatedWorld:
 
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
         """Get the answers and, for each, the contradiction that remains after all attempts."""
-        recorded = recall_answers(self._backend.pack, self._task, self.history, calls, by) if self._replays else None
-        found = await self.predict(calls, by) if recorded is None else [(answer, "") for answer in recorded]
-        for call, (answer, _) in zip(calls, found, strict=True):
-            self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+        found: list[tuple[Answer, str]] = []
+        for batch in self._backend.feedback.batch_calls(calls):
+            recorded = (
+                recall_answers(self._backend.pack, self._task, self.history, batch, by) if self._replays else None
+            )
+            answers = await self.predict(batch, by) if recorded is None else [(answer, "") for answer in recorded]
+            for call, (answer, _) in zip(batch, answers, strict=True):
+                self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+            found += answers
         return found
 
     async def predict(self, calls: list[ToolCall], by: By = "agent") -> list[tuple[Answer, str]]:
         """Get the answers to valid calls without changing the world."""
+        if (known := self._backend.feedback.answer_at_once(calls)) is not None:
+            return [(answer, "") for answer in known]
         asked = [[by, call.name, call.arguments or {}] for call in calls]
         place = digest([self._group, self._digest, asked])
         answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
@@ -141,10 +148,10 @@ class SimulatedWorld:
             except LLMFault as fault:
                 raise Aborted(fault.code, f"the simulator: {fault.detail or fault.code.meaning}") from None
             try:
-                answers = self.parse(reply.text, len(calls))
+                answers = self.parse(reply.text, calls)
             except UnreadableAnswer as error:
                 why = str(error)
-                said = [{"role": "assistant", "content": reply.text or "(nothing)"}, ask_again(UNREADABLE, why)]
+                said = self._backend.feedback.write_complaint(reply.text, UNREADABLE.format(why=why))
                 if reply.truncated and most:
                     most *= 2  # it may all have been thoughts
                 continue
@@ -154,7 +161,7 @@ class SimulatedWorld:
             if not any(issues):
                 break
             why = "; ".join(issue for issue in issues if issue)
-            said = [{"role": "assistant", "content": reply.text}, ask_again(AGAIN, why)]
+            said = self._backend.feedback.write_complaint(reply.text, AGAIN.format(why=why))
         if best is None:
             raise Aborted(Code.UNPARSABLE, f"the simulator's answer cannot be read: {why}")
         return best
@@ -170,9 +177,9 @@ class SimulatedWorld:
         given = [(by, call) for call in calls]
         return self._backend.feedback.messages(self._task, self.history, ledger, given, self._known)
 
-    def parse(self, text: str, count: int) -> list[Answer]:
+    def parse(self, text: str, calls: Sequence[ToolCall]) -> list[Answer]:
         """The answers of a reply. Raises `UnreadableAnswer`."""
-        return parse_answers(text, count)
+        return self._backend.feedback.parse(text, calls)
 
     async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By) -> list[str]:
         """For each answer what is wrong with it; they are looked at one after the other, as they would have happened."""
@@ -203,7 +210,10 @@ class SimulatedWorld:
         return {"simulated": named}
 
     async def snapshot(self) -> bytes:
-        rows = [[d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes] for d in self.history]
+        rows = [
+            [d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes, d.answer.raw]
+            for d in self.history
+        ]
         body = {
             "version": 1,
             "kind": "simulated",
@@ -216,8 +226,8 @@ class SimulatedWorld:
 
     def replay(self, rows: list[list[Any]]) -> None:
         """The history of a snapshot; nothing is asked."""
-        for by, name, arguments, content, failed, changes in rows:
-            self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes)))
+        for by, name, arguments, content, failed, changes, *raw in rows:
+            self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes, raw="".join(raw))))
 
     async def close(self) -> None:
         return None
@@ -228,7 +238,3 @@ def make_tool_result(call: ToolCall, answer: Answer, issue: str, *, ends: bool) 
     error = (Code.TOOL_FAILED if answer.crashed else Code.TOOL_ERROR) if answer.failed else None
     data = None if isinstance(answer.content, str) else answer.content
     return ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
-
-
-def ask_again(form: str, why: str) -> dict[str, Any]:
-    return {"role": "user", "content": form.format(why=why)}

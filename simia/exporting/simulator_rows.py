@@ -1,0 +1,232 @@
+"""Rows that train a simulator: each recorded call of an executable rollout becomes the prompt that the simulated world would ask at this
+point, and the true answer with its changes.
+
+The prompt is made by the simulated world itself, so that a trained model meets the prompts of its training. The states around each
+call come from playing the recorded calls again in the pack's code.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from simia.config import parse_config
+from simia.envs.opening import list_packs, load_tasks
+from simia.envs.several_packs import CombinedPack
+from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
+from simia.envs.worlds.recorded_states import RecordedStep, ReplayDivergedError, replay_calls
+from simia.envs.worlds.simulated import SimulatedBackend
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
+from simia.envs.worlds.simulated.stateful_world import StatefulWorld
+from simia.errors import Aborted, Code, UserError
+from simia.evaluation.simulator_score import SimulatorTruth, make_truth
+from simia.exporting.simulator_settings import SimulatorConfig
+from simia.exporting.teacher_episodes import iterate_episodes
+from simia.exporting.token_estimate import CountTokens
+from simia.jobs import Run
+from simia.pack import Pack
+from simia.rollouts.settings import RolloutConfig
+from simia.state import diff_states
+from simia.task import Task
+from simia.trajectory import Trajectory, digest, write_compact_json
+
+log = logging.getLogger(__name__)
+TURN_TOKENS = 6  # of a chat template around one message
+BACKENDS = ("executable", "shadow")
+TRAIN = "train"
+EVALUATION = "episodes of tasks that are for evaluation only"
+NOT_EXECUTABLE = "episodes that were not executed"
+DIVERGED = "episodes whose calls give other results today"
+NOT_OPENED = "episodes that cannot be set up today"
+CRASHED = "calls that the world did not carry out"
+TOO_LONG = "rows longer than the cutoff"
+UNSHOWN = "rows whose result has texts of the state that the prompt does not show"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorRow:
+    """One call: the prompt, the answer, and what a score needs."""
+
+    pack: str
+    task: str
+    split: str
+    tool: str
+    arguments: dict[str, Any]
+    messages: list[dict[str, Any]]
+    """System, request and answer."""
+    truth: SimulatorTruth
+    tokens: int
+
+    @property
+    def effect(self) -> str:
+        """Hash of what the row teaches: call, result and changes. Rows of equal effect are duplicates, whatever else a prompt shows."""
+        return digest([self.pack, self.tool, self.arguments, self.messages[-1]["content"]])
+
+    def write(self) -> dict[str, Any]:
+        """The row as JSON. `truth` is text, since its values have no common type."""
+        return {
+            "messages": self.messages, "pack": self.pack, "task": self.task, "tool": self.tool,
+            "outcome": "error" if self.truth.failed else "result", "delta": self.truth.delta,
+            "truth": self.truth.model_dump_json(exclude_defaults=True),
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class CollectedRows:
+    """The rows of runs, and how many episodes, calls and rows were left out, by reason."""
+
+    rows: list[SimulatorRow] = field(default_factory=list)
+    episodes: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+async def collect_rows(
+    run: Run, config: SimulatorConfig, count: CountTokens, found: CollectedRows, hide: Callable[[str], set[str]]
+) -> None:
+    """Add the rows of a rollout. `hide`: pack → tools that the prompts of other tools must not show. Raises `UserError`."""
+    if not run.is_rollout:
+        raise UserError(f"run {run.id} is no rollout: simulator rows are made of rollouts in executable worlds")
+    settings = parse_config(RolloutConfig, run.saved_config(), where=f"run {run.id}")
+    pack, _ = load_tasks(settings)
+    tasks = {task.id: task for task in pack.tasks}
+    names = list(pack.members) if isinstance(pack, CombinedPack) else [""]
+    async with AsyncExitStack() as stack:
+        worlds: dict[str, RowMaker] = {}
+        for name, (own, each) in zip(names, list_packs(settings, pack), strict=True):
+            if each.executable is None:
+                raise UserError(f"run {run.id}: pack {each.name} has no code, so its states are not known")
+            kept = {key: value for key, value in own.backend_settings.items() if key in ExecutableSettings.model_fields}
+            code = make_executable_backend(each, **kept)
+            stack.push_async_callback(code.close)
+            worlds[name] = RowMaker(each, code, config, count, hide(each.name))
+        for item, body in iterate_episodes(run):
+            t = Trajectory.from_row(body)
+            found.episodes += 1
+            maker = worlds[item.spec["task"].partition("/")[0] if len(names) > 1 or names[0] else ""]
+            await maker.add(t, tasks.get(item.spec["task"]), found)
+
+
+class RowMaker:
+    """Makes the rows of one pack's episodes."""
+
+    def __init__(
+        self, pack: Pack, code: ExecutableBackend, config: SimulatorConfig, count: CountTokens, hidden: set[str]
+    ) -> None:
+        """`hidden`: tools that the prompts of other tools must not show."""
+        self.pack, self.config, self.hidden = pack, config, hidden
+        self._code, self._count = code, count
+        settings = config.world.model_dump(exclude_unset=True)
+        self._simulated = SimulatedBackend(pack, code=code, **settings)
+        if config.world.dialect not in ("simia", "brief"):
+            raise UserError(
+                f"world.dialect is {config.world.dialect}, whose answers name no changes: set simia or brief"
+            )
+        self._texts: tuple[Any, frozenset[str]] = (None, frozenset())
+
+    async def add(self, t: Trajectory, task: Task | None, found: CollectedRows) -> None:
+        """Add the rows of one episode, or count why it has none."""
+        if t.extra.get("evaluation") is True:
+            found.left_out[EVALUATION] += 1
+        elif t.extra.get("backend") not in BACKENDS:
+            found.left_out[NOT_EXECUTABLE] += 1
+        elif task is None:
+            found.left_out[NOT_OPENED] += 1
+        else:
+            try:
+                steps = await replay_calls(self._code, task, t)
+                found.rows += await self._make_rows(t, task, steps, found.left_out)
+            except ReplayDivergedError as error:
+                log.warning("%s: %s", t.provenance.item, error)
+                found.left_out[DIVERGED] += 1
+            except (UserError, Aborted) as error:
+                log.warning("%s: %s", t.provenance.item, error)
+                found.left_out[NOT_OPENED] += 1
+
+    async def _make_rows(
+        self, t: Trajectory, task: Task, steps: list[RecordedStep], left_out: Counter[str]
+    ) -> list[SimulatorRow]:
+        names = [tool.name for tool in self.pack.tools] if task.tools is None else task.tools
+        shown = task.model_copy(update={"tools": [name for name in names if name not in self.hidden]})
+        found: list[SimulatorRow] = []
+        world = await self._simulated.open(shown if self.hidden else task, seed=int(t.extra.get("seed", 0)))
+        try:
+            for step in steps:
+                if step.result.error in (None, Code.TOOL_ERROR):
+                    prompt = world.messages([step.call], step.by)
+                    if step.call.name in self.hidden:
+                        prompt[0]["content"] = self._simulated.feedback.write_system(task)
+                    row = self._make_row(task, step, prompt, left_out)
+                    found += [] if row is None else [row]
+                    world.take(AnsweredCall(step.by, step.call.name, step.call.arguments or {}, read_answer(step)))
+                else:
+                    left_out[CRASHED] += 1
+                if isinstance(world, StatefulWorld):
+                    await world.follow(diff_states(step.before, step.after))
+                    world.pass_call()
+        finally:
+            await world.close()
+        return found
+
+    def _make_row(
+        self, task: Task, step: RecordedStep, prompt: list[dict[str, Any]], left_out: Counter[str]
+    ) -> SimulatorRow | None:
+        """The row of one call, or None where it is counted as left out."""
+        answer = read_answer(step)
+        truth = make_truth(answer.content, answer.failed, step.before, step.after, self.pack.state_schema)
+        messages = [*prompt, {"role": "assistant", "content": write_reply(truth)}]
+        tokens = sum(self._count(each["content"]) + TURN_TOKENS for each in messages)
+        if tokens > self.config.cutoff:
+            left_out[TOO_LONG] += 1
+            return None
+        if self.config.answerable and self.config.world.holds_state and self._find_unshown(step, prompt):
+            left_out[UNSHOWN] += 1
+            return None
+        arguments = step.call.arguments or {}
+        return SimulatorRow(self.pack.name, task.id, task.split, step.call.name, arguments, messages, truth, tokens)
+
+    def _find_unshown(self, step: RecordedStep, prompt: list[dict[str, Any]]) -> list[str]:
+        """Texts of the result that the state has and the prompt does not show: nobody could answer with them."""
+        if self._texts[0] is not step.before:
+            self._texts = (step.before, frozenset(iterate_strings(step.before, keys=True)))
+        shown = prompt[-1]["content"].casefold()
+        return [
+            text
+            for text in iterate_strings(read_answer(step).content)
+            if text in self._texts[1] and text not in shown and json.dumps(text, ensure_ascii=False)[1:-1] not in shown
+        ]
+
+
+def read_answer(step: RecordedStep) -> Answer:
+    """The true answer to a call."""
+    result = step.result
+    return Answer(result.data if result.data is not None else result.content, failed=result.error is not None)
+
+
+def iterate_strings(value: Any, *, keys: bool = False) -> Iterator[str]:
+    """Texts of three characters and more in a JSON value, in lower case; with `keys` names of fields too."""
+    if isinstance(value, dict | list):
+        if keys and isinstance(value, dict):
+            yield from (name.casefold() for name in value if len(name) > 2)
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from iterate_strings(inner, keys=keys)
+    elif isinstance(value, str) and len(value) > 2:
+        yield value.casefold()
+
+
+def write_reply(truth: SimulatorTruth) -> str:
+    """The reply that the simulated world reads as this answer."""
+    content = truth.content
+    if truth.failed and isinstance(content, dict) and list(content) == ["error"]:
+        content = content["error"]
+    answer = {
+        "call": 1,
+        "outcome": "error" if truth.failed else "result",
+        "content": content,
+        "changes": truth.changes,
+    }
+    return write_compact_json({"answers": [answer]})
