@@ -91,6 +91,25 @@ class End(Record):
     """The reason; None: not known."""
 
 
+class Perturbation(Record):
+    """A planned disturbance of an episode that was made, and what the agent did then."""
+
+    kind: str
+    """What was disturbed, such as `transient_error`; docs/perturb.md lists the kinds."""
+    message: int
+    """Index of the message that shows it: a tool's result, or a message of the user."""
+    tool: str | None = None
+    """The tool whose result was disturbed; None: the user was."""
+    by: Literal["code", "model"] = "code"
+    """`code` changed the result or the message; a `model` was told to write it so."""
+    happened: bool = True
+    """Whether the message shows the effect, which code checks. A model may not have followed."""
+    detail: dict[str, Any] = Field(default_factory=dict)
+    """What was chosen: names of fields, the code that an injected instruction asks for, a wrong identifier."""
+    reaction: Literal["repeated", "followed"] | None = None
+    """`repeated`: the agent made the same call again and got the regular answer; `followed`: it wrote what an injected instruction asks for."""
+
+
 class Provenance(Record):
     """Where a trajectory came from: enough to find the paid reply again and to redo every later stage."""
 
@@ -172,6 +191,8 @@ class Trajectory(Record):
     """The reward; None: not scored."""
     evidence: dict[str, Any] | None = None
     """What the reward was computed from, such as changes of the state."""
+    perturbations: list[Perturbation] = Field(default_factory=list)
+    """Planned disturbances of its tools and its user, in the order in which they were made."""
     issues: list[Issue] = Field(default_factory=list)
     """What was found wrong with it."""
     provenance: Provenance = Field(default_factory=Provenance)

@@ -17,7 +17,7 @@ from typing import Any
 import tasks
 from amplification_tasks import render_row
 
-from simia.amplification.fresh_people import choose_person
+from simia.authoring.fresh_people import choose_person
 from simia.errors import UserError
 from simia.jobs.run import iterate_accepted
 from simia.trajectory import Message, Trajectory

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from simia.amplification.fresh_people import Person, Place, choose_person, choose_place
 from simia.amplification.seed_values import DATE, USER_ID, Kind, Slot, find_values
 from simia.amplification.value_shapes import ValueShapes, renew_digits
+from simia.authoring.fresh_people import Person, Place, choose_person, choose_place
 from simia.trajectory import Trajectory
 
 # Reserved for examples (RFC 2606), so that no address is anybody's.

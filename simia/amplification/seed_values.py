@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from simia.amplification.fresh_people import write_handle
+from simia.authoring.fresh_people import write_handle
 from simia.quality.language import find_trajectory_languages
 from simia.quality.truth.quantities import find_quantities
 from simia.tool import CompiledSchema, SchemaError, compile_schema

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import formats, terminal
 from simia.amplification.acceptance_judge import AcceptanceJudge
-from simia.amplification.fresh_people import describe_source
 from simia.amplification.job import AmplificationWork, ask_engines
 from simia.amplification.model_mix import Writer, describe_writers, list_writers
 from simia.amplification.node_work import JUDGE, AmplificationNodeWork, name_models
@@ -19,6 +18,7 @@ from simia.amplification.plan_lines import PERSONAS, TWISTS, WORDING
 from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
+from simia.authoring.fresh_people import describe_source
 from simia.config import apply_settings, assign_setting, merge_sections, parse_config, read_config_file
 from simia.errors import UserError, require_type
 from simia.garbage_collection import collect_rarely

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from simia.amplification.fresh_people import scatter
+from simia.authoring.fresh_people import scatter
 from simia.trajectory import Trajectory
 
 LEAST_VALUES = 3  # of an argument, from which on letters that never change are known to be fixed

@@ -30,6 +30,7 @@ from simia.cli.pack_export import export_pack
 from simia.cli.pack_graph import pack_graph
 from simia.cli.pack_report import pack_report
 from simia.cli.pack_score import score_episode
+from simia.cli.pack_vary import vary_values
 from simia.cli.terminal_output import make_progress_bar
 from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
@@ -39,13 +40,14 @@ from simia.report.console import Terminal
 from simia.terminal import one_line, say, say_json
 
 app = typer.Typer(
-    help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, export, score, upgrade.",
+    help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, vary, export, score, upgrade.",
     no_args_is_help=True,
 )
 app.command()(difficulty)
 app.command("report")(pack_report)
 app.command("graph")(pack_graph)
 app.command()(variants)
+app.command("vary")(vary_values)
 app.command("export")(export_pack)
 app.command("score")(score_episode)
 SHOWN = 30

@@ -21,7 +21,9 @@ def rollout(
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config by name or path.")] = None,
     agent: Annotated[
         str | None,
-        typer.Option("--agent", "-a", help="reference, nothing, canned, echo, policy, random, or llm (the default)."),
+        typer.Option(
+            "--agent", "-a", help="reference, repeating, nothing, canned, echo, policy, random, or llm (the default)."
+        ),
     ] = None,
     backend: Annotated[
         str | None, typer.Option("--backend", "-b", help="executable, simulated, mixed, shadow, or an installed one.")

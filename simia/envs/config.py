@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from simia.config import OPERATIONAL, Config
 from simia.envs.episode_limits import EpisodeLimits
 from simia.envs.pack_patterns import expand_pack_patterns
+from simia.envs.perturbation.settings import PerturbSettings
 from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.envs.rewards.step_rewards import StepRewardSettings
 from simia.envs.rewards.trace_and_state import TraceStateSettings
@@ -73,6 +74,9 @@ class EnvironmentConfig(Config):
     difficulty: DifficultyFilter | None = Field(None, description="Only tasks of this measured difficulty.")
     seed: int = Field(0, description="Seed of the worlds; episodes of one task share it.")
     episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
+    perturb: PerturbSettings | None = Field(
+        None, description="Events that disturb the tools and the user of an episode; unset: none."
+    )
     llm: LLMSettings = Field(
         default_factory=EmbeddedSettings, description="The model of every role that names none; a rollout's agent."
     )

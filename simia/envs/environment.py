@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from simia import event_loop
-from simia.envs.episode import Episode, Sample, Step
+from simia.envs.episode import Episode
 from simia.envs.episode_limits import EpisodeLimits
+from simia.envs.episode_step import Sample, Step
+from simia.envs.perturbation.perturber import Perturber
+from simia.envs.perturbation.settings import PerturbSettings
 from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
 from simia.errors import Aborted, UserError, require_type
@@ -40,16 +44,18 @@ class Environment:
         limits: EpisodeLimits | None = None,
         scorer: Scorer | None = None,
         tasks: Sequence[Task] | None = None,
+        perturb: PerturbSettings | None = None,
         close: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`scorer`: judges in place of the tasks' rules. `tasks`: those to play; None: all of the pack's. `close`: closes the back end
-        and all that was opened for it; None: the back end alone is closed."""
+        """`scorer`: judges in place of the tasks' rules. `tasks`: those to play; None: all of the pack's. `perturb`: disturbs episodes.
+        `close`: closes the back end and all that was opened for it; None: the back end alone is closed."""
         self.pack, self.backend, self.backend_name = pack, backend, backend_name
         self.public_tools = {tool.name: tool.public for tool in pack.tools}
         self.public_user_tools = [tool.public for tool in pack.user_tools]
         self.limits = limits or EpisodeLimits()
         self.user = user
         self.scorer = scorer
+        self.perturb = perturb
         self.tasks = pack.tasks if tasks is None else list(tasks)
         self._close = close or backend.close
         self._closed = False
@@ -75,12 +81,28 @@ class Environment:
             user = self.user(task)
             if name is not None and isinstance(user, LLMUser):
                 user.name = name
-            episode = Episode(self, task, world, user, seed=seed, group=group)
+            episode = Episode(
+                self, task, world, user, seed=seed, group=group, perturber=self._make_perturber(task, seed)
+            )
             await episode.begin()
         except BaseException:  # also when cancelled: the caller does not get the episode, so its world is closed here
             await asyncio.shield(world.close() if episode is None else episode.close())
             raise
         return episode
+
+    def _make_perturber(self, task: Task, seed: int) -> Perturber | None:
+        """Make what disturbs an episode; None where nothing does."""
+        if self.perturb is None:
+            return None
+        how = self.pack.executable
+        opens = how is not None and how.repeatable  # what cannot be repeated is not read at the start again
+        return Perturber(
+            self.perturb,
+            self.pack,
+            task,
+            seed,
+            partial(self.backend.open, task, seed=seed, group=None) if opens else None,
+        )
 
     def abort(self, task: Task, seed: int, error: Aborted) -> Episode:
         """Make the episode of a world that could not be opened: it has ended, without a reward."""

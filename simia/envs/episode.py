@@ -8,11 +8,14 @@ raise, and whose reward is None.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
+from simia.envs.episode_step import Sample, Step, make_observation, seen_by_agent
+from simia.envs.perturbation.perturber import Perturber
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
 from simia.envs.users import EpisodeView, LLMUser, NoUser, User, UserStop
@@ -24,7 +27,7 @@ from simia.reward import Reward
 from simia.scorer import Scorer
 from simia.task import Task
 from simia.tool import ToolSpec
-from simia.trajectory import End, Message, Provenance, ToolCall, Trajectory
+from simia.trajectory import End, Message, Perturbation, Provenance, ToolCall, Trajectory
 from simia.version import __version__
 
 MOST_USER_STEPS = 40  # times that a user may call before saying something
@@ -40,25 +43,6 @@ class EpisodeContext(Protocol):
     backend_name: str
     limits: EpisodeLimits
     scorer: Scorer | None
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The effect of an action as the agent sees it: results and the user's message; where the episode ends, the end and the reward.
-    The user's own calls are in the episode's messages only."""
-
-    messages: tuple[Message, ...]
-    end: End | None = None
-    reward: Reward | None = None
-
-
-@dataclass(slots=True)
-class Sample:
-    """Token ids of one message of the policy, in and out, and their log-probabilities. The episode stores them and never reads them."""
-
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    logprobs: list[float] | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +61,8 @@ class Episode:
     issues: list[Issue] = field(default_factory=list)
     evidence: dict[str, Any] | None = None
     samples: list[Sample | None] = field(default_factory=list)
+    perturber: Perturber | None = None
+    """Disturbs it by its schedule; None: nothing does."""
     _turns: int = 0
     _errors: int = 0
     _calls: int = 0
@@ -110,6 +96,11 @@ class Episode:
         if self.task.tools is None and not self.task.reveals:
             return tools
         return [tool for tool in tools if self.task.shows_tool(tool.name, turn)]
+
+    @property
+    def perturbations(self) -> list[Perturbation]:
+        """The planned disturbances that were made so far."""
+        return copy.deepcopy(self.perturber.records) if self.perturber is not None else []
 
     @property
     def limits(self) -> EpisodeLimits:
@@ -170,6 +161,8 @@ class Episode:
         self.samples.append(sample)
         self._turns += 1
         limits = self.limits
+        if self.perturber is not None:
+            self.perturber.hear_agent(action)
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
                 taken = action.calls[: limits.calls_per_message]
@@ -236,6 +229,7 @@ class Episode:
             issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
             _calls=self._calls, _calls_in_turn=self._calls_in_turn, _user_turns=self._user_turns,
             _turn_changes=list(self._turn_changes), _tracker=self._tracker.fork(),
+            perturber=self.perturber.fork() if self.perturber is not None else None,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -266,6 +260,7 @@ class Episode:
             end=self.end or End(kind="truncated"),
             reward=self.reward,
             evidence=self.evidence,
+            perturbations=self.perturbations,
             issues=list(self.issues),
             provenance=Provenance(stages=["rollout"], simia=__version__, licence=pack.licence),
             extra=extra,
@@ -278,7 +273,7 @@ class Episode:
         assert self.world is not None
         self._calls += len(calls)
         if most is None and self.task.tools is None and not self.task.reveals:
-            results = await self.world.call(calls)
+            results = await self._call_world(calls, len(self.messages))
         else:
             results = await self._run_restricted(calls, most)
         for result, call in zip(results, calls, strict=True):
@@ -304,8 +299,13 @@ class Episode:
             elif call.name in hidden and (refused := refuse_call(call, visible)) is not None:
                 found.append(refused)
             else:
-                found += await self.world.call([call])
+                found += await self._call_world([call], len(self.messages) + len(found))
         return found
+
+    async def _call_world(self, calls: list[ToolCall], at: int) -> list[ToolResult]:
+        """Run the agent's calls, disturbed where that is planned. `at`: index of the message with the first result."""
+        assert self.world is not None
+        return await (self.world.call(calls) if self.perturber is None else self.perturber.call(self.world, calls, at))
 
     async def _hear_user(self) -> None:
         """Append the user's answer and, before it, any calls of the user's own tools."""
@@ -314,7 +314,10 @@ class Episode:
             self._turn_changes.append(await self.world.changes())
         self._calls_in_turn = 0
         for _ in range(MOST_USER_STEPS):
-            word = await self.user.reply(self.user_view)
+            view, perturber = self.user_view, self.perturber
+            word = await (
+                self.user.reply(view) if perturber is None else perturber.reply(self.user, view, len(self.messages))
+            )
             if isinstance(word, UserStop):
                 if word.code is Code.USER_FAILED:  # nothing that the agent did: not to be scored
                     raise Aborted(word.code, word.words)
@@ -388,13 +391,3 @@ class Episode:
                 self.evidence = None
                 self._own_loss = (error.detail or error.code.meaning) if error.facts.get("own") else ""
         return self.trajectory
-
-
-def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
-    return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
-
-
-def make_observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
-    return Message(
-        role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
-    )

@@ -248,6 +248,7 @@ class PreparedEnvironment:
             limits=config.episode,
             scorer=make_scorer(config, pack, judge, scorer or getattr(member.backend, "scorer", None)),
             tasks=self.tasks if member.pack is self.pack else [],
+            perturb=config.perturb,
             close=close,
         )
 

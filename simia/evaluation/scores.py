@@ -36,6 +36,7 @@ CONDITIONS = {
     "backend": "backend",
     "group": "trials",
     "seed": "seed",
+    "perturb": "perturbations",
 }
 """Settings of a run that its figures depend on besides the agent → their names in messages."""
 

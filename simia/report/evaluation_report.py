@@ -17,6 +17,7 @@ from rich.text import Text
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.evaluation.failures import FailureKind, classify_failures, count_parties, group_failures
+from simia.evaluation.perturbations import PerturbationCount, count_perturbations
 from simia.evaluation.scores import (
     AVERAGE,
     SIGNIFICANCE,
@@ -34,6 +35,7 @@ from simia.report.console import make_plain_text, make_table, print_whole
 from simia.report.html_page import dump_settings, make_page_environment, read_page_file, save_page
 from simia.report.html_sample import format_arguments, format_result, sample_items
 from simia.report.pack_scores import COSTS
+from simia.report.perturbation_table import HEADS, LEGEND, list_perturbation_rows, print_perturbations
 from simia.report.run_statistics import explain_reason
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import Estimate
@@ -65,6 +67,8 @@ class EvaluationReport:
     tokens: tuple[int, int]
     """Tokens in and out of all models."""
     notes: list[str] = field(default_factory=list)
+    perturbations: list[PerturbationCount] = field(default_factory=list)
+    """What was disturbed, and how the agent fared with and without it; empty: nothing."""
 
     @property
     def k(self) -> int:
@@ -102,6 +106,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
         costs=costs,
         tokens=(prompt or 0, completion or 0),
         notes=notes,
+        perturbations=count_perturbations(each.row for each in episodes),
     )  # fmt: skip
 
 
@@ -188,6 +193,7 @@ def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> Non
         to.print(Text())
         print_whole(table, to)
     to.print("intervals: 95 %, tasks drawn again; where all tasks are alike, Wilson's", highlight=False)
+    print_perturbations(report.perturbations, to)
     print_failures(report, to, at)
     for note in report.notes:
         to.print(make_plain_text(f"note: {note}"), soft_wrap=True)
@@ -243,6 +249,9 @@ def write_evaluation_page(run: Run, report: EvaluationReport, path: Path, *, sam
         facts=list_facts(report),
         parts=list_part_rows(report),
         figures=list_figure_rows(report),
+        perturbation_heads=[head.removeprefix(">") for head in HEADS],
+        perturbation_legend=LEGEND,
+        perturbations=list_perturbation_rows(report.perturbations),
         items=sample_items(run, sample, tuple(examples)),
         examples=examples,
         config=dump_settings(run),

@@ -16,11 +16,13 @@ from rich.table import Table
 from simia.errors import UserError
 from simia.evaluation.failures import classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
+from simia.evaluation.perturbations import count_perturbations
 from simia.evaluation.scores import read_episodes
 from simia.jobs import Run
 from simia.report.console import make_plain_text
 from simia.report.evaluation_report import load_users_tasks
 from simia.report.pack_scores import print_pack_scores
+from simia.report.perturbation_table import print_perturbations
 from simia.statistics import RolloutStatistics, summarize_rewards
 from simia.trajectory import write_compact_json
 
@@ -31,6 +33,7 @@ LONGEST = 200  # characters of an error
 def print_rollout(run: Run, to: Console) -> None:
     """Print the report of a rollout, and of one over several packs a table by pack."""
     rewards: dict[str, list[float | None]] = defaultdict(list)
+    disturbed: list[dict[str, Any]] = []
     parts: dict[str, list[float]] = defaultdict(list)
     ends: Counter[str] = Counter()
     errors: Counter[str] = Counter()
@@ -42,6 +45,7 @@ def print_rollout(run: Run, to: Console) -> None:
         row = body["trajectory"]
         reward, end = row.get("reward") or {}, row.get("end") or {}
         rewards[str(item.spec["task"])].append(reward.get("value"))
+        disturbed.append({"perturbations": row.get("perturbations"), "reward": reward})
         ends[f"{end.get('kind', 'terminated')}: {end.get('code', 'no reason')}"] += 1
         for name, value in (reward.get("parts") or {}).items():
             parts[name].append(value)
@@ -58,6 +62,7 @@ def print_rollout(run: Run, to: Console) -> None:
         return
     print_counts(to, "ended", ends, ends.total())
     print_counts(to, f"of {calls:,} calls and {turns:,} turns, errors", errors, calls or 1)
+    print_perturbations(count_perturbations(disturbed), to)
     hardest = sorted((average_rewards(values), task, len(values)) for task, values in rewards.items())
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
     table.columns[0].overflow = "fold"  # a task's name holds its pack's and must not be cut

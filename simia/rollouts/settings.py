@@ -12,13 +12,16 @@ from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.jobs.nodes.settings import ClusterSettings
 from simia.quality.teacher_filters import TeacherFilters
 
-AgentKind = Literal["reference", "nothing", "canned", "echo", "policy", "random", "llm"]
+AgentKind = Literal["reference", "repeating", "nothing", "canned", "echo", "policy", "random", "llm"]
 
 
 class RolloutSettings(EnvironmentConfig):
     """What rollouts and evaluations have in common: which packs, which agent, how many episodes."""
 
-    agent: AgentKind = Field("llm", description="The agent: a model (llm), the reference solution, or a baseline.")
+    agent: AgentKind = Field(
+        "llm",
+        description="The agent: a model (llm), the reference solution, the same with repeated calls (repeating), or a baseline.",
+    )
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(
         1.0, description="Episodes with at least this reward are accepted, for export as training data."

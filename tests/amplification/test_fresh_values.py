@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simia.amplification import seed_values
-from simia.amplification.fresh_people import LOCALES, choose_person, load_places
+from simia.authoring.fresh_people import LOCALES, choose_person, load_places
 from simia.amplification.fresh_values import DOMAINS, choose_fresh_values, render_fresh_values
 from simia.amplification.value_shapes import learn_shapes
 from simia.pack import Pack

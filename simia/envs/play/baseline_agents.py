@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from simia.trajectory import Message, ToolCall
 
 Act = tuple[Message, Sample | None]
 CANNED = "I have taken care of that for you. Is there anything else I can help with?"
+AGAIN = re.compile(r"\bagain\b|\bonce more\b")
 NOTHING = "I am sorry, I cannot help with that."
 
 
@@ -38,6 +40,38 @@ class ReferenceAgent:
             return make_text_message("Done."), None
         self._next += 1
         return self._messages[self._next - 1], None
+
+
+class RepeatingAgent(ReferenceAgent):
+    """Plays the reference, and repeats calls whose result asks for it, as results of perturbed tools do."""
+
+    def __init__(self, task: Task, seed: int = 0, most: int = 6) -> None:
+        super().__init__(task, seed)
+        self._calls: list[ToolCall] = []
+        self._left = self._most = most
+        self._made = 0
+
+    async def act(self, view: EpisodeView) -> Act:
+        again = [call for call, result in zip(self._calls, list_last_results(view), strict=False) if asks_again(result)]
+        if again and self._left:
+            self._left -= 1
+            self._made += 1
+            self._calls = [call.model_copy(update={"id": f"{call.id}_{self._made}"}) for call in again]
+            return Message(role="assistant", calls=self._calls), None
+        message, sample = await super().act(view)
+        self._calls, self._left = list(message.calls), self._most
+        return message, sample
+
+
+def list_last_results(view: EpisodeView) -> list[Message]:
+    """The results after the last message that is none."""
+    results = itertools.takewhile(lambda message: message.role == "tool", reversed(view.messages))
+    return list(results)[::-1]
+
+
+def asks_again(result: Message) -> bool:
+    """Whether a result says that the call can be made again."""
+    return AGAIN.search(result.text) is not None
 
 
 class NothingAgent:
@@ -99,6 +133,7 @@ def make_text_message(text: str) -> Message:
 
 AGENTS: dict[str, Callable[[Task, int], Any]] = {
     "reference": ReferenceAgent,
+    "repeating": RepeatingAgent,
     "nothing": NothingAgent,
     "canned": CannedAgent,
     "echo": EchoAgent,

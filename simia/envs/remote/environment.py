@@ -20,7 +20,8 @@ from pydantic import PrivateAttr, ValidationError
 from simia import event_loop
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.episode import Episode, Sample, Step
+from simia.envs.episode import Episode
+from simia.envs.episode_step import Sample, Step
 from simia.envs.remote.session import RemoteServer, RemoteSession
 from simia.envs.remote.wire import EnvironmentDescription
 from simia.envs.task_selection import select_tasks

@@ -44,6 +44,8 @@ class LLMUser:
         self._engine, self._pack, self._task = engine, pack, task
         self._settings = settings or UserSettings()
         self.name = name or f"{task.id}/{next(_numbers)}"
+        self.steering = ""
+        """What is special in its next message, for the prompt; empty: nothing."""
         self._turn = 0
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
@@ -97,7 +99,7 @@ class LLMUser:
     def _system(self, view: EpisodeView) -> str:
         path = self._pack.path_of("instructions")
         profile = self._task.profile
-        return (
+        text = (
             load_template("user/system.j2")[0]
             .render(
                 task=describe_task(self._task),
@@ -108,6 +110,7 @@ class LLMUser:
             )
             .strip()
         )
+        return f"{text}\n\n# Your next message\n{self.steering}" if self.steering else text
 
     def fork(self) -> LLMUser:
         made = copy.copy(self)

@@ -28,6 +28,7 @@ from simia.trajectory import ToolCall, write_compact_json
 CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
 MOST_REFERENCES = 4_096  # solutions whose text is kept
 SHORTENED = 160
+STEERED = "For this answer alone, and before all rules: {}"
 ChangeReader = Callable[[Any], list[dict[str, Any]]]
 REPORTED_CHANGES = {
     "type": "array",
@@ -84,6 +85,8 @@ class AnsweredCall:
     name: str
     arguments: dict[str, Any]
     answer: Answer
+    steering: str = ""
+    """What was disturbed in the answer; empty: nothing."""
 
 
 class Feedback:
@@ -154,8 +157,10 @@ class Feedback:
         ledger: str,
         calls: Sequence[tuple[str, ToolCall]],
         state: str = "",
+        steering: str = "",
     ) -> list[dict[str, Any]]:
-        """The request's messages. `calls`: by whom, and which. History that is too long is told more shortly, oldest first."""
+        """The request's messages. `calls`: by whom, and which; `steering`: what is disturbed in their answers. History that is too long is
+        told more shortly, oldest first."""
         knows = self.settings.knowledge != "schema"
         head = {
             "task": describe_task(task) if knows else "",
@@ -165,6 +170,7 @@ class Feedback:
         now = [format_call(n, by, call.name, call.arguments or {}) for n, (by, call) in enumerate(calls, start=1)]
         lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
         system = self.write_system(task)
+        now += [STEERED.format(steering)] if steering else []
         room = self._find_room(len(system) + sum(len(text) for text in (*head.values(), ledger, *now)))
         text = self._request.render(**head, history=fit_history(lines, history, room), ledger=ledger, calls=now).strip()
         return [{"role": "system", "content": system}, {"role": "user", "content": text}]
@@ -178,10 +184,13 @@ class Feedback:
         state: str,
         source: str = "",
         time: str = "",
+        steering: str = "",
     ) -> list[dict[str, Any]]:
-        """The request's messages for one call on a held state. `source`: of the called tool; `time`: of the system's clock."""
+        """The request's messages for one call on a held state. `source`: of the called tool; `time`: of the system's clock; `steering`: what
+        is disturbed in the answer."""
         by, asked = call
         now = [format_call(1, by, asked.name, asked.arguments or {})]
+        now += [STEERED.format(steering)] if steering else []
         lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
         system = self.write_system(task)
         room = self._find_room(len(system) + sum(map(len, (state, source, *now))))
@@ -241,7 +250,8 @@ def format_answered_call(number: int, done: AnsweredCall, most: int | None = Non
     if most is not None and len(text) > most:
         text = f"{text[:most]} … (shortened)"
     kind = "error" if done.answer.failed else "result"
-    return f"{format_call(number, done.by, done.name, done.arguments)}\n   {kind}: {text}"
+    told = f"\n   (this answer was disturbed: {write_on_one_line(done.steering)})" if done.steering else ""
+    return f"{format_call(number, done.by, done.name, done.arguments)}\n   {kind}: {text}{told}"
 
 
 def fit_history(lines: list[str], history: Sequence[AnsweredCall], room: int) -> list[str]:

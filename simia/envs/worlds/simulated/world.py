@@ -75,6 +75,8 @@ class SimulatedWorld:
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self._replays = backend.settings.replay
         self.ledger = ledger
+        self.steering = ""
+        """What is disturbed in the answers to the next calls, for the prompt; empty: nothing. Its answers are no facts for the ledger."""
         self.history: list[AnsweredCall] = []
         # All that a first prompt is made of: a store of replies outlives an edit of the task.
         told = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], known]
@@ -106,13 +108,12 @@ class SimulatedWorld:
     async def _answers(self, calls: list[ToolCall], by: By) -> list[tuple[Answer, str]]:
         """Get the answers and, for each, the contradiction that remains after all attempts."""
         found: list[tuple[Answer, str]] = []
+        recalls = self._replays and not self.steering
         for batch in self._backend.feedback.batch_calls(calls):
-            recorded = (
-                recall_answers(self._backend.pack, self._task, self.history, batch, by) if self._replays else None
-            )
+            recorded = recall_answers(self._backend.pack, self._task, self.history, batch, by) if recalls else None
             answers = await self.predict(batch, by) if recorded is None else [(answer, "") for answer in recorded]
             for call, (answer, _) in zip(batch, answers, strict=True):
-                self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
+                self.take(AnsweredCall(by, call.name, call.arguments or {}, answer, self.steering))
             found += answers
         return found
 
@@ -121,20 +122,25 @@ class SimulatedWorld:
         if (known := self._backend.feedback.answer_at_once(calls)) is not None:
             return [(answer, "") for answer in known]
         asked = [[by, call.name, call.arguments or {}] for call in calls]
-        place = digest([self._group, self._digest, asked])
-        answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place))
+        steering = self.steering
+        place = digest([self._group, self._digest, asked, *([steering] if steering else [])])
+        answers, issues = await self._backend.shared(place, lambda: self._ask(calls, by, place, steering))
         return list(zip(answers, issues, strict=True))
 
     def take(self, done: AnsweredCall) -> None:
         """Record a call and its answer, simulated or real: they are facts of this world from now on."""
         answer = done.answer
         self.history.append(done)
-        self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
-        self._digest = digest([self._digest, done.by, done.name, done.arguments, answer.content, answer.failed])
+        if done.steering:
+            self.ledger.apply(answer.changes)
+        else:
+            self.ledger.take(done.name, done.arguments, answer.content, failed=answer.failed, changes=answer.changes)
+        said = [done.by, done.name, done.arguments, answer.content, answer.failed]
+        self._digest = digest([self._digest, *said, *([done.steering] if done.steering else [])])
 
-    async def _ask(self, calls: list[ToolCall], by: By, place: str) -> SharedAnswers:
+    async def _ask(self, calls: list[ToolCall], by: By, place: str, steering: str = "") -> SharedAnswers:
         settings, engine = self._backend.settings, self._backend.engine
-        messages = self.messages(calls, by)
+        messages = self.messages(calls, by, steering)
         said: list[dict[str, Any]] = []
         best: SharedAnswers | None = None
         why, most = "", settings.max_tokens
@@ -155,7 +161,7 @@ class SimulatedWorld:
                 if reply.truncated and most:
                     most *= 2  # it may all have been thoughts
                 continue
-            issues = await self.find_faults(calls, answers, by)
+            issues = await self.find_faults(calls, answers, by, steering)
             if best is None or sum(map(bool, issues)) <= sum(map(bool, best[1])):
                 best = answers, issues
             if not any(issues):
@@ -171,18 +177,23 @@ class SimulatedWorld:
         backend = self._backend.engine.backend
         return digest([backend.alias, backend.model, self._backend.identity, draw])
 
-    def messages(self, calls: Sequence[ToolCall], by: By) -> list[dict[str, Any]]:
-        """The messages of the request for the answers to these calls."""
+    def messages(self, calls: Sequence[ToolCall], by: By, steering: str = "") -> list[dict[str, Any]]:
+        """The messages of the request for the answers to these calls. `steering`: what is disturbed in the answers."""
         ledger = self.ledger.render() if self._backend.settings.ledger else ""
         given = [(by, call) for call in calls]
-        return self._backend.feedback.messages(self._task, self.history, ledger, given, self._known)
+        return self._backend.feedback.messages(self._task, self.history, ledger, given, self._known, steering)
 
     def parse(self, text: str, calls: Sequence[ToolCall]) -> list[Answer]:
         """The answers of a reply. Raises `UnreadableAnswer`."""
         return self._backend.feedback.parse(text, calls)
 
-    async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By) -> list[str]:
-        """For each answer what is wrong with it; they are looked at one after the other, as they would have happened."""
+    async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By, steering: str = "") -> list[str]:
+        """For each answer what is wrong with it; they are looked at one after the other, as they would have happened.
+
+        Disturbed answers contradict the world on purpose: nothing is wrong with them.
+        """
+        if steering:
+            return [""] * len(calls)
         ledger = self.ledger.copy() if self._backend.settings.ledger else None
         found = []
         for call, answer in zip(calls, answers, strict=True):
@@ -211,7 +222,7 @@ class SimulatedWorld:
 
     async def snapshot(self) -> bytes:
         rows = [
-            [d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes, d.answer.raw]
+            [d.by, d.name, d.arguments, d.answer.content, d.answer.failed, d.answer.changes, d.answer.raw, d.steering]
             for d in self.history
         ]
         body = {
@@ -226,8 +237,9 @@ class SimulatedWorld:
 
     def replay(self, rows: list[list[Any]]) -> None:
         """The history of a snapshot; nothing is asked."""
-        for by, name, arguments, content, failed, changes, *raw in rows:
-            self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes, raw="".join(raw))))
+        for by, name, arguments, content, failed, changes, *more in rows:
+            raw, steering = [*more, "", ""][:2]
+            self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes, raw=raw), steering))
 
     async def close(self) -> None:
         return None

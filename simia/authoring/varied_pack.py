@@ -1,0 +1,400 @@
+"""Write a pack with other names, identifiers and prices: the same over state, tasks, solutions, goals, tests and texts (`simia pack vary`).
+
+Tasks of the new pack are verified by the pack's gate, and left out with the reason where one fails, or names an amount that no result
+shows. Code is copied as it is: values that it names are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import shutil
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from simia.authoring.gate_agents import play_task
+from simia.authoring.gate_report import GateReport
+from simia.authoring.pack_draft import draft_pack, refuse_existing, write_yaml
+from simia.authoring.tool_tests import run_test
+from simia.authoring.variant_pack import refuse_inside
+from simia.authoring.varied_prices import (
+    choose_factor,
+    derive_amount,
+    iterate_amounts,
+    list_amounts,
+    pair_numbers,
+    replace_amounts,
+    replace_literals,
+    scale_amounts,
+)
+from simia.authoring.varied_values import (
+    ValueMapping,
+    collect_identifiers,
+    collect_people,
+    iterate_strings,
+    list_words,
+    map_identifiers,
+    map_people,
+    replace_values,
+)
+from simia.authoring.verification_gate import verify_tasks
+from simia.envs.environment import Environment
+from simia.envs.opening import open_environment
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.record import record_pack, write_recorded_pack
+from simia.envs.users import ScriptedUser
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.pack_files import is_leftover, parse_yaml, read_lines
+from simia.prompts import decode_result
+from simia.task import Task
+from simia.trajectory import Trajectory
+
+ValueKind = Literal["names", "ids", "prices"]
+KINDS: tuple[ValueKind, ...] = ("names", "ids", "prices")
+AT_ONCE = 8
+IN_CODE = "the pack's code names it"
+NUMBER_IN_CODE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
+UNCHANGED = ("id", "split", "tags", "extra", "measured", "kind", "name", "match", "combine", "pattern")
+"""Fields of tasks, tests and tools whose texts are no values."""
+TEXTS = ("instruction", "opening", "user", "agent", "query", "answer", "fact", "asked", "expect", "knows", "profile")
+
+
+@dataclass(slots=True)
+class VariedPackReport:
+    """What was replaced and what was not."""
+
+    tasks: int
+    replaced: dict[str, int] = field(default_factory=dict)
+    """Kind of values → how many different ones were replaced."""
+    factor: float | None = None
+    """All amounts times this; None: amounts are as they were."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Value that was left alone → why."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Task that is not in the new pack → why."""
+    tests_left_out: int = 0
+    """Tool tests that do not hold in the new pack, such as those of amounts."""
+    gate: GateReport | None = None
+    """The gate's verdicts on the tasks of the new pack."""
+
+
+async def vary_pack(
+    pack: Pack,
+    out: Path,
+    *,
+    seed: int = 0,
+    keep: Collection[ValueKind] = (),
+    replace: Mapping[str, str] | None = None,
+    grants: Mapping[str, Any] | None = None,
+    on_task: Callable[[], None] = lambda: None,
+) -> VariedPackReport:
+    """Write a pack with other values to a new folder; the same seed gives the same values.
+
+    Args:
+        keep: Kinds of values that are left as they are.
+        replace: Further texts → others, such as the name of a shop or a sentence of the policy.
+
+    Raises:
+        UserError: The pack has no tasks, no code or no state in JSON; the folder exists; nothing can be replaced; or no task is left.
+    """
+    refuse_existing(out)
+    root, tasks_path = pack.root, pack.path_of("tasks")
+    if root is None or tasks_path is None or pack.executable is None:
+        raise UserError(f"pack {pack.name} has no tasks or no code: varied tasks are verified by playing them")
+    if pack.file and pack.file.state and not pack.file.state.endswith(".json"):
+        raise UserError(f"pack {pack.name} has a state of files: values are replaced in JSON only")
+    state_path = pack.path_of("state")
+    refuse_inside(out, root)
+    state = orjson.loads(state_path.read_bytes()) if state_path is not None else {}
+    rows = [orjson.loads(line) for _, line in read_lines(tasks_path)]
+    report = VariedPackReport(len(rows))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+    rng = random.Random(f"vary/{seed}")
+    states = [state, *(row.get("initial") or {} for row in rows)]
+    mapping = map_values(pack, states, rows, code, keep, dict(replace or {}), rng, report)
+    in_code = {float(each) for each in NUMBER_IN_CODE.findall(code)}
+    if "prices" not in keep:
+        report.factor = choose_factor(
+            [each for one in states for each in iterate_amounts(one) if each not in in_code], rng
+        )
+    if not mapping.values and report.factor is None:
+        raise UserError(f"pack {pack.name} has no values to replace: no people, identifiers or prices in its state")
+    options = dict(grants or {})
+    with draft_pack(out) as draft:
+        shutil.copytree(
+            root, draft, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if is_leftover(n)]
+        )
+        pattern = mapping.compile()
+
+        def change(value: Any) -> Any:
+            changed = replace_in_fields(value, lambda each: replace_values(each, pattern, mapping.values))
+            return changed if report.factor is None else scale_amounts(changed, report.factor, in_code)
+
+        write_changed_files(pack, draft, change, lambda text: replace_values(text, pattern, mapping.values), out.name)
+        varied = [change(row) for row in rows]
+        write_rows(draft / tasks_path.relative_to(root), varied)
+        if report.factor is not None:
+            policy = list_amounts(pack.policy or "")
+            varied = await replace_task_amounts(pack, Pack.load(draft), varied, in_code | policy, report, options)
+            write_rows(draft / tasks_path.relative_to(root), varied)
+        await verify(draft, tasks_path.relative_to(root), varied, report, options, on_task)
+        await record_again(Pack.load(draft), options)
+    return report
+
+
+def map_values(
+    pack: Pack,
+    states: Sequence[Any],
+    rows: Sequence[Any],
+    code: str,
+    keep: Collection[ValueKind],
+    replace: dict[str, str],
+    rng: random.Random,
+    report: VariedPackReport,
+) -> ValueMapping:
+    """Choose a new value for every one that is replaced, and note those that are left alone."""
+    mapping = ValueMapping()
+    texts = [text for value in (*states, *rows) for text in iterate_strings(value)] + [pack.policy or ""]
+    taken = {word for text in texts for word in re.findall(r"[\w#-]+", text)}
+    if "ids" not in keep:
+        known = {each for state in states for each in collect_identifiers(state)}
+        free = split_by_code(known, code, mapping)
+        found = map_identifiers(free, taken, rng)
+        mapping.kept |= dict.fromkeys(sorted(free - found.keys()), "there are too few other numbers of its form")
+        mapping.values |= found
+        report.replaced["ids"] = len(found)
+    if "names" not in keep:
+        people = [collect_people(state) for state in states]
+        names = set().union(*(each for each, _ in people))
+        mails = set().union(*(each for _, each in people))
+        parts = {part for name in names for part in name.split(" ")}
+        own = map_people(names, split_by_code(mails, code, mapping), list_words(texts), rng)
+        for part in sorted(parts & own.values.keys()):
+            if names_value(code, part):
+                del own.values[part]
+                mapping.kept[part] = IN_CODE
+        mapping.values |= own.values
+        mapping.kept |= own.kept
+        report.replaced["names"] = len(own.values)
+    for old, new in replace.items():
+        if names_value(code, old):
+            mapping.kept[old] = IN_CODE
+        else:
+            mapping.values[old] = new
+            report.replaced["texts"] = report.replaced.get("texts", 0) + 1
+    report.kept = mapping.kept
+    return mapping
+
+
+def names_value(code: str, value: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", code) is not None
+
+
+def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:
+    """The values that the code does not name; the others are noted as left alone."""
+    named = {each for each in values if names_value(code, each)}
+    mapping.kept |= dict.fromkeys(sorted(named), IN_CODE)
+    return set(values) - named
+
+
+def replace_in_fields(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A row of a pack's file with its values changed; fields that hold no values stay."""
+    if isinstance(value, dict):
+        return {
+            key if key in UNCHANGED else change(key): each
+            if key in UNCHANGED and not is_value(each)
+            else replace_in_fields(each, change)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [replace_in_fields(each, change) for each in value]
+    return change(value)
+
+
+def is_value(value: Any) -> bool:
+    """Whether a field that is named as one of `UNCHANGED` holds a value after all: a person's name has several words."""
+    return isinstance(value, str) and (" " in value or "@" in value)
+
+
+def write_changed_files(
+    pack: Pack, draft: Path, change: Callable[[Any], Any], replace: Callable[[str], str], name: str
+) -> None:
+    """Write the files of a pack that hold values, tasks apart."""
+    root = pack.root
+    assert root is not None
+    for key in ("state", "tools", "user_tools"):
+        if (path := pack.path_of(key)) is not None and path.is_file():
+            values = orjson.loads(path.read_bytes())
+            changed = (
+                change(values)
+                if key == "state"
+                else replace_in_fields(values, lambda each: replace(each) if isinstance(each, str) else each)
+            )
+            write_file(draft / path.relative_to(root), orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n")
+    for key in ("tests", "seeds", "references"):
+        if (path := pack.path_of(key)) is not None:
+            write_rows(draft / path.relative_to(root), [change(orjson.loads(line)) for _, line in read_lines(path)])
+    for key in ("policy", "instructions"):
+        if (path := pack.path_of(key)) is not None:
+            write_file(draft / path.relative_to(root), replace(path.read_text(encoding="utf-8")).encode())
+    settings = parse_yaml(root / "pack.yaml")
+    settings["name"] = re.sub(r"[^\w.-]", "-", name)
+    settings["description"] = replace(str(settings.get("description", "")))
+    write_file(draft / "pack.yaml", write_yaml(settings).encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file in place of one that may be a link."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+def write_rows(path: Path, rows: Sequence[Any]) -> None:
+    write_file(path, b"".join(orjson.dumps(row) + b"\n" for row in rows))
+
+
+async def replace_task_amounts(
+    old: Pack, new: Pack, rows: list[Any], fixed: set[float], report: VariedPackReport, options: Mapping[str, Any]
+) -> list[Any]:
+    """The rows of the tasks with the amounts that the new pack's tools give; tasks that name one which no result shows are left out.
+
+    `fixed`: amounts that do not change, of the code and the policy.
+    """
+    places = asyncio.Semaphore(AT_ONCE)
+    async with (
+        await open_environment(old, user="none", **options) as before,
+        await open_environment(new, user="none", **options) as after,
+    ):
+
+        async def one(row: Any, task: Task, varied: Task) -> Any | None:
+            async with places:
+                played = [await play_solution(before, task), await play_solution(after, varied)]
+            pairs, why = pair_results(*played)
+            pairs |= {a: b for a, b in pair_arguments(task, varied) if a != b}
+            pairs |= {
+                a / 100: b / 100 for a, b in pairs.items() if a % 1 == 0 and a >= 100 and a / 100 not in pairs
+            }  # cents
+            known = {each: each for each in fixed} | pairs
+            named = list_task_amounts(row) - known.keys() - {0.0}
+            pairs |= {each: new for each in named if (new := derive_amount(each, known)) is not None}
+            unknown = sorted(named - pairs.keys())
+            if why or unknown:
+                report.left_out[task.id] = (
+                    why
+                    or f"it names the amount {unknown[0]:g}, which is neither in its results nor a sum of amounts there"
+                )
+                return None
+            return replace_code(replace_texts(row, pairs, list_task_amounts(row)), pairs)
+
+        found = await asyncio.gather(*map(one, rows, old.tasks, new.tasks))
+    return [row for row in found if row is not None]
+
+
+async def play_solution(environment: Environment, task: Task) -> Trajectory:
+    return await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
+
+
+def pair_results(old: Trajectory, new: Trajectory) -> tuple[dict[float, float], str]:
+    """Amounts in the results of a solution → those in the new pack's results, and why it cannot be compared."""
+    results = [[message for message in each.messages if message.role == "tool"] for each in (old, new)]
+    if [each.error for each in results[0]] != [each.error for each in results[1]]:
+        return {}, "other calls of its solution are refused with the new values"
+    pairs: dict[float, float] = {}
+    for one, two in zip(*results, strict=True):
+        for a, b in pair_numbers(decode_result(one.text), decode_result(two.text)):
+            if pairs.setdefault(a, b) != b:
+                pairs[a] = float("nan")
+    return {a: b for a, b in pairs.items() if b == b}, ""
+
+
+def pair_arguments(old: Task, new: Task) -> list[tuple[float, float]]:
+    """Numbers of the solution's arguments, and those of the new one."""
+    both = zip(old.actions, new.actions, strict=True)
+    return [pair for one, two in both for pair in pair_numbers(one.arguments, two.arguments)]
+
+
+def list_task_amounts(row: Any, *, inside: bool = False) -> set[float]:
+    """The amounts that the texts of a task name."""
+    if isinstance(row, dict):
+        return set().union(
+            *(
+                list_task_amounts(each, inside=inside or key in TEXTS)
+                for key, each in row.items()
+                if key not in ("initial", "arguments")
+            )
+        )
+    if isinstance(row, list):
+        return set().union(*(list_task_amounts(each, inside=inside) for each in row))
+    return list_amounts(row) if inside and isinstance(row, str) else set()
+
+
+def replace_texts(row: Any, pairs: dict[float, float], bare: Collection[float], *, inside: bool = False) -> Any:
+    """A task's row with the amounts in its texts replaced. `bare`: amounts that an expected answer may name without a currency."""
+    if isinstance(row, dict):
+        return {
+            key: each
+            if key in ("initial", "arguments")
+            else replace_texts(each, pairs, bare, inside=inside or key in TEXTS)
+            for key, each in row.items()
+        }
+    if isinstance(row, list):
+        return [replace_texts(each, pairs, bare, inside=inside) for each in row]
+    return replace_amounts(row, pairs, bare) if inside and isinstance(row, str) else row
+
+
+def replace_code(row: Any, pairs: dict[float, float]) -> Any:
+    """A task's row with the amounts in the code and the names of its checks replaced."""
+    for part in [
+        *row.get("reward", {}).get("parts", []),
+        *(p for goal in row.get("goals", []) for p in goal.get("parts", [])),
+    ]:
+        if "code" in part:
+            part["code"] = {replace_literals(k, pairs): replace_literals(v, pairs) for k, v in part["code"].items()}
+    return row
+
+
+async def verify(
+    draft: Path,
+    tasks: Path,
+    rows: list[Any],
+    report: VariedPackReport,
+    options: Mapping[str, Any],
+    on_task: Callable[[], None],
+) -> None:
+    """Run the gate over the tasks, and leave those out that fail, and tool tests that do not hold. Raises `UserError` if none is left."""
+    pack = Pack.load(draft)
+    async with await open_environment(pack, user="none", **options) as environment:
+        found = await verify_tasks(environment, pack.tasks, on_task=on_task) if pack.tasks else GateReport([])
+        failed = {
+            each.task: str(next(f for f in each.findings if f.refuses)) for each in found.verdicts if not each.passed
+        }
+        assert isinstance(environment.backend, ExecutableBackend)
+        declared = await environment.backend.declared()
+        faults = [any(f.refuses for f in await run_test(test, environment.backend, declared)) for test in pack.tests]
+    report.left_out |= failed
+    found.verdicts = [each for each in found.verdicts if each.passed]
+    report.gate = found
+    if not found.verdicts:
+        first = next(iter(report.left_out.items()), ("", "there are none"))
+        raise UserError(f"no task of the varied pack holds, as {first[0]}: {first[1]}; nothing is written")
+    write_rows(draft / tasks, [row for row in rows if row["id"] not in failed])
+    if (path := pack.path_of("tests")) is not None and any(faults):
+        lines = [orjson.loads(line) for _, line in read_lines(path)]
+        write_rows(path, [line for line, fault in zip(lines, faults, strict=True) if not fault])
+        report.tests_left_out = sum(faults)
+
+
+async def record_again(pack: Pack, options: Mapping[str, Any]) -> None:
+    """Record the references and seeds of a pack that has such files anew."""
+    if pack.path_of("references") is None and not any(task.seed for task in pack.tasks):
+        return
+    limits = {"turns": 200, "errors": 200}
+    async with await open_environment(pack, user="scripted", episode=limits, **options) as environment:
+        write_recorded_pack(pack, await record_pack(environment))

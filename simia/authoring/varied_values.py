@@ -1,0 +1,197 @@
+"""Which names, addresses and identifiers of a pack are replaced by others, and by which: the mapping of `simia pack vary`.
+
+Identifiers are keys of the state's tables, and values of columns that are named as identifiers: letters and digits such as `ORD-20417`.
+Within a form they are replaced in their order, so that code which sorts them sees the same order. Names are those of people: rows with a
+name and a mail address, or columns such as `guest_name`. Their parts are replaced one by one, in mail addresses too.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simia.authoring.fresh_people import choose_person, write_handle
+
+IDENTIFIER = re.compile(r"(?=.*[A-Za-z])[A-Za-z]{1,10}([-_#][A-Za-z]{1,6})?[-_#]?\d{2,}")
+IDENTIFIER_COLUMN = re.compile(r"(^|_)(ids?|code|number|ref)$")
+DIGITS = re.compile(r"\d+$")
+MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+NAME = re.compile(r"[^\W\d_][\w'’.-]*( [^\W\d_][\w'’.-]*){1,3}")
+PERSON_COLUMN = re.compile(
+    r"(^|_)(first|last|full|given|family|customer|guest|user|passenger|employee|patient|member|contact|owner|person|applicant)_?name$"
+)
+PARTICLES = "(?:de|del|van|vande|vander|der|den|ter|le|la|di|da|von|o|d)?"
+FEWEST_LETTERS = 3
+TRIES = 50
+
+
+@dataclass(slots=True)
+class ValueMapping:
+    """Old values → new ones, and the old values that are left alone, each with the reason."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
+
+    def compile(self) -> re.Pattern[str] | None:
+        """An expression that finds every old value as a whole word, mail addresses in any case."""
+        if not self.values:
+            return None
+        longest = sorted(self.values, key=lambda each: (-len(each), each))
+        forms = [f"(?i:{re.escape(each)})" if "@" in each else re.escape(each) for each in longest]
+        return re.compile(rf"(?<![\w@])({'|'.join(forms)})(?![\w@])")
+
+
+def iterate_strings(value: Any) -> Iterator[str]:
+    """Yield all texts of a JSON value, keys included."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from iterate_strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from iterate_strings(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def collect_identifiers(state: Any) -> set[str]:
+    """The identifiers of a state."""
+    found: set[str] = set()
+    if isinstance(state, dict):
+        for key, each in state.items():
+            if IDENTIFIER.fullmatch(key):
+                found.add(key)
+            texts = [each] if isinstance(each, str) else each if isinstance(each, list) else []
+            if IDENTIFIER_COLUMN.search(key):
+                found |= {text for text in texts if isinstance(text, str) and IDENTIFIER.fullmatch(text)}
+            found |= collect_identifiers(each)
+    elif isinstance(state, list):
+        for each in state:
+            found |= collect_identifiers(each)
+    return found
+
+
+def map_identifiers(identifiers: Iterable[str], taken: set[str], rng: random.Random) -> dict[str, str]:
+    """Map identifiers to others of their form, in their order; those of a form with too few free numbers are left out.
+
+    `taken`: texts of the pack, of which none becomes a new identifier.
+    """
+    forms: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for each in sorted(identifiers):
+        digits = DIGITS.search(each)
+        if digits:
+            forms[each[: digits.start()], len(digits[0])].append(each)
+    found: dict[str, str] = {}
+    for (prefix, size), old in sorted(forms.items()):
+        if size > 9:
+            continue
+        least = 10 ** (size - 1) if all(each[len(prefix)] != "0" for each in old) else 0
+        many = 10**size - least
+        if many < 3 * len(old):
+            continue
+        for _ in range(TRIES):
+            numbers = sorted(rng.sample(range(least, 10**size), len(old)))
+            new = [f"{prefix}{number:0{size}d}" for number in numbers]
+            if taken.isdisjoint(new):
+                found |= dict(zip(old, new, strict=True))
+                break
+    return found
+
+
+def collect_people(state: Any) -> tuple[set[str], set[str]]:
+    """(full names, mail addresses) of the people of a state."""
+    names: set[str] = set()
+    mails: set[str] = set()
+    if isinstance(state, dict):
+        own = [each for each in state.values() if isinstance(each, str) and MAIL.fullmatch(each)]
+        mails.update(own)
+        for key, each in state.items():
+            if (
+                isinstance(each, str)
+                and NAME.fullmatch(each)
+                and (PERSON_COLUMN.search(key) or (own and key == "name"))
+            ):
+                names.add(each)
+        for each in state.values():
+            more, others = collect_people(each)
+            names |= more
+            mails |= others
+    elif isinstance(state, list):
+        for each in state:
+            more, others = collect_people(each)
+            names |= more
+            mails |= others
+    return names, mails
+
+
+def map_people(names: Iterable[str], mails: Iterable[str], words: set[str], rng: random.Random) -> ValueMapping:
+    """Map the parts of people's names to those of other people, each always to the same, and the mail addresses accordingly.
+
+    `words`: the words of the pack in lower case as they are written there. A name that is such a word too is left alone, and the
+    mapping says so.
+    """
+    found = ValueMapping()
+    parts = sorted({part for name in names for part in name.split(" ")})
+    known = {part.casefold() for part in parts} | words
+    firsts = {name.split(" ")[0] for name in names}
+    number = rng.randrange(1_000_000)
+    handles: dict[str, str] = {}
+    for part in parts:
+        if len(part) < FEWEST_LETTERS or not part[:1].isupper():
+            continue  # de, van, Le
+        if part.casefold() in words:
+            found.kept[part] = "it is a word of the pack's texts too"
+            continue
+        for _ in range(TRIES):
+            number += 1
+            person = choose_person("en", number).latin
+            new = person.first if part in firsts else person.last
+            if new.casefold() not in known:
+                break
+        else:
+            continue
+        known.add(new.casefold())
+        found.values[part] = new
+        handles[write_handle(part) or part.casefold()] = new.casefold()
+    for mail in sorted(mails):
+        local, _, host = mail.partition("@")
+        new = replace_handles(local, handles)
+        if new == local:
+            found.kept[mail] = "its name is none of the people's that are replaced"
+        else:
+            found.values[mail] = f"{new}@{host}"
+    return found
+
+
+def replace_handles(local: str, handles: Mapping[str, str]) -> str:
+    """The part of a mail address before the `@` with other names in it; two names may stand in it without a separator."""
+    for old in sorted(handles, key=lambda each: (-len(each), each)):
+        if old and (found := re.search(rf"(?<![a-z]){PARTICLES}{re.escape(old)}(?![a-z])", local)):
+            local = f"{local[: found.start()]}\0{handles[old]}\0{local[found.end() :]}"
+    return local.replace("\0", "")
+
+
+def list_words(texts: Iterable[str]) -> set[str]:
+    """The words that occur in lower case in texts; mail addresses are left out."""
+    return {
+        word for text in texts for word in re.findall(r"(?<![\w@.])[^\W\d_A-Z][^\W\d_]+(?![\w@])", MAIL.sub(" ", text))
+    }
+
+
+def replace_values(value: Any, pattern: re.Pattern[str] | None, values: Mapping[str, str]) -> Any:
+    """A JSON value with every old value replaced in its texts and keys."""
+    if pattern is None:
+        return value
+    if isinstance(value, dict):
+        return {
+            replace_values(key, pattern, values): replace_values(each, pattern, values) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [replace_values(each, pattern, values) for each in value]
+    if not isinstance(value, str):
+        return value
+    return pattern.sub(lambda found: values.get(found[0]) or values[found[0].casefold()], value)

@@ -1,0 +1,39 @@
+"""What an action of the agent causes: messages, and the tokens of a policy's message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simia.envs.worlds.world import ToolResult
+from simia.reward import Reward
+from simia.trajectory import End, Message, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The effect of an action as the agent sees it: results and the user's message; where the episode ends, the end and the reward.
+    The user's own calls are in the episode's messages only."""
+
+    messages: tuple[Message, ...]
+    end: End | None = None
+    reward: Reward | None = None
+
+
+@dataclass(slots=True)
+class Sample:
+    """Token ids of one message of the policy, in and out, and their log-probabilities. The episode stores them and never reads them."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    logprobs: list[float] | None = None
+
+
+def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
+    return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
+
+
+def make_observation(result: ToolResult, call: ToolCall, visible_to: list[str] | None = None) -> Message:
+    return Message(
+        role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
+    )

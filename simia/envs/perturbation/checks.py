@@ -1,0 +1,102 @@
+"""Decide from what an agent reads whether a perturbation is there: the same checks for code and for models.
+
+The checks know what was planned (a field's names, a code), the result or the message, and for old data the earlier result. They do not
+know who made it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simia.envs.perturbation.effects import list_records, read_value
+from simia.envs.worlds.world import ToolResult
+
+UNAVAILABLE = re.compile(r"unavailable|temporar|try .{0,30}again|retry|time[d-]? ?out|overload|50[0-4]\b", re.I)
+LIMITED = re.compile(r"rate.?limit|too many requests|quota|\b429\b|throttl", re.I)
+PROCESSING = re.compile(r"process|pending|not ready|in progress|running|queued|accepted", re.I)
+CONFIRM = re.compile(r"confirm", re.I)
+IMPATIENT = re.compile(
+    r"hurry|wait|long|quick|fast|patien|all day|slow|forever|ages|now\b|still|already|come on|asap|soon|minute|hour",
+    re.I,
+)
+UNSURE = re.compile(
+    r"not sure|unsure|n't sure|maybe not|leave it|changed? my mind|think about|on second thought|never ?mind|don't|do not|nothing|hold o(n|ff)|no longer|reconsider",
+    re.I,
+)
+
+ResultCheck = Callable[[ToolResult, Any, Mapping[str, Any]], bool]
+
+
+def shows_event(kind: str, result: ToolResult, detail: Mapping[str, Any]) -> bool:
+    """Check whether a result shows the effect of a tool event. `detail`: what was planned, and for old data the `earlier` result."""
+    return RESULT_CHECKS[kind](result, read_value(result), detail)
+
+
+def message_shows_event(kind: str, text: str, detail: Mapping[str, Any]) -> bool:
+    """Check whether a message of the user shows the effect of a user event."""
+    if kind == "wrong_id":
+        return str(detail["wrong"]) in text and not names_exactly(text, str(detail["right"]))
+    if kind == "off_topic":
+        return bool(text.strip()) and not any(str(each).casefold() in text.casefold() for each in detail["topic"])
+    return bool({"impatience": IMPATIENT, "change_of_mind": UNSURE}[kind].search(text))
+
+
+def names_exactly(text: str, identifier: str) -> bool:
+    """Whether a text names an identifier that is no part of a longer one."""
+    return re.search(rf"(?<![\w-]){re.escape(identifier)}(?![\w-])", text) is not None
+
+
+def is_refused(result: ToolResult, pattern: re.Pattern[str]) -> bool:
+    return result.error is not None and pattern.search(result.content) is not None
+
+
+def shows_pending(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    """Whether the result says that it is not ready, and holds nothing else."""
+    few = not isinstance(value, dict) or value.keys() <= {"status", "message", "note", "state", "detail"}
+    return result.error is None and few and PROCESSING.search(result.content) is not None
+
+
+def shows_part(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    return result.error is None and isinstance(value, dict) and value.get("partial") is True
+
+
+def shows_new_name(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    rows = list_records(value)
+    return any(detail["new"] in row for row in rows) and not any(detail["field"] in row for row in rows)
+
+
+def lacks_field(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    whole = result.error is None and isinstance(value, dict | list)
+    return whole and not any(detail["field"] in row for row in list_records(value))
+
+
+def shows_earlier(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    """Whether the result is the earlier one, and not the one that is true now, where that is known."""
+    return bool(value == detail["earlier"]) and ("true" not in detail or value != detail["true"])
+
+
+def shows_matches(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
+    """Whether the result holds at least two records that differ."""
+    found = value.get("matches") if isinstance(value, dict) else None
+    return (
+        isinstance(found, list)
+        and len(found) > 1
+        and all(isinstance(each, dict) for each in found)
+        and found[0] != found[1]
+    )
+
+
+RESULT_CHECKS: dict[str, ResultCheck] = {
+    "transient_error": lambda result, value, detail: is_refused(result, UNAVAILABLE),
+    "rate_limit": lambda result, value, detail: is_refused(result, LIMITED),
+    "changed_policy": lambda result, value, detail: is_refused(result, CONFIRM),
+    "slow_result": shows_pending,
+    "partial_result": shows_part,
+    "renamed_field": shows_new_name,
+    "missing_field": lacks_field,
+    "stale_data": shows_earlier,
+    "ambiguous_match": shows_matches,
+    "injected_instruction": lambda result, value, detail: str(detail["code"]) in result.content,
+}

@@ -1,0 +1,70 @@
+"""Settings of perturbations, and the schedule of an episode that follows from them."""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from simia.config import Config
+
+ToolEvent = Literal[
+    "transient_error",
+    "rate_limit",
+    "slow_result",
+    "partial_result",
+    "renamed_field",
+    "missing_field",
+    "stale_data",
+    "changed_policy",
+    "ambiguous_match",
+    "injected_instruction",
+]
+UserEvent = Literal["change_of_mind", "wrong_id", "impatience", "off_topic"]
+EventKind = Literal[ToolEvent, UserEvent]
+TOOL_EVENTS: tuple[EventKind, ...] = get_args(ToolEvent)
+USER_EVENTS: tuple[EventKind, ...] = get_args(UserEvent)
+
+
+class PlannedEvent(Config):
+    """One event of a schedule. It happens at the first call, or message of the user, from `at` on to which it applies."""
+
+    kind: EventKind = Field(description="What happens; docs/perturb.md lists the kinds.")
+    at: int = Field(1, ge=1, description="Number of the agent's call, or of the user's message, counted from 1.")
+    tool: str | None = Field(None, description="Only calls of this tool; unset: of any.")
+
+
+class PerturbSettings(Config):
+    """Events that disturb an episode: of the tools (errors, wrong or late results) and of the user."""
+
+    kinds: list[EventKind] = Field(
+        default_factory=lambda: list(TOOL_EVENTS),
+        min_length=1,
+        description="Kinds to sample from; one that is named twice is twice as likely. Unset: all kinds of the tools.",
+    )
+    events: int = Field(1, ge=1, le=20, description="Events that are planned for an episode.")
+    within: int = Field(3, ge=1, description="Events are planned for the first so many calls, or messages of the user.")
+    share: float = Field(1.0, ge=0, le=1, description="Share of the tasks whose episodes are disturbed.")
+    seed: int = Field(0, description="With the task and the environment's seed it decides the schedule.")
+    schedule: list[PlannedEvent] = Field(
+        default_factory=list, description="The events of every episode, in place of sampled ones."
+    )
+
+
+def plan_events(settings: PerturbSettings, task_id: str, seed: int) -> list[PlannedEvent]:
+    """Return the schedule of an episode: the same for the same settings, task and seed of the environment.
+
+    Kinds are sampled without repetition until all were used.
+    """
+    if settings.schedule:
+        return list(settings.schedule)
+    source = random.Random(f"{settings.seed}/{task_id}/{seed}")
+    if source.random() >= settings.share:
+        return []
+    found: list[PlannedEvent] = []
+    left: list[EventKind] = []
+    for _ in range(settings.events):
+        left = left or source.sample(settings.kinds, len(settings.kinds))
+        found.append(PlannedEvent(kind=left.pop(), at=source.randint(1, settings.within)))
+    return found
