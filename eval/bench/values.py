@@ -10,9 +10,9 @@ import sys
 import time
 from typing import Any
 
-from simia.authoring.fresh_people import describe_source
 from simia.amplification.fresh_values import choose_fresh_values
 from simia.amplification.value_shapes import learn_shapes
+from simia.authoring.fresh_people import describe_source
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 

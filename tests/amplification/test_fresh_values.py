@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from simia.amplification import seed_values
-from simia.authoring.fresh_people import LOCALES, choose_person, load_places
 from simia.amplification.fresh_values import DOMAINS, choose_fresh_values, render_fresh_values
 from simia.amplification.value_shapes import learn_shapes
+from simia.authoring.fresh_people import LOCALES, choose_person, load_places
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
