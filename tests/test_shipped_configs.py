@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
+from simia.envs.remote.remote_pack import list_server_settings, plays_remotely
 from simia.envs.task_selection import select_tasks
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.evaluation.simulator_score import make_truth
@@ -149,6 +150,9 @@ def test_rollouts(name: str, folder: Path) -> None:
 def test_trl(name: str, folder: Path) -> None:
     make_packs(name)
     config = parse_config(TrlConfig, read_config_file(name), where=name)
+    if plays_remotely(config.stage):
+        assert not list_server_settings(config.stage)
+        return
     pack = Pack.load(config.stage.pack)
     assert select_tasks(pack, config.stage)
     check_stage(config.stage, pack)

@@ -36,39 +36,55 @@ SESSIONS, TURNS, CORES = 64, 100, 2
 GOAL, P99_MS = 4_000, 20.0
 LOOK = {"order_id": "ORD-20417", "email": "declan.obrien@example.com"}
 ECHO = {"text": "x" * 600, "messages": [{"role": "tool", "content": "x" * 500}]}  # as large as the answer to a look-up
-Play = Callable[[int, float, list[float]], Awaitable[None]]
+Goes = Callable[[], bool]
+Play = Callable[[int, Goes, list[float]], Awaitable[None]]
 
 
-def measure_cpu(pid: int) -> float:
-    """Seconds of CPU of a process and all below it."""
-    ticks, children = {}, dict[int, list[int]]()
+def list_family(pid: int) -> dict[int, list[str]]:
+    """A process and all below it, with the fields of their `stat` that follow the name."""
+    stats, children = dict[int, list[str]](), dict[int, list[int]]()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             stat = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        ticks[int(name)] = sum(map(int, stat[11:15]))
+        stats[int(name)] = stat
         children.setdefault(int(stat[1]), []).append(int(name))
-    found, left = 0, [pid]
+    found, left = dict[int, list[str]](), [pid]
     while left:
         one = left.pop()
-        found += ticks.get(one, 0)
+        found[one] = stats.get(one, [])
         left += children.get(one, [])
-    return found / os.sysconf("SC_CLK_TCK")
+    return found
 
 
-async def generate_load(play: Play, seconds: float) -> list[float]:
-    """The seconds of every step of all sessions."""
-    times: list[float] = []
-    until = time.perf_counter() + seconds
-    await asyncio.gather(*(play(number, until, times) for number in range(SESSIONS)))
-    return times
+def measure_cpu(pid: int) -> float:
+    """Seconds of CPU of a process and all below it."""
+    return sum(sum(map(int, stat[11:15])) for stat in list_family(pid).values()) / os.sysconf("SC_CLK_TCK")
+
+
+async def generate_load(play: Play, goes: Goes, times: list[float]) -> None:
+    """Play all sessions, and append the seconds of every step to `times`."""
+    await asyncio.gather(*(play(number, goes, times) for number in range(SESSIONS)))
+
+
+def for_seconds(seconds: float) -> Goes:
+    """True for so many seconds from the first call on."""
+    first: list[float] = []
+
+    def goes() -> bool:
+        now = time.perf_counter()
+        if not first:
+            first.append(now)
+        return now < first[0] + seconds
+
+    return goes
 
 
 # -- the players: each runs in a process of its own, and prints its figures ----------------------------------------------
 
 
-async def play_environment(source: str, kind: str, seconds: float) -> list[float]:
+async def play_environment(source: str, kind: str, goes: Goes, times: list[float]) -> None:
     """Play simia's environment: at an address, or here."""
     from simia.envs.opening import open_environment
     from simia.envs.play.baseline_agents import ReferenceAgent
@@ -82,14 +98,14 @@ async def play_environment(source: str, kind: str, seconds: float) -> list[float
     async with await open_environment(source, **here) as environment:
         tasks = environment.tasks
 
-        async def play(number: int, until: float, times: list[float]) -> None:
+        async def play(number: int, goes: Goes, times: list[float]) -> None:
             turn = number
-            while time.perf_counter() < until:
+            while goes():
                 task = tasks[turn % len(tasks)]
                 turn += SESSIONS
                 episode = await environment.reset(task, seed=0)
                 agent = ReferenceAgent(solutions.task(task.id))
-                while episode.end is None and time.perf_counter() < until:
+                while episode.end is None and goes():
                     message = look if kind == "look-ups" else (await agent.act(episode.view))[0]
                     start = time.perf_counter()
                     step = await episode.step(message)
@@ -99,10 +115,10 @@ async def play_environment(source: str, kind: str, seconds: float) -> list[float
                     await episode.stop(Code.MAX_TURNS)
                 await episode.close()
 
-        return await generate_load(play, seconds)
+        await generate_load(play, goes, times)
 
 
-async def play_echo(url: str, seconds: float) -> list[float]:
+async def play_echo(url: str, goes: Goes, times: list[float]) -> None:
     """Play the bare route with a bare client."""
     import aiohttp
     import orjson
@@ -112,28 +128,30 @@ async def play_echo(url: str, seconds: float) -> list[float]:
     ).decode()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
 
-        async def play(number: int, until: float, times: list[float]) -> None:
+        async def play(number: int, goes: Goes, times: list[float]) -> None:
             async with http.ws_connect(f"{url}/ws") as client:
-                while (start := time.perf_counter()) < until:
+                while goes():
+                    start = time.perf_counter()
                     await client.send_str(frame)
                     orjson.loads((await client.receive()).data)
                     times.append(time.perf_counter() - start)
 
-        return await generate_load(play, seconds)
+        await generate_load(play, goes, times)
 
 
-async def play_openenv(url: str, seconds: float) -> list[float]:
+async def play_openenv(url: str, goes: Goes, times: list[float]) -> None:
     """Play OpenEnv's echo with OpenEnv's client."""
     from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unused-ignore]
 
-    async def play(number: int, until: float, times: list[float]) -> None:
+    async def play(number: int, goes: Goes, times: list[float]) -> None:
         async with GenericEnvClient(base_url=url) as client:
             await client.reset()
-            while (start := time.perf_counter()) < until:
+            while goes():
+                start = time.perf_counter()
                 await client.step({"message": "Hello."})
                 times.append(time.perf_counter() - start)
 
-    return await generate_load(play, seconds)
+    await generate_load(play, goes, times)
 
 
 # -- the echoing servers -----------------------------------------------------------------------------------------------
@@ -247,8 +265,8 @@ def play_and_print(words: list[str]) -> None:
     from simia import event_loop
 
     kind, source, seconds = words[0], words[1], float(words[2])
-    work = {"echo": play_echo, "openenv": play_openenv}.get(kind)
-    times = event_loop.run_command(work(source, seconds) if work else play_environment(source, kind, seconds))
+    work, goes, times = {"echo": play_echo, "openenv": play_openenv}.get(kind), for_seconds(seconds), list[float]()
+    event_loop.run_command(work(source, goes, times) if work else play_environment(source, kind, goes, times))
     times.sort()
     print(
         json.dumps(
@@ -261,6 +279,12 @@ def play_and_print(words: list[str]) -> None:
             }
         )
     )
+
+
+def serve_words(port: int, folder: str) -> list[str]:
+    """The command of a server of customer service, whose trajectories go to a folder."""
+    words = [sys.executable, "-m", "simia", "serve", "customer_service", "--openenv", "--port", str(port)]
+    return [*words, "--turns", str(TURNS), "--set", "user=scripted", "--out", f"{folder}/trajectories.jsonl"]
 
 
 def main() -> int:
@@ -283,10 +307,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         port = find_port()
         url = f"http://127.0.0.1:{port}"
-        serve = [sys.executable, "-m", "simia", "serve", "customer_service", "--openenv", "--port", str(port)]
-        serve += ["--turns", str(TURNS), "--set", "user=scripted", "--out", f"{folder}/trajectories.jsonl"]
         kinds = ("look-ups", "solutions")
-        figures |= measure(sys.executable, serve, {f"simia, {kind}": [kind, url, seconds] for kind in kinds}, port)
+        figures |= measure(
+            sys.executable, serve_words(port, folder), {f"simia, {kind}": [kind, url, seconds] for kind in kinds}, port
+        )
     local = {f"local, {kind}": [kind, "customer_service", seconds] for kind in kinds}
     figures |= measure(sys.executable, None, local, 0)
     port = find_port()

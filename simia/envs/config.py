@@ -22,7 +22,7 @@ from simia.llm.engine import EngineLimits
 class PackShare(Config):
     """One pack of several."""
 
-    pack: str = Field(description="Pack by name or path.")
+    pack: str = Field(description="Pack by name or path, or the address of one on a server.")
     name: str | None = Field(
         None,
         pattern=r"^[\w.-]+$",
@@ -55,7 +55,7 @@ class EnvironmentConfig(Config):
     token_env: str | None = Field(
         None,
         json_schema_extra=OPERATIONAL,
-        description="Where `pack` is an address: the environment variable that holds the server's token.",
+        description="Where packs are addresses: the environment variable that holds the servers' token.",
     )
     packs: list[PackShare] | None = Field(
         None,

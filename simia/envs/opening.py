@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from simia import terminal
+from simia import event_loop, terminal
 from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
-from simia.envs.remote.environment import is_address, open_remote_environment
+from simia.envs.remote.environment import RemoteBackend, RemoteEnvironment
+from simia.envs.remote.remote_pack import RemotePack, list_addresses, load_remote_packs, refuse_server_settings
 from simia.envs.role_models import ModelOpener, Role, RoleModels, user_kind
 from simia.envs.scoring import check_reward_settings, make_scorer
 from simia.envs.several_packs import (
@@ -80,7 +81,8 @@ async def open_environment(
     Arguments:
         source: a pack, its name or its path; the address of an environment on a server (`simia serve --openenv`), as
             `"https://HOST/PACK"`; or a config, whose `pack` names one and which must leave at least one task to play. A server
-            decides the back end, the models, the user and the rewards; `token_env` names the variable with its token.
+            decides the back end, the models, the user and the rewards, and keeps its models' replies; `token_env` names the variable
+            with its token.
         llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, an
             `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config, or `"embedded"`, a small local model (491 MB).
             Required where a model plays the tools or the user, unless `source` is an `EnvironmentConfig`.
@@ -107,9 +109,8 @@ async def open_environment(
     if scorer is not None:
         without.append("judge")
     config = read_config(source, settings)
-    if is_address(config.pack) and not config.packs:
-        given = {"scorer": scorer, "user": user, "store": store, "engine": engine}
-        return await open_remote_environment(config, [name for name, value in given.items() if value is not None])
+    given = {"scorer": scorer, "user": user, "engine": engine}
+    refuse_server_settings(config, [name for name, value in given.items() if value is not None])
     names_llm = (
         isinstance(source, EnvironmentConfig) or "llm" in settings or (isinstance(source, Mapping) and "llm" in source)
     )
@@ -217,7 +218,7 @@ class PreparedEnvironment:
                 await member.backend.close()
 
         names = zip(self.pack.members, self.members, strict=True)
-        members = {name: self._connect_pack(each, scorer, user, None) for name, each in names}
+        members = {name: self._connect_pack(each, scorer, user, None, name) for name, each in names}
         name = self.config.backend if isinstance(self.config.backend, str) else "mixed"
         return MultiPackEnvironment(
             self.pack, members, tasks=self.tasks, backend_name=name, close=close or close_members
@@ -229,8 +230,12 @@ class PreparedEnvironment:
         scorer: Scorer | None,
         user: UserMaker | None,
         close: Callable[[], Awaitable[object]] | None,
+        name: str | None = None,
     ) -> Environment:
         config, pack, models = member.config, member.pack, self.models
+        tasks = self.tasks if pack is self.pack else []
+        if isinstance(pack, RemotePack):
+            return RemoteEnvironment(pack, name=name, tasks=tasks, close=close)
         simulator, judge, player = (models.engine(role) for role in ("simulator", "judge", "player"))
         if simulator is not None and isinstance(member.backend, simulated.SimulatedBackend | PairBackend):
             member.backend.use(simulator)
@@ -247,7 +252,7 @@ class PreparedEnvironment:
             user=user or NoUser,
             limits=config.episode,
             scorer=make_scorer(config, pack, judge, scorer or getattr(member.backend, "scorer", None)),
-            tasks=self.tasks if member.pack is self.pack else [],
+            tasks=tasks,
             perturb=config.perturb,
             close=close,
         )
@@ -272,11 +277,13 @@ async def prepare_environment(
     environment is played there too, so no back end is started here. `may_use_default_llm`: start the local model
     for roles without a model of their own; otherwise they are refused. Raises `UserError`.
     """
-    refuse_address(config)
+    remote = await load_remote_packs(config)
+    if remote:
+        executable.raise_descriptor_limit()  # an episode of a server is a connection
     if config.packs or needs_tasks:
-        pack, tasks = load_tasks(config, pack)
+        pack, tasks = load_tasks(config, pack, remote)
     else:
-        pack = pack or Pack.load(config.pack)
+        pack = pack or remote.get(config.pack) or Pack.load(config.pack)
         filtered = bool(config.tasks) or config.split is not None
         tasks = select_tasks(pack, config) if pack.tasks or filtered else []
     check_reward_settings(config, tasks)
@@ -296,14 +303,21 @@ async def prepare_environment(
     return PreparedEnvironment(config, pack, tasks, members, models)
 
 
-def load_tasks(config: EnvironmentConfig, pack: Pack | None = None) -> tuple[Pack, list[Task]]:
-    """Load the pack of a config, or the combined one of several, and the tasks to play. `pack`: the one pack, already loaded.
+def load_tasks(
+    config: EnvironmentConfig, pack: Pack | None = None, remote: Mapping[str, RemotePack] | None = None
+) -> tuple[Pack, list[Task]]:
+    """Load the pack of a config, or the combined one of several, and the tasks to play.
+
+    Arguments:
+        pack: the one pack, already loaded.
+        remote: the packs of the config's addresses; None: the servers are asked, which a coroutine must not do by this function.
 
     Raises `UserError`.
     """
-    refuse_address(config)
+    if remote is None:
+        remote = event_loop.run(load_remote_packs(config)) if list_addresses(config) else {}
     if not config.packs:
-        pack = pack or Pack.load(config.pack)
+        pack = pack or remote.get(config.pack) or Pack.load(config.pack)
         return pack, select_tasks(pack, config)
     if config.pack != EnvironmentConfig.model_fields["pack"].default:
         raise UserError("the settings name both pack and packs: remove one of them")
@@ -311,18 +325,11 @@ def load_tasks(config: EnvironmentConfig, pack: Pack | None = None) -> tuple[Pac
         raise UserError("tasks: with several packs, name the tasks within packs, as packs: [{pack: …, tasks: […]}]")
     sources = []
     for number, share in enumerate(config.packs):
-        loaded = Pack.load(share.pack)
+        loaded = remote.get(share.pack) or Pack.load(share.pack)
         chosen = select_tasks(loaded, member_config(config, number), share.tags or ())
         sources.append(PackTasks(loaded, chosen, share.weight, share.name))
     tasks = mix_tasks(sources, limit=config.limit)
     return combine_packs({source.name: source.pack for source in sources}), tasks
-
-
-def refuse_address(config: EnvironmentConfig) -> None:
-    """Raise `UserError` where the pack itself is needed and the config, or a share of it, names a server's address."""
-    for name in [config.pack] if not config.packs else [share.pack for share in config.packs]:
-        if is_address(name):
-            raise UserError(f"{name}: an address is played by open_environment, Gymnasium and SkyRL; name a pack here")
 
 
 def list_packs(config: EnvironmentConfig, pack: Pack) -> list[tuple[EnvironmentConfig, Pack]]:
@@ -333,7 +340,10 @@ def list_packs(config: EnvironmentConfig, pack: Pack) -> list[tuple[EnvironmentC
 
 
 def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
-    """Make the back end that a config names, not started. Raises `UserError` for an unknown name or setting."""
+    """Make the back end that a config names, not started; of a server's pack the connections. Raises `UserError` for an unknown name or
+    setting."""
+    if isinstance(pack, RemotePack):
+        return RemoteBackend(pack.server)
     if not isinstance(config.backend, str):
         return make_mixed_backend(pack, config.backend, **config.backend_settings)
     name = config.backend

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from simia.config import OPERATIONAL, load_config
 from simia.envs.config import PackShare
+from simia.envs.remote.remote_pack import list_server_settings
 from simia.errors import UserError
 from simia.evaluation.chained_tasks import hash_files
 from simia.importers.agentbench import import_problems
@@ -92,7 +93,8 @@ def load_suite(name: str | Path, settings: list[str] | None = None, **overrides:
 def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> RolloutConfig:
     """Make the packs of a suite that are not there, and return the rollout over all. Raises `UserError` where data are missing.
 
-    Without an agent that is a model no user is simulated: the reference has its script, other baselines get the task's text.
+    Without an agent that is a model no user is simulated: the reference has its script, other baselines get the task's text. Where
+    servers play all packs, the suite's settings that only they can have are left out.
     """
     if not config.packs:
         raise UserError(f"suite {config.suite} names no packs: set packs, as packs: [{{pack: ./my-pack}}]")
@@ -101,7 +103,12 @@ def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> Rol
     data = config.model_dump(mode="json", exclude={"kind", "data", "packs", "player"})
     shares = [share.model_dump(mode="json") for share in packs]
     player_data = None if player is None else player.model_dump(mode="json")
-    return RolloutConfig.model_validate({**data, "packs": shares, "player": player_data})
+    made = RolloutConfig.model_validate({**data, "packs": shares, "player": player_data})
+    left = list_server_settings(made)
+    if not left:
+        return made
+    say(f"{', '.join(left)}: as the server is set, since it plays the episodes; the suite's values are left out")
+    return RolloutConfig.model_validate({k: v for k, v in made.model_dump(mode="json").items() if k not in left})
 
 
 def make_share(share: PackShare, data: str | None, say: Say) -> PackShare:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from simia.envs.opening import load_tasks
+from simia.envs.remote.remote_pack import list_addresses
 from simia.errors import UserError
 from simia.evaluation.failures import FailureKind, classify_failures, count_parties, group_failures
 from simia.evaluation.perturbations import PerturbationCount, count_perturbations
@@ -115,7 +116,10 @@ def load_users_tasks(run: Run, episodes: Sequence[PlayedEpisode]) -> tuple[dict[
     if not any((each.row.get("extra") or {}).get("user_model") for each in episodes):
         return {}, []
     try:
-        pack, _ = load_tasks(read_run_config(RolloutConfig, run))
+        played = read_run_config(RolloutConfig, run)
+        if addresses := list_addresses(played):
+            raise UserError(f"{addresses[0]} keeps them")
+        pack, _ = load_tasks(played)
     except UserError as error:
         why = f"facts that the user simulator invents are not looked for, since its tasks are not here: {error}"
         return {}, [why]

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 
 from simia.envs.opening import prepare_environment
+from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import UserError
 from simia.jobs.nodes.node_worker import Node, Produce
@@ -38,6 +39,8 @@ class RolloutNodeWork:
 
 
 def runs_code(config: RolloutConfig) -> bool:
-    """Check whether episodes run code in the sandbox."""
+    """Check whether episodes run code in the sandbox of this machine or of the nodes."""
+    if plays_remotely(config):
+        return False
     backends = [config.backend] if isinstance(config.backend, str) else list(config.backend.values())
     return any(name in CODE for name in backends) and not config.backend_settings.get("unsafe")

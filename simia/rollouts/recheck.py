@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from simia.envs.opening import BACKENDS, list_packs, load_tasks, make_backend
+from simia.envs.remote.remote_pack import list_addresses
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.role_models import judges_by_model
 from simia.envs.scoring import check_reward_settings, make_scorer
@@ -72,6 +73,10 @@ def recheck_rollout(runs: Path, name: str, say: Callable[[str], None]) -> Rescor
         if config.reward_function is not None:
             raise UserError(
                 f"run {run.id} was scored by {config.reward_function}, which may read the final state, and a run does not keep it: play it again"
+            )
+        if addresses := list_addresses(config):
+            raise UserError(
+                f"run {run.id} was scored by {addresses[0]}, which keeps the tasks' solutions and the final states: play it again"
             )
         pack, tasks = load_tasks(config)
         check_reward_settings(config, tasks)

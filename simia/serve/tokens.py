@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from simia.envs.remote.environment import read_token
+from simia.envs.remote.remote_pack import read_token
 from simia.errors import UserError
 from simia.serve.http_server import Asgi, Receive, Scope, Send
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 
 from simia.envs.config import EnvironmentConfig
+from simia.envs.remote.remote_pack import plays_remotely
 
 OTHER_FILES = 256  # descriptors that a process needs besides its connections
 
@@ -16,18 +17,22 @@ OTHER_FILES = 256  # descriptors that a process needs besides its connections
 def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage") -> list[str]:
     """Raise the stage's `limits.concurrency` to the number of episodes, unless the config sets it. Returns lines of warning.
 
-    `where`: the name of the stage's section, for the lines.
+    Where servers play, the requests are theirs. `where`: the name of the stage's section, for the lines.
     """
     limits, notes = stage.limits, []
-    if limits.concurrency < episodes and "concurrency" not in limits.model_fields_set:
+    here = not plays_remotely(stage)
+    if here and limits.concurrency < episodes and "concurrency" not in limits.model_fields_set:
         limits.concurrency = episodes
-    elif limits.concurrency < episodes:
+    elif here and limits.concurrency < episodes:
         notes.append(
             f"{where}.limits.concurrency is {limits.concurrency}, and {episodes} episodes run at once: the others wait for a place; "
             f"set it to {episodes}, or leave it out"
         )
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY and files < min(limits.concurrency, episodes) + OTHER_FILES:
+    if (
+        files != resource.RLIM_INFINITY
+        and files < (min(limits.concurrency, episodes) if here else episodes) + OTHER_FILES
+    ):
         notes.append(
             f"warning: {episodes} episodes need {episodes + OTHER_FILES} open files, and this process may have {files}: raise it with "
             f"ulimit -n {episodes + OTHER_FILES}, or requests wait"

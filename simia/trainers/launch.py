@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from simia.config import CommandLineValue, assign_setting, drop_backend_settings, parse_scalar
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, make_backend
+from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
 from simia.errors import MissingKeyError, UserError
@@ -154,6 +155,13 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
         splits = ", ".join(sorted({task.split or "none" for task in tasks})) or "none"
         raise UserError(f"pack {pack.name} has no task of split {split!r}{wanted}; its splits: {splits}")
     return found
+
+
+def name_backend(stage: EnvironmentConfig) -> str:
+    """Name the back end that plays a stage: `remote` for servers, `mixed` for several of one pack."""
+    if plays_remotely(stage):
+        return "remote"
+    return stage.backend if isinstance(stage.backend, str) else "mixed"
 
 
 def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", later: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from simia.amplification.cost_estimate import RequestGroup
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import list_packs
+from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.role_models import judges_outcome_by_model
 from simia.trainers.episode_plan import EpisodePlan
 
@@ -18,6 +19,8 @@ def describe_rewards(plans: Sequence[EpisodePlan]) -> str:
 
 
 def describe_reward(stage: EnvironmentConfig) -> str:
+    if plays_remotely(stage):
+        return "the server's"
     named, steps = stage.reward_function, stage.step_rewards
     text = "a model judges" if judges_outcome_by_model(stage) else "the tasks' rules"
     if stage.reward == "both":

@@ -14,6 +14,7 @@ from typing import Any
 from simia.amplification.cost_estimate import RequestGroup, format_range, join_contents
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import list_packs, make_backend
+from simia.envs.remote.remote_pack import list_addresses
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.several_packs import CombinedPack
@@ -302,6 +303,15 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
     """Write what the episodes are and what their models cost, and check the prompts. Raises `UserError`."""
     lines, usual, longest = list[str](), dict[str, list[RequestGroup]](), list[RequestGroup]()
     for plan in plans:
+        if addresses := list_addresses(plan.stage):
+            lines.append(
+                f"{plan.what}: {plan.episodes:,} episodes on {len(plan.tasks):,} tasks of {plan.pack.name}; {addresses[0]} keeps the "
+                "solutions, so turns and requests are not counted"
+            )
+            usual[plan.what] = []
+            if (other := describe_other_pack(plan, plans)) is not None:
+                lines.append(f"  {other}")
+            continue
         sampled = sample_episodes(plan)
         turns = max(1.0, sampled.turns / max(1, sampled.episodes))
         most = max(plan.stage.episode.turns, turns)
@@ -326,7 +336,11 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
         longest += estimate_requests(plan, sampled, most / turns)
     lines.append(describe_rewards(plans))
     if not (asked := [each for groups in usual.values() for each in groups]):
-        return [*lines, "price: nothing is asked of a model"]
+        remote = any(list_addresses(plan.stage) for plan in plans)
+        return [
+            *lines,
+            f"price: {'what the server pays is not known here' if remote else 'nothing is asked of a model'}",
+        ]
     return [*lines, *describe_price(asked, longest), *describe_caps(plans, usual)]
 
 

@@ -14,7 +14,6 @@ from simia.envs.play.player import play
 from simia.envs.text_episode import share_environment
 from simia.errors import Code, UserError
 from simia.pack import Pack
-from tests.command import run_simia
 from tests.serve.environment_servers import PortalServer, served
 
 TASK = "cs-009"
@@ -82,9 +81,3 @@ async def test_the_score_of_a_running_episode_and_a_task_of_ones_own() -> None:
         changed = remote.tasks[0].model_copy(update={"opening": "Something else."})
         with pytest.raises(UserError, match="plays the server's own tasks"):
             await remote.reset(changed)
-
-
-def test_commands_that_need_the_pack_refuse_an_address() -> None:
-    done = run_simia("rollout", "http://127.0.0.1:1/x", "--agent", "reference")
-    assert done.returncode == 2
-    assert "an address is played by open_environment" in done.stderr

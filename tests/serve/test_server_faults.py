@@ -74,6 +74,19 @@ async def test_a_lost_connection_is_made_again_and_the_episode_goes_on() -> None
         assert sum(message.role == "tool" for message in running.kept[0].messages) == 4, "no step was run twice"
 
 
+async def test_a_policy_that_thinks_for_longer_than_pings_and_lease_keeps_its_episode() -> None:
+    async with (
+        served(deadlines=Deadlines(ping=1.0), lease=0.1) as running,
+        await open_environment(running.url) as remote,
+    ):
+        episode = await remote.reset(TASK)
+        await asyncio.sleep(3.0)
+        step = await episode.step(LOOK)
+        assert step.end is None
+        assert metric(running, "simia_resumed_total", pack="customer_service") == 0, "the connection was never lost"
+        await episode.close()
+
+
 async def test_a_step_whose_answer_was_lost_is_answered_again_and_not_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -459,7 +472,7 @@ async def test_settings_of_the_server_are_refused_at_an_address() -> None:
     async with served() as running:
         for settings in ({"backend": "simulated"}, {"user": "none"}, {"episode": {"turns": 3}}, {"llm": "m"}):
             with pytest.raises(
-                UserError, match=f"{next(iter(settings))} is a setting of the server: give it to simia serve"
+                UserError, match=f"{next(iter(settings))} is a setting of the server: leave it out here"
             ):
                 await open_environment(running.url, **settings)
         async with await open_environment(running.url, split="test", limit=2) as remote:

@@ -7,56 +7,26 @@ calls, which stay in the server's file, and `fork`.
 
 from __future__ import annotations
 
-import logging
-import os
-import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
 
-from pydantic import PrivateAttr, ValidationError
+from pydantic import ValidationError
 
 from simia import event_loop
-from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.episode import Episode
 from simia.envs.episode_step import Sample, Step
+from simia.envs.remote.remote_pack import RemotePack
 from simia.envs.remote.session import RemoteServer, RemoteSession
-from simia.envs.remote.wire import EnvironmentDescription
-from simia.envs.task_selection import select_tasks
 from simia.envs.users import EpisodeView, NoUser
 from simia.envs.worlds.arguments import make_recordable
 from simia.envs.worlds.world import World
 from simia.errors import Aborted, Code, Issue, UserError
-from simia.llm.openai_backend import refuse_unprintable
-from simia.masking import hide
-from simia.pack import Pack
 from simia.reward import Reward
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, Trajectory
-
-log = logging.getLogger(__name__)
-OWN_FIELDS = {"pack", "token_env", "tasks", "split", "limit", "difficulty", "seed"}
-"""Settings that mean something where a server plays; the others are the server's."""
-ADDRESS = re.compile(r"https?://", re.IGNORECASE)
-
-
-def is_address(name: object) -> bool:
-    """Check whether a pack's name is the address of an environment on a server."""
-    return isinstance(name, str) and ADDRESS.match(name) is not None
-
-
-class RemotePack(Pack):
-    """What a server tells of a pack: tools, policy and tasks, without solutions, states and code."""
-
-    _tasks: list[Task] = PrivateAttr(default_factory=list)
-
-    @property
-    def tasks(self) -> list[Task]:
-        """The tasks that the server plays."""
-        return self._tasks
 
 
 class RemoteBackend:
@@ -77,12 +47,22 @@ class RemoteBackend:
 class RemoteEnvironment(Environment):
     """Start episodes on a server. Any number at once, each with a connection of its own."""
 
-    def __init__(self, server: RemoteServer, description: EnvironmentDescription) -> None:
+    def __init__(
+        self,
+        pack: RemotePack,
+        *,
+        name: str | None = None,
+        tasks: Sequence[Task] | None = None,
+        close: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`name`: of the pack among several, whose tasks are then `NAME/ID`. `tasks` and `close`: see `Environment`."""
+        said = pack.server_description
         super().__init__(
-            make_pack(description), RemoteBackend(server), backend_name=description.backend, user=NoUser,
-            limits=description.limits,
+            pack, RemoteBackend(pack.server), backend_name=said.backend, user=NoUser, limits=said.limits,
+            tasks=tasks, close=close,
         )  # fmt: skip
-        self.server = server
+        self.server = pack.server
+        self._prefix = "" if name is None else f"{name}/"
 
     async def reset(
         self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
@@ -90,8 +70,10 @@ class RemoteEnvironment(Environment):
         """Start an episode of one of the server's tasks; see `Environment.reset`. A server that is full is waited for; one that cannot
         be reached gives an aborted episode."""
         self.check_reset(task, seed)
-        known = self.pack.task(task.id if isinstance(task, Task) else task)
-        if isinstance(task, Task) and task != known:
+        asked = task.id if isinstance(task, Task) else task
+        known = self.pack.task(asked.removeprefix(self._prefix))
+        played = known if known.id == asked else known.model_copy(update={"id": asked})
+        if isinstance(task, Task) and task != played:
             raise UserError(f"task {task.id} is not the server's: a remote environment plays the server's own tasks")
         await event_loop.share_loop()
         session = self.server.take_session()
@@ -99,9 +81,9 @@ class RemoteEnvironment(Environment):
             said = await session.request(
                 "reset", {"task": known.id, "seed": seed, "group": group, "name": name, "record": True}
             )
-            return RemoteEpisode.begin_record(self, known, session, said, seed=seed, group=group)
+            return RemoteEpisode.begin_record(self, played, session, said, seed=seed, group=group)
         except Aborted as error:
-            return self.abort(known, seed, error)
+            return self.abort(played, seed, error)
         except UserError:
             self.server.free_session(session)
             raise
@@ -135,7 +117,7 @@ class RemoteEpisode(Episode):
         episode = cls(environment, task, None, NoUser(task), seed=seed, group=group, session=session)
         try:
             record = read_record(said)
-            episode.head = dict(record["head"])
+            episode.head = {**record["head"], "task_id": task.id}
             own = "tools" in record
             episode.system = record["system"] if own else pack.policy
             episode.all_tools = [ToolSpec(**row) for row in record["tools"]] if own else pack.tools
@@ -281,83 +263,3 @@ def read_record(said: dict[str, Any]) -> dict[str, Any]:
 
 def dump_message(message: Message) -> dict[str, Any]:
     return message.model_dump(mode="json", exclude_defaults=True)
-
-
-def make_pack(description: EnvironmentDescription) -> RemotePack:
-    """Make the pack of a description. Raises `UserError` where it cannot be read."""
-    try:
-        pack = RemotePack(
-            name=description.name,
-            description=description.description,
-            licence=description.licence,
-            policy=description.policy,
-            tools=[ToolSpec.model_validate(row) for row in description.tools],
-            user_tools=[ToolSpec.model_validate(row) for row in description.user_tools],
-            ends=description.ends,
-            evaluation=description.evaluation,
-            limits=description.pack_limits,
-        )
-        pack._tasks = [Task.model_validate(row) for row in description.tasks]
-    except ValidationError:
-        raise UserError(
-            "the server's description cannot be read: use the same version of simia there and here"
-        ) from None
-    return pack
-
-
-async def open_remote_environment(
-    config: EnvironmentConfig, given: Sequence[str] = (), *, patience: float | None = None
-) -> RemoteEnvironment:
-    """Open the environment at the address that is the config's pack, with the config's choice of the server's tasks.
-
-    Arguments:
-        given: names of arguments that were given beside the config; only a server can have them.
-        patience: seconds that a reset waits for a server that is full or away; None: 120.
-
-    Raises `UserError` for settings that only a server can have, and for a server that cannot be reached or refuses the token.
-    """
-    fields = EnvironmentConfig.model_fields
-    changed = [
-        name
-        for name in fields
-        if name not in OWN_FIELDS and getattr(config, name) != fields[name].get_default(call_default_factory=True)
-    ]
-    if unusable := [*given, *changed]:
-        raise UserError(
-            f"{unusable[0]} is a setting of the server: give it to simia serve; here: {', '.join(sorted(OWN_FIELDS))}"
-        )
-    url = config.pack
-    parts = urlsplit(url)
-    if parts.username or parts.password or parts.query or parts.fragment or not parts.hostname:
-        raise UserError("the address of an environment is https://HOST/PACK, without a user, a query or a fragment")
-    token = read_token(config.token_env)
-    if token and parts.scheme.lower() == "http" and not is_loopback_name(parts.hostname):
-        log.warning("the token for %s is sent unencrypted: use https where others can read the network", parts.netloc)
-    server = RemoteServer(url.rstrip("/"), token)
-    if patience is not None:
-        server.patience = patience
-    try:
-        environment = RemoteEnvironment(server, await server.describe())
-        environment.tasks = select_tasks(environment.pack, config)
-    except BaseException:
-        await server.close()
-        raise
-    return environment
-
-
-def is_loopback_name(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def read_token(variable: str | None) -> str | None:
-    """Read a token from an environment variable. Raises `UserError` where the variable is empty."""
-    if variable is None:
-        return None
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-        raise UserError("token_env is the name of an environment variable that holds the token, such as SIMIA_TOKEN")
-    token = os.environ.get(variable, "").strip()
-    if not token:
-        raise UserError(f"no token: export {variable}=…")
-    refuse_unprintable(token, f"the variable {variable}")
-    hide(token)
-    return token

@@ -3,6 +3,9 @@
 A session is one WebSocket at a time. When a connection is lost, the session connects again within the server's lease and sends the
 message that was not answered once more; its serial number keeps the server from running it twice. A server that is full or draining
 answers 503 with Retry-After, and the session waits.
+
+A connection is read all the time, also while the policy thinks: aiohttp answers the server's pings only where somebody reads, and a policy may
+take minutes for a turn.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ FAREWELL_SECONDS = 2.0
 ENDS = frozenset(
     (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.ERROR)
 )
+UNASKED = 100  # messages that nobody has asked for, before a connection counts as lost
 KEPT_IDLE = 5.0  # seconds for which a connection without an episode is kept for the next one
 
 
@@ -171,6 +175,9 @@ class RemoteSession:
     server: RemoteServer
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     socket: aiohttp.ClientWebSocketResponse | None = None
+    answers: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
+    """What the connection has received; None: it has ended."""
+    reading: asyncio.Task[None] | None = None
     serial: int = 0
     broken: bool = False
     freed: float = 0.0
@@ -210,6 +217,8 @@ class RemoteSession:
             try:
                 if self.socket is None:
                     self.socket = await self.server.connect(self.id)
+                    self.answers = asyncio.Queue()
+                    self.reading = asyncio.ensure_future(read_messages(self.socket, self.answers))
                 await self.socket.send_str(frame)
                 return self._read_answer(await self._receive(self.socket))
             except Unavailable as error:
@@ -228,17 +237,14 @@ class RemoteSession:
 
     async def _receive(self, socket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:
         """The answer to the latest message. Raises `Unavailable` where the connection ends before."""
-        while True:
-            message = await socket.receive()
-            if message.type is aiohttp.WSMsgType.TEXT:
-                try:
-                    answer = read_frame(message.data)
-                except ValueError:
-                    raise Unavailable("the server's answer is not JSON") from None
-                if isinstance(answer, dict) and answer.get("serial") in (None, self.serial):
-                    return answer
-            elif message.type in ENDS:
-                raise Unavailable(f"the connection was lost ({socket.close_code or 'no code'})")
+        while (text := await self.answers.get()) is not None:
+            try:
+                answer = read_frame(text)
+            except ValueError:
+                raise Unavailable("the server's answer is not JSON") from None
+            if isinstance(answer, dict) and answer.get("serial") in (None, self.serial):
+                return answer
+        raise Unavailable(f"the connection was lost ({socket.close_code or 'no code'})")
 
     def _read_answer(self, answer: dict[str, Any]) -> dict[str, Any]:
         data = answer.get("data")
@@ -261,7 +267,7 @@ class RemoteSession:
 
     async def _close_socket(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         with contextlib.suppress(aiohttp.ClientError, OSError):
-            await socket.close()
+            await socket.close()  # which ends the reading
 
     async def close(self) -> None:
         """Tell the server that the session ends, so that it keeps no episode for it."""
@@ -272,9 +278,19 @@ class RemoteSession:
                 # The server closes the connection. Closed from here, a step in progress could not be answered, and its loss would
                 # look like a lost connection.
                 async with asyncio.timeout(FAREWELL_SECONDS):
-                    while (await socket.receive()).type not in ENDS:
+                    while await self.answers.get() is not None:
                         pass
             await self._close_socket(socket)
+
+
+async def read_messages(socket: aiohttp.ClientWebSocketResponse, answers: asyncio.Queue[str | None]) -> None:
+    """Put what a connection receives into `answers`, and None at its end. Pings are answered meanwhile."""
+    try:
+        while (message := await socket.receive()).type not in ENDS and answers.qsize() < UNASKED:
+            if message.type is aiohttp.WSMsgType.TEXT:
+                answers.put_nowait(message.data)
+    finally:
+        answers.put_nowait(None)
 
 
 def explain_error(error: BaseException) -> str:

@@ -36,6 +36,7 @@ from simia.trainers.launch import (
     check_writable,
     find_or_note,
     look_up,
+    name_backend,
     select_split,
 )
 from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
@@ -168,7 +169,7 @@ def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[
             allowed = part == "val" or env.allow_evaluation_tasks
             refuse_evaluation_tasks(pack, tasks, f"{place}.allow_evaluation_tasks", allowed=allowed)
             notes.append(
-                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({stage.backend})"
+                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({name_backend(stage)})"
             )
     return notes
 

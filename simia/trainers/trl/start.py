@@ -19,6 +19,7 @@ from simia.trainers.launch import (
     check_writable,
     find_or_note,
     format_setting,
+    name_backend,
 )
 from simia.trainers.time_limits import settle_time_limits
 from simia.trainers.trl.episode_plan import plan_episodes
@@ -78,7 +79,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     command = [str(python), "-m", MODULE, str(find_config(config).absolute())]
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]
-    backend = settings.stage.backend if isinstance(settings.stage.backend, str) else "mixed"
+    backend = name_backend(settings.stage)
     which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
     where = python or "no environment"
     notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]

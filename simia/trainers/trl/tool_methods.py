@@ -25,6 +25,7 @@ from typing import Any, Literal, Union
 
 from simia import event_loop
 from simia.envs.environment import Environment, Episode
+from simia.envs.remote.remote_pack import RemotePack
 from simia.envs.several_packs import CombinedPack
 from simia.errors import Code, UserError
 from simia.pack import Pack
@@ -139,6 +140,10 @@ def check_tool_methods(pack: Pack, tasks: Sequence[Task]) -> None:
     otherwise = "; train with rollout_func"
     if isinstance(pack, CombinedPack):
         raise UserError(f"TRL's environment_factory lists the tools of one pack, and these are several{otherwise}")
+    if isinstance(pack, RemotePack):
+        raise UserError(
+            f"TRL's environment_factory must know whether a user answers, which a server does not tell{otherwise}"
+        )
     for task in tasks:
         if task.needs_user:
             raise UserError(f"task {task.id}: TRL's environment_factory has no user who answers{otherwise}")
