@@ -1,0 +1,50 @@
+"""A strong model's recorded answers to the frozen sets, measured again by the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import run_simia
+
+FOLDER = Path(__file__).parents[2] / "eval" / "fidelity"
+ANSWERS = FOLDER / "answers.jsonl"
+BINS = ("0", "1 to 2", "3 to 6", "7 or more")
+
+
+def measure(tmp_path: Path, frozen: str, *knowledge: str) -> dict[str, Any]:
+    """Ask, put the recorded answers where the command looks for them, and return its figures."""
+    words = ["fidelity", "--frozen", str(FOLDER / frozen)]
+    words += [word for kind in knowledge for word in ("--knowledge", kind)]
+    words += ["--set", "llm.kind=batch", "--set", "llm.model=strong", "--set", "llm.folder=asked"]
+    asked = run_simia(*words, cwd=tmp_path)
+    assert asked.returncode == 1, asked.stdout + asked.stderr
+    shutil.copy(ANSWERS, tmp_path / "asked" / "results")
+    found = run_simia(*words, cwd=tmp_path)
+    assert found.returncode == 0, found.stdout + found.stderr
+    (path,) = tmp_path.glob("runs/*/fidelity.json")
+    return dict(json.loads(path.read_text()))
+
+
+def test_a_context_answered_at_most_twenty_prompts() -> None:
+    rows = [json.loads(line) for line in ANSWERS.read_text().splitlines()]
+    batches = [row["batch"] for row in rows]
+    assert len({row["custom_id"] for row in rows}) == len(rows) == 240
+    assert max(map(batches.count, batches)) == 20
+
+
+@pytest.mark.parametrize(
+    ("frozen", "exact"),
+    [("calls-120.jsonl", {"code": 120}), ("calls-40.jsonl", {"schema": 11, "reference": 17, "state": 37, "code": 40})],
+)
+def test_exact_changes_by_knowledge(tmp_path: Path, frozen: str, exact: dict[str, int]) -> None:
+    found = measure(tmp_path, frozen, *exact)
+    figures = {kind: found[kind]["all"] for kind in exact}
+    assert {kind: each["exact"] for kind, each in figures.items()} == exact
+    assert all(each["lost"] == 0 for each in figures.values())
+    assert figures["code"]["hits"] == figures["code"]["real"] == figures["code"]["simulated"] > 150
+    assert set(found["code"]["by"]["|Δ|"]) == set(BINS)
