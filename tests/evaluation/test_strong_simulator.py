@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simia.evaluation.scores import read_episodes
+from simia.jobs import Run
 from tests.command import run_simia
 
 FOLDER = Path(__file__).parents[2] / "eval" / "fidelity"
@@ -48,3 +51,24 @@ def test_exact_changes_by_knowledge(tmp_path: Path, frozen: str, exact: dict[str
     assert all(each["lost"] == 0 for each in figures.values())
     assert figures["code"]["hits"] == figures["code"]["real"] == figures["code"]["simulated"] > 150
     assert set(found["code"]["by"]["|Δ|"]) == set(BINS)
+
+
+def test_rules_judge_the_state_that_it_left(tmp_path: Path) -> None:
+    """All ten episodes earn 1 in the executable world. In four of them the script names an id that only the code makes."""
+    words = ["rollout", "hotel_front_desk", "--agent", "reference", "--limit", "10", "--name", "held"]
+    settings = (
+        "backend=simulated",
+        "backend_settings.knowledge=code",
+        "backend_settings.compute=reads",
+        "reward=rules",
+    )
+    batch = ("user=scripted", "llm.kind=batch", "llm.model=strong", "llm.folder=asked")
+    asked = run_simia(*words, *(word for each in (*settings, *batch) for word in ("--set", each)), cwd=tmp_path)
+    assert "10 questions wait" in asked.stdout + asked.stderr
+    shutil.copy(FOLDER / "episodes.jsonl", tmp_path / "asked" / "results")
+    played = run_simia("runs", "resume", "held", cwd=tmp_path)
+    assert played.returncode == 0, played.stdout + played.stderr
+    run = Run.open(tmp_path / "runs", "held")
+    rewards = [each.row["reward"]["value"] for each in read_episodes(run)]
+    run.close()
+    assert Counter(rewards) == {1.0: 6, 0.8: 3, 0.75: 1}
