@@ -23,7 +23,7 @@ from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.errors import Code, UserError
 from simia.keyed_changes import apply_keyed_changes
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
-from simia.llm.types import Reply, Request
+from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.state import apply_changes, are_equal
 from simia.task import Task
@@ -236,6 +236,31 @@ async def test_a_judge_is_asked_beside_the_rules() -> None:
         0.0,
     )
     assert "judge: oracle, 0 of 1 votes for: it was not asked for" in trajectory.reward.rationale
+
+
+async def test_a_verdict_that_waits_leaves_no_reward() -> None:
+    """As in a batch: the run asks again when it goes on. A judge that cannot be reached leaves the rules' value."""
+
+    class Model(CodeSimulator):
+        code = Code.PENDING
+
+        async def complete(self, request: Request, *, draw: str) -> Any:
+            if "Calls to answer now" in str(request.messages[1]["content"]):
+                return await super().complete(request, draw=draw)
+            raise LLMFault(self.code, "later", retry=False)
+
+    pack = Pack.load(SHOP)
+    found = []
+    for code in (Code.PENDING, Code.CONNECTION):
+        model = Model(pack)
+        model.code = code
+        async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+            settings: dict[str, Any] = {"knowledge": "state", "reward": "both", "engine": engine}
+            async with await open_environment(pack, backend="simulated", user=ScriptedUser, **settings) as environment:
+                trajectory = await play_solution(environment, find_write(environment))
+        assert trajectory.reward
+        found.append((trajectory.reward.value, trajectory.reward.error))
+    assert found == [(None, Code.PENDING), (1.0, None)]
 
 
 async def test_the_prompt_shows_the_state_as_it_is_now_the_source_and_the_time() -> None:
