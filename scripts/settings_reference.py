@@ -38,10 +38,14 @@ NAMES = {"judge": "simia judge", "trl": "simia train trl"}
 
 
 def list_roots() -> dict[str, type[BaseModel]]:
-    """Where settings are given → the model that reads them."""
+    """Where settings are given → the model that reads them. Recipes of others, which may be registered, are left out."""
     places = {NAMES.get(name, f"simia {name}"): place for name, place in MODELS.items()} | TRAINERS | BACKENDS
     roots: dict[str, type[BaseModel]] = {name: getattr(import_module(m), cls) for name, (m, cls) in places.items()}
-    return roots | {f"simia synth {name}": kind.config for name, kind in RECIPES.items()}
+    return roots | {
+        f"simia synth {name}": kind.config
+        for name, kind in RECIPES.items()
+        if kind.config.__module__.startswith("simia.")
+    }
 
 
 def walk(model: type[BaseModel], seen: dict[type[BaseModel], str]) -> Iterator[type[BaseModel]]:

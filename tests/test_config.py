@@ -296,7 +296,10 @@ def test_broken_yaml_is_named_by_its_line(text: str, problem: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("defalt", "no config named 'defalt'; did you mean amplify/default or eval/default or rollout/default? "),
+        (
+            "defalt",
+            "no config named 'defalt'; did you mean amplify/default or eval/default or rollout/default or simulator/default? ",
+        ),
         ("amplify/defautl", "no config named 'amplify/defautl'; did you mean amplify/default? "),
         ("./none.yaml", "./none.yaml does not exist"),
     ],

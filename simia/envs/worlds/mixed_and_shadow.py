@@ -153,6 +153,8 @@ class PairWorld:
                 "simulated": {"content": answer.content, "failed": answer.failed},
                 **({"issue": issue} if issue else {}),
             }
+            if isinstance(self.simulated, StatefulWorld):
+                row["simulated"]["changes"] = answer.changes
             self.seen.update(iterate_texts(call.arguments))
             if self._may_write(call, by) and not result.error and not answer.failed:
                 self.names |= pair_identifiers(row["real"]["content"], answer.content, self.seen)
