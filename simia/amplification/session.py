@@ -26,6 +26,7 @@ from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, Stop
 from simia.jobs.nodes.ray_launcher import open_cluster
 from simia.jobs.progress import Progress
+from simia.jobs.run import refuse_taken
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
@@ -135,6 +136,8 @@ async def start_amplification(
     if given is None:
         pinned = [formats.pin_hub_name(name) for name in config.seeds.packs]
         config = config.model_copy(update={"seeds": config.seeds.model_copy(update={"packs": pinned})})
+    if name is not None and config.engine.kind != "local":  # else the workers would be started first
+        refuse_taken(runs, name, config)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     return await work_on_amplification(config, given, open_run, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,16 +16,17 @@ from simia.report.console import Terminal
 from simia.terminal import say
 
 EXTRAS = {
-    "openai": "openai",
-    "embedded": "xllamacpp",
-    "vllm": "vllm",
-    "datasets": "huggingface_hub",
-    "languages": "py3langid",
-    "mcp": "mcp",
-    "serve": "prometheus_client",
-    "plots": "matplotlib",
-    "ray": "ray",
+    "openai": ["openai"],
+    "embedded": ["xllamacpp"],
+    "vllm": ["vllm"],
+    "datasets": ["pyarrow", "huggingface_hub"],
+    "languages": ["py3langid"],
+    "mcp": ["mcp"],
+    "serve": ["fastapi", "uvicorn", "websockets", "prometheus_client"],
+    "plots": ["matplotlib"],
+    "ray": ["ray"],
 }
+"""The modules of each extra's packages."""
 
 
 def doctor(
@@ -63,9 +65,8 @@ def tabulate_machine() -> Table:
     )
     for what, how in probe_isolation().lines():
         table.add_row(what, how)
-    for extra, module in EXTRAS.items():
-        there = importlib.util.find_spec(module) is not None
-        table.add_row(f"extra {extra}", "installed" if there else f"not installed: pip install 'simia[{extra}]'")
+    for extra, modules in EXTRAS.items():
+        table.add_row(f"extra {extra}", describe_extra(extra, modules))
     have = list_installed()
     wanted = dict.fromkeys(name for needs in NEEDS.values() for name in needs)
     some = ", ".join(f"{name} {have[normalize_name(name)]}" for name in wanted if normalize_name(name) in have)
@@ -77,6 +78,15 @@ def tabulate_machine() -> Table:
         how = "built" if built else f"not built ({recipe.size}): {sys.executable} -P -m simia.venvs {name}"
         table.add_row(f"environment {name}", how)
     return table
+
+
+def describe_extra(extra: str, modules: Sequence[str]) -> str:
+    """Return whether an extra is installed: all of its modules are there."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if not missing:
+        return "installed"
+    part = f" ({', '.join(missing)} missing)" if len(missing) < len(modules) else ""
+    return f"not installed{part}: pip install 'simia[{extra}]'"
 
 
 def describe_trainer(trainer: str) -> None:

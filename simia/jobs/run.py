@@ -88,14 +88,8 @@ class Run:
         try:
             folder.mkdir(parents=True, exist_ok=False)
         except FileExistsError:
-            if is_run(folder) and is_complete(folder, config, facts):
-                raise CompleteRun(run_id) from None
-            known = (
-                f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
-                if is_run(folder)
-                else "it is no run: remove it"
-            )
-            raise UserError(f"{folder} exists: {known}, or choose another --name") from None
+            refuse_taken(root, run_id, config, facts)
+            raise
         except OSError as error:
             raise UserError(
                 f"cannot make the run's folder {folder}: {error.strerror}; choose another with --runs"
@@ -216,13 +210,31 @@ def saved_config(folder: Path) -> dict[str, Any]:
     return data
 
 
-def is_complete(folder: Path, config: Config, facts: dict[str, Any]) -> bool:
-    """Check whether a run is complete and was made with this config and these facts. Raises `UserError` for a run that cannot be read."""
+def refuse_taken(root: Path, name: str, config: Config, facts: dict[str, Any] | None = None) -> None:
+    """Raise `UserError` for the name of a folder that is there, `CompleteRun` where that run has this config, these facts if any are given,
+    and is complete."""
+    run_id = check_name(name)
+    folder = root / run_id
+    if not os.path.lexists(folder):
+        return
+    if is_run(folder) and is_complete(folder, config, facts):
+        raise CompleteRun(run_id)
+    known = (
+        f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
+        if is_run(folder)
+        else "it is no run: remove it"
+    )
+    raise UserError(f"{folder} exists: {known}, or choose another --name")
+
+
+def is_complete(folder: Path, config: Config, facts: dict[str, Any] | None) -> bool:
+    """Check whether a run is complete and was made with this config, and these facts if any are given. Raises `UserError` for a run that
+    cannot be read."""
     if saved_config(folder).get("n") != getattr(config, "n", None):
         return False
     with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
-        known = [run.ledger.meta(name) for name in ("identity", "facts")]
-        same = known == json.loads(json.dumps([select_identity(config), facts]))
+        given = {"identity": select_identity(config), **({} if facts is None else {"facts": facts})}
+        same = {name: run.ledger.meta(name) for name in given} == json.loads(json.dumps(given))
         return same and not run.is_synthesis and run.verify().complete
 
 

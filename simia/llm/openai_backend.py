@@ -65,7 +65,8 @@ class OpenAIBackend:
             if value != template:
                 hide(value.rpartition(" ")[2])  # "Bearer …" may come back without its first word
         key = self._key or ""
-        if not key and not (self.settings.loopback and self.settings.key_env == DEFAULT_KEY_ENV):
+        needs_none = self.settings.loopback and self.settings.key_env == DEFAULT_KEY_ENV
+        if not key and not needs_none:
             key = os.environ.get(
                 self.settings.key_env, ""
             ).strip()  # a local server is never sent a hosted endpoint's key
@@ -74,10 +75,13 @@ class OpenAIBackend:
         if key and not given:
             headers.update({"api-key": key} if self.settings.api_version else {"Authorization": f"Bearer {key}"})
             hide(key)
-        elif not given and not self.settings.loopback:
-            raise MissingKeyError(
-                f"no key for {self.settings.host}: export {self.settings.key_env}=… (or name another in key_env)"
+        elif not given and not needs_none:
+            other = (
+                "leave key_env out: a server on this machine needs none"
+                if self.settings.loopback
+                else "name another in key_env"
             )
+            raise MissingKeyError(f"no key for {self.settings.host}: export {self.settings.key_env}=… (or {other})")
         proxy = _find_proxy(self.url)
         hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(

@@ -16,6 +16,7 @@ from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
 from simia.jobs.nodes.ray_launcher import open_cluster
+from simia.jobs.run import refuse_taken
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.budget import share_budget
 from simia.rollouts.job import RolloutProgress, RolloutWork, hash_contents
@@ -102,6 +103,8 @@ async def start_rollout(
     config: RolloutConfig, *, runs: Path = Path("runs"), name: str | None = None, **options: Unpack[SessionOptions]
 ) -> RolloutResult:
     """Start a run and play every episode."""
+    if name is not None and config.engine.kind != "local":  # else the workers would be started first
+        refuse_taken(runs, name, config)
     return await work_on_rollout(config, lambda facts: Run.create(runs, config, name=name, facts=facts), **options)
 
 

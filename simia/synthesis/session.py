@@ -17,7 +17,7 @@ from simia.formats import pin_hub_name
 from simia.jobs import Run, find_run
 from simia.jobs.coordinator import Coordinator
 from simia.jobs.nodes.ray_launcher import open_cluster
-from simia.jobs.run import saved_config
+from simia.jobs.run import refuse_taken, saved_config
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
@@ -153,6 +153,8 @@ async def start_synthesis(
     refuse_existing(out)
     refuse_unusable(out)
     config = config.model_copy(update={"source": pin_hub_name(config.source)})
+    if name is not None and config.engine.kind != "local":  # else the workers would be started first
+        refuse_taken(runs, name, config)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     recipe = find_recipe(config.recipe).make(config)
     return await work_on_synthesis(config, recipe, make_absolute(out), open_run, **options)

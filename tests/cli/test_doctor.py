@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import simia
 from simia.cli import build_app
+from simia.cli.doctor import describe_extra
 from simia.errors import UserError
 from simia.trainers.versions import NEEDS, is_in_range
 from simia.venvs import RECIPES
@@ -133,3 +134,11 @@ def test_an_unknown_trainer(cache: Path) -> None:
 )
 def test_ranges_compare_numbers(version: str, wanted: str, fits: bool) -> None:
     assert is_in_range(version, wanted) is fits
+
+
+def test_an_extra_is_installed_when_all_of_its_modules_are() -> None:
+    assert describe_extra("serve", ["json", "typer"]) == "installed"
+    assert describe_extra("serve", ["no_such_a", "json", "no_such_b"]) == (
+        "not installed (no_such_a, no_such_b missing): pip install 'simia[serve]'"
+    )
+    assert describe_extra("serve", ["no_such_a"]) == "not installed: pip install 'simia[serve]'"

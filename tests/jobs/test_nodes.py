@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from simia.amplification.session import start_amplification
+from simia.amplification.settings import AmplifyConfig
 from simia.errors import Code, UserError
-from simia.jobs.nodes import node_worker
+from simia.jobs.nodes import node_worker, ray_launcher
 from simia.jobs.nodes.cluster import Cluster
 from simia.jobs.nodes.messages import Message, decode_error, encode_error
 from simia.jobs.nodes.settings import ClusterSettings
+from simia.jobs.nodes.worker_channel import NodeLost
+from simia.jobs.run import CompleteRun
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import BudgetReached
 from simia.llm.openai_settings import OpenAISettings
@@ -161,11 +165,87 @@ async def test_a_node_without_a_sandbox_is_named_before_work_begins(monkeypatch:
     assert await Cluster(Loopback("b"), settings, lambda line: None).open_models({}) == {}
 
 
+async def test_a_node_whose_worker_is_lost_while_it_starts_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(*_: Any) -> Any:
+        raise NodeLost
+
+    monkeypatch.setattr(node_worker.NodeWorker, "start", lose)
+    with pytest.raises(UserError, match=r"^node a: a worker was lost while it started: see Ray's log there$"):
+        await Cluster(Loopback("a"), ClusterSettings(kind="ray"), lambda line: None).open_models({})
+
+
+async def test_one_worker_is_not_counted_as_several() -> None:
+    said: list[str] = []
+    await Cluster(Loopback("a"), ClusterSettings(kind="ray"), said.append).open_models({})
+    assert said == ["1 worker on 1 node: a"]
+
+
+async def test_a_taken_name_is_refused_before_workers_start(tmp_path: Path) -> None:
+    """No cluster is there, so a later check would name the cluster."""
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    try:
+        llm = {"kind": "openai", "base_url": endpoint.url, "model": "fake"}
+        data = {"n": 2, "llm": llm, "seeds": {"packs": ["customer_service"]}}
+        done = await start_amplification(AmplifyConfig.model_validate(data), runs=tmp_path, name="one")
+        assert done.stop.kind == "complete"
+    finally:
+        endpoint.stop()
+    nodes = {**data, "engine": {"kind": "ray", "address": "127.0.0.1:1"}}
+    with pytest.raises(CompleteRun, match="run one is complete"):
+        await start_amplification(AmplifyConfig.model_validate(nodes), runs=tmp_path, name="one")
+    with pytest.raises(UserError, match=r"one exists: `simia runs show one` says how far it is"):
+        await start_amplification(AmplifyConfig.model_validate({**nodes, "n": 3}), runs=tmp_path, name="one")
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect.",
+        "authentication_token_loader.cc:115: Token authentication is enabled but Ray couldn't find an authentication token.",
+    ],
+)
+def test_a_refused_token_is_not_a_cluster_that_does_not_answer(printed: str) -> None:
+    line = ray_launcher.explain_no_cluster("10.0.0.1:6379", f"Traceback (most recent call last):\n{printed}")
+    assert line.startswith("engine.address=10.0.0.1:6379: the Ray cluster refuses this shell's token")
+    assert "export RAY_AUTH_MODE=token" in line
+
+
+def test_a_cluster_that_does_not_answer_is_named() -> None:
+    line = ray_launcher.explain_no_cluster("auto", "ConnectionError: Could not find any running Ray instance.\nTry …")
+    assert line.startswith(
+        "engine.address=auto: no Ray cluster answers (Could not find any running Ray instance.): start"
+    )
+
+
+def test_a_node_without_simia_is_told_from_a_lost_worker() -> None:
+    error = (
+        "The actor died because of an error raised in its creation task, ray::NodeWorker.__init__() (pid=9974, ip=10.0.0.2)\n"
+        "RuntimeError: The actor with name NodeWorker failed to import on the worker. This may be because needed library "
+        "dependencies are not installed in the worker environment:\n\nModuleNotFoundError: No module named 'simia'"
+    )
+    assert ray_launcher.explain_no_import("10.0.0.2", error) == (
+        "node 10.0.0.2: simia cannot be imported there (ModuleNotFoundError: No module named 'simia'): install the same version of simia "
+        "in the Python environment that runs `ray start`"
+    )
+    assert ray_launcher.explain_no_import("10.0.0.2", "The actor died unexpectedly before finishing this task.") is None
+
+
+async def test_a_cluster_that_stays_silent_ends_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ray status` of this stand-in waits as Ray's does at a wrong port."""
+    scripts = tmp_path / "ray" / "scripts"
+    scripts.mkdir(parents=True)
+    (scripts / "scripts.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(ray_launcher, "ANSWERING", 0.5)
+    with pytest.raises(UserError, match=r"^engine\.address=a:6380: no Ray cluster answers \(no answer within 0\.5 s\)"):
+        await asyncio.wait_for(ray_launcher.try_cluster("a:6380"), 20)
+
+
 async def test_models_that_nodes_cannot_ask_are_refused() -> None:
     cluster = Cluster(Loopback("a"), ClusterSettings(kind="ray", nodes=2), lambda line: None)
     with pytest.raises(UserError, match="the model of writer has kind embedded: a cluster needs an endpoint"):
         await cluster.open_models({"writer": EmbeddedSettings()})
-    with pytest.raises(UserError, match=r"engine\.nodes is 2, and 1 nodes of the cluster"):
+    with pytest.raises(UserError, match=r"engine\.nodes is 2, and the cluster has 1 node with 1 CPUs"):
         await cluster.open_models({})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -217,6 +218,17 @@ def test_a_node_without_what_the_job_needs_is_named_before_work_begins(jobs: Job
     assert "node " in done.stderr
     assert "NO_SUCH_KEY" in done.stderr
     assert not (jobs.root / "keyless" / "runs").exists()
+
+
+def test_a_wrong_port_ends_with_a_line(jobs: Jobs) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        config = {"n": 3, "llm": {"kind": "openai", "model": "fake"}, "engine": {"kind": "ray", "address": address}}
+        done = jobs.start("silent", "amplify", config)
+    assert done.returncode == 1
+    assert f"engine.address={address}: no Ray cluster answers (no answer within 20 s)" in done.stderr
+    assert not (jobs.root / "silent" / "runs").exists()
 
 
 @pytest.mark.parametrize(("name", "workers"), [("two-cpu-nodes", 1), ("8xh100", 0)])

@@ -256,6 +256,12 @@ async def test_loopback_needs_no_key_and_gets_none_by_default(
     assert KEY not in str(fake_endpoint.requests[0]["headers"])
 
 
+async def test_a_key_that_was_asked_for_is_not_left_out_at_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(UserError, match=r"no key for 127\.0\.0\.1: export MY_KEY=… \(or leave key_env out"):
+        await OpenAIBackend(OpenAISettings(model="m", base_url="http://127.0.0.1:1/v1", key_env="MY_KEY")).start()
+
+
 @pytest.mark.parametrize("planned", ["echokey", "500", "reset", "cut", "garbage", "redirect"])
 async def test_the_key_is_in_no_text(
     fake_endpoint: FakeEndpoint,

@@ -42,6 +42,9 @@ def test_no_text_names_an_extra_that_does_not_exist() -> None:
     assert len(named) > 10
     assert {each for each in named if each[0] not in DECLARED} == set()
     assert EXTRAS.keys() <= DECLARED.keys()
+    for extra, modules in EXTRAS.items():
+        packages = [canonicalize_name(Requirement(each).name) for each in DECLARED[extra]]
+        assert [canonicalize_name(module) for module in modules] == packages
 
 
 def test_every_extra_has_one_line() -> None:

@@ -113,24 +113,23 @@ class Cluster:
         nodes = self._launcher.list_nodes()
         if len(nodes) < self._settings.nodes:
             raise UserError(
-                f"engine.nodes is {self._settings.nodes}, and {len(nodes)} nodes of the cluster have {self._settings.cpus:g} CPUs and "
-                f"{self._settings.gpus:g} GPUs for a worker: start more nodes, or set engine.nodes lower"
+                f"engine.nodes is {self._settings.nodes}, and the cluster has {count_things(len(nodes), 'node')} with {self._settings.cpus:g} "
+                f"CPUs and {self._settings.gpus:g} GPUs for a worker: start more nodes, or set engine.nodes lower"
             )
         setup = WorkerSetup(dict(models), self._needs_sandbox, os.getcwd(), os.environ.get("SIMIA_PATH"))
         self._setup = pickle.dumps(setup)
-        starts = [self._start(*node) for node in nodes for _ in range(self._settings.workers)]
-        found = await asyncio.gather(*starts, return_exceptions=True)
+        places = [node for node in nodes for _ in range(self._settings.workers)]
+        found = await asyncio.gather(*(self._start(*place) for place in places), return_exceptions=True)
         self._handles = [each[0] for each in found if not isinstance(each, BaseException)]
-        for each in found:
+        for (_, node), each in zip(places, found, strict=True):
+            if isinstance(each, NodeLost):
+                raise UserError(f"node {node}: a worker was lost while it started: see Ray's log there") from None
             if isinstance(each, BaseException):
-                raise (
-                    UserError("a worker was lost while it started: see Ray's log")
-                    if isinstance(each, NodeLost)
-                    else each
-                )
+                raise each
         facts = next(each[1] for each in found if not isinstance(each, BaseException))
         self._say(
-            f"{len(self._handles)} workers on {len(nodes)} nodes: {', '.join(sorted({node for _, node in nodes}))}"
+            f"{count_things(len(self._handles), 'worker')} on {count_things(len(nodes), 'node')}: "
+            f"{', '.join(sorted({node for _, node in nodes}))}"
         )
         return {
             name: open_backend(settings) if settings.kind in HERE else RemoteBackend(self, name, facts[name])
@@ -160,7 +159,9 @@ class Cluster:
         await asyncio.gather(*(self._open_work(channel) for channel in self._channels))
         merged = await self._merge()
         if merged:
-            self._say(f"{merged} replies of an earlier session were on the nodes and are in the run now")
+            self._say(
+                f"{count_things(merged, 'reply', 'replies')} of an earlier session found on the nodes, now in the run"
+            )
 
     async def _open_work(self, channel: WorkerChannel) -> None:
         try:
@@ -233,7 +234,9 @@ class Cluster:
             await asyncio.wait(self._replacing, return_when=asyncio.FIRST_COMPLETED)
 
     def _note_loss(self, channel: WorkerChannel) -> None:
-        self._say(f"the worker on {channel.handle.node} was lost with {channel.load} calls; others take them over")
+        self._say(
+            f"the worker on {channel.handle.node} was lost with {count_things(channel.load, 'call')}; others take over"
+        )
         channel.replacement = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._replace(channel))
         self._replacing.add(task)
@@ -306,3 +309,7 @@ def refuse_model(name: str, settings: LLMSettings) -> None:
         )
     if getattr(settings, "_client", None) is not None:
         raise UserError("engine.kind is ray, and llm= is a client of this process: give the model as settings instead")
+
+
+def count_things(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
