@@ -211,13 +211,17 @@ def saved_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_taken(root: Path, name: str, config: Config, facts: dict[str, Any] | None = None) -> None:
-    """Raise `UserError` for the name of a folder that is there, `CompleteRun` where that run has this config, these facts if any are given,
-    and is complete."""
+    """Raise `UserError` for the name of a folder that is there, `CompleteRun` where that run is complete and has this config and these facts.
+
+    Without facts, which are known only when the seeds are read, a complete run with this config is let pass: it is looked at again then.
+    """
     run_id = check_name(name)
     folder = root / run_id
     if not os.path.lexists(folder):
         return
     if is_run(folder) and is_complete(folder, config, facts):
+        if facts is None:
+            return
         raise CompleteRun(run_id)
     known = (
         f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
