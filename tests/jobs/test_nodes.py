@@ -190,7 +190,7 @@ async def test_a_taken_name_is_refused_before_workers_start(tmp_path: Path) -> N
     finally:
         endpoint.stop()
     nodes = {**data, "engine": {"kind": "ray", "address": "127.0.0.1:1"}}
-    with pytest.raises(UserError, match="(?i)ray"):  # complete, if the seeds are still the same: known later
+    with pytest.raises(UserError, match=r"(?i)ray"):  # complete, if the seeds are still the same: known later
         await start_amplification(AmplifyConfig.model_validate(nodes), runs=tmp_path, name="one")
     with pytest.raises(UserError, match=r"one exists: `simia runs show one` says how far it is"):
         await start_amplification(AmplifyConfig.model_validate({**nodes, "n": 3}), runs=tmp_path, name="one")
