@@ -82,9 +82,12 @@ def test_a_second_start_of_the_same_name_says_what_to_do(
 ) -> None:
     folder, _ = quickstart
     second = simia("amplify", "--name", "first", cwd=folder)
-    assert second.returncode == 2
-    assert "simia runs resume first" in second.stderr
-    assert "Traceback" not in second.stderr
+    assert second.returncode == 0
+    assert "run first is complete; to show it: simia report first" in second.stdout + second.stderr
+    other = simia("amplify", "--name", "first", "--n", "9", cwd=folder)
+    assert other.returncode == 2
+    assert "simia runs resume first" in other.stderr
+    assert "Traceback" not in second.stderr + other.stderr
 
 
 def test_the_whole_path_on_one_page(tmp_path: Path) -> None:
