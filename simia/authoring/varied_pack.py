@@ -36,7 +36,6 @@ from simia.authoring.varied_values import (
     ValueMapping,
     collect_identifiers,
     collect_people,
-    iterate_strings,
     list_words,
     map_identifiers,
     map_people,
@@ -50,6 +49,7 @@ from simia.envs.play.record import record_pack, write_recorded_pack
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
+from simia.formats.reply.reply_json import iterate_strings
 from simia.pack import Pack
 from simia.pack_files import is_leftover, parse_yaml, read_lines
 from simia.prompts import decode_result
@@ -392,7 +392,7 @@ async def verify(
 
 
 async def record_again(pack: Pack, options: Mapping[str, Any]) -> None:
-    """Record the references and seeds of a pack that has such files anew."""
+    """Record references and seeds again, in a pack that has such files."""
     if pack.path_of("references") is None and not any(task.seed for task in pack.tasks):
         return
     limits = {"turns": 200, "errors": 200}

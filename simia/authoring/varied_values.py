@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,19 +43,6 @@ class ValueMapping:
         longest = sorted(self.values, key=lambda each: (-len(each), each))
         forms = [f"(?i:{re.escape(each)})" if "@" in each else re.escape(each) for each in longest]
         return re.compile(rf"(?<![\w@])({'|'.join(forms)})(?![\w@])")
-
-
-def iterate_strings(value: Any) -> Iterator[str]:
-    """Yield all texts of a JSON value, keys included."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield key
-            yield from iterate_strings(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from iterate_strings(each)
-    elif isinstance(value, str):
-        yield value
 
 
 def collect_identifiers(state: Any) -> set[str]:
