@@ -160,9 +160,16 @@ class Experiment:
             wanted = [arm for arm in arms if arm in self.ready()]
             if self.tuned == self.results:
                 self.tune(wanted)
-            for seed in range(max((self.plan.arms[arm] for arm in wanted), default=0)):
-                self.train(wanted, [seed])
-                self.test(wanted, [seed])
+            self.do_all([
+                lambda arm=arm, seed=seed: self.train_and_test(arm, seed)
+                for arm, seed in self.list_models(wanted)
+            ])  # fmt: skip
+
+    def train_and_test(self, arm: str, seed: int) -> None:
+        """Train one model and play the test tasks with it, so that no worker waits for another arm."""
+        if not self.result(arm, seed).exists():
+            self.learn(arm, self.choose_rate(arm), seed, self.model(arm, seed))
+            self.test_one(arm, seed)
 
     def tune(self, arms: Sequence[str]) -> None:
         """Train each arm with each rate and the tuning seed, and play the dev tasks."""
@@ -189,27 +196,27 @@ class Experiment:
         }
         return max(solved, key=lambda rate: solved[rate])
 
-    def train(self, arms: Sequence[str], seeds: Sequence[int] | None = None) -> None:
+    def train(self, arms: Sequence[str]) -> None:
         """Train the arms, seed by seed. A trained model that was tested is not trained again."""
         rates = {arm: self.choose_rate(arm) for arm in arms}
         self.do_all([
             lambda arm=arm, seed=seed: self.learn(arm, rates[arm], seed, self.model(arm, seed))
-            for arm, seed in self.list_models(arms, seeds)
+            for arm, seed in self.list_models(arms)
             if not self.result(arm, seed).exists()
         ])  # fmt: skip
 
-    def test(self, arms: Sequence[str], seeds: Sequence[int] | None = None) -> None:
+    def test(self, arms: Sequence[str]) -> None:
         """Play the test tasks with each trained model and store the outcomes, which `report` reads when the primary arms have all of theirs."""
-        jobs = self.list_models(arms, seeds)
+        jobs = self.list_models(arms)
         for arm, seed in jobs:
             if not (self.model(arm, seed).exists() or self.result(arm, seed).exists()):
                 raise UserError(f"{arm} is not trained with seed {seed}; run the stage train first")
         self.do_all([lambda arm=arm, seed=seed: self.test_one(arm, seed) for arm, seed in jobs])
 
-    def list_models(self, arms: Sequence[str], seeds: Sequence[int] | None) -> list[tuple[str, int]]:
-        """Arms and training seeds, seed by seed. `seeds`: None for all of the plan."""
-        wanted = range(max((self.plan.arms[arm] for arm in arms), default=0)) if seeds is None else seeds
-        return [(arm, seed) for seed in wanted for arm in arms if seed < self.plan.arms[arm]]
+    def list_models(self, arms: Sequence[str]) -> list[tuple[str, int]]:
+        """Arms and training seeds of the plan, seed by seed."""
+        most = max((self.plan.arms[arm] for arm in arms), default=0)
+        return [(arm, seed) for seed in range(most) for arm in arms if seed < self.plan.arms[arm]]
 
     def test_one(self, arm: str, seed: int) -> None:
         out = self.result(arm, seed)
