@@ -3,7 +3,8 @@
     python eval/bench/server.py                  # two minutes, and the environment `adapters` once
     python eval/bench/server.py --seconds 2 --without-openenv
 
-Every way has 64 sessions that step one after the other, as fast as they are answered. The ways:
+Every way has 64 sessions that step one after the other, as fast as they are answered. Their first episodes of look-ups are cut to 1, 2, 3 …
+steps, so that resets are spread as they are in a fleet that has run for a while; all 64 at once would be measured as one long wait. The ways:
 
 - `simia, look-ups`: `simia serve customer_service --openenv` in a process of its own, played by simia's client: episodes of 100
   look-ups. `simia, solutions`: the same server, episodes of the tasks' reference solutions (5 steps on average): a reset and a reward
@@ -100,6 +101,7 @@ async def play_environment(source: str, kind: str, goes: Goes, times: list[float
 
         async def play(number: int, goes: Goes, times: list[float]) -> None:
             turn = number
+            steps = 1 + number * TURNS // SESSIONS  # of the first episode, so that episodes do not all end at once
             while goes():
                 task = tasks[turn % len(tasks)]
                 turn += SESSIONS
@@ -111,6 +113,9 @@ async def play_environment(source: str, kind: str, goes: Goes, times: list[float
                     step = await episode.step(message)
                     times.append(time.perf_counter() - start)
                     assert step.end is None or step.end.kind != "aborted", step
+                    steps -= 1
+                    if steps == 0:
+                        break
                 if episode.end is None:
                     await episode.stop(Code.MAX_TURNS)
                 await episode.close()
@@ -263,7 +268,9 @@ def measure(
 def play_and_print(words: list[str]) -> None:
     """One player's run; prints its figures."""
     from simia import event_loop
+    from simia.garbage_collection import raise_thresholds
 
+    raise_thresholds()  # as trainers do
     kind, source, seconds = words[0], words[1], float(words[2])
     work, goes, times = {"echo": play_echo, "openenv": play_openenv}.get(kind), for_seconds(seconds), list[float]()
     event_loop.run_command(work(source, goes, times) if work else play_environment(source, kind, goes, times))

@@ -137,6 +137,7 @@ async def serve_openenv(
 ) -> None:  # fmt: skip
     """Serve an environment with any back end and models. `limits`: see `EnvironmentServer`."""
     from simia.envs.opening import open_environment
+    from simia.garbage_collection import collect_rarely
     from simia.serve.http_server import Deadlines
     from simia.serve.openenv import EnvironmentServer, serve_environment
     from simia.serve.served_episode import TrajectoryFile
@@ -145,7 +146,8 @@ async def serve_openenv(
     async with await open_environment(config, store=store) as environment:
         deadlines = Deadlines(idle=idle) if idle else Deadlines()
         server = EnvironmentServer(environment, config.seed, record.add, deadlines=deadlines, **limits)
-        await serve_environment(server, host, port, kept=out, drain=drain, say=say_error)
+        with collect_rarely():
+            await serve_environment(server, host, port, kept=out, drain=drain, say=say_error)
 
 
 async def serve_mcp(

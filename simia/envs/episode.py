@@ -74,6 +74,7 @@ class Episode:
     _tracker: StateTracker = field(default_factory=StateTracker)
     _own_loss: str = ""
     """Why its state cannot be read, where its own calls caused that."""
+    _limits: EpisodeLimits | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def aborted(cls, environment: EpisodeContext, task: Task, seed: int, error: Aborted) -> Episode:
@@ -105,7 +106,9 @@ class Episode:
     @property
     def limits(self) -> EpisodeLimits:
         """The limits of this episode: the lowest of the environment's, the pack's and the task's."""
-        return combine_limits(self.environment.limits, self.environment.pack.limits, self.task.limits)
+        if self._limits is None:
+            self._limits = combine_limits(self.environment.limits, self.environment.pack.limits, self.task.limits)
+        return self._limits
 
     @property
     def view(self) -> EpisodeView:

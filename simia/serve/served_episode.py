@@ -20,6 +20,7 @@ import orjson
 
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
+from simia.event_loop import start_shared
 from simia.task import Task
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -36,6 +37,9 @@ class TrajectoryFile:
         """Check that the file can be written; it is made with the first trajectory. Raises `UserError`."""
         self.path = path.absolute()
         self.count = 0
+        self._turn = asyncio.Lock()
+        self._lines: list[bytes] = []
+        self._next: asyncio.Future[None] | None = None  # the write that takes the lines which wait now
         try:
             if self.path.exists():
                 self._write(b"")
@@ -45,8 +49,17 @@ class TrajectoryFile:
             raise UserError(f"{path} cannot be written ({error.strerror}): give another file with --out") from None
 
     async def add(self, trajectory: Trajectory) -> None:
-        await asyncio.to_thread(self._write, orjson.dumps(trajectory.to_row()) + b"\n")
-        self.count += 1
+        """Append a trajectory, and return once it is on the disk. Those that wait for the same write share its `fsync`."""
+        self._lines.append(orjson.dumps(trajectory.to_row()) + b"\n")
+        if self._next is None:
+            self._next = start_shared(self._write_waiting())
+        await asyncio.shield(self._next)
+
+    async def _write_waiting(self) -> None:
+        async with self._turn:
+            lines, self._lines, self._next = self._lines, [], None
+            await asyncio.to_thread(self._write, b"".join(lines))
+            self.count += len(lines)
 
     def _write(self, line: bytes) -> None:
         with open(self.path, "ab", buffering=0, opener=open_private) as file:

@@ -51,6 +51,8 @@ def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[To
 
 def find_argument_fault(arguments: dict[str, Any]) -> str | None:
     """Return why arguments cannot be sent at all: NaN, half a Unicode character, excessive size or depth."""
+    if is_plain(arguments):
+        return None
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError as error:
@@ -85,7 +87,18 @@ def make_recordable(message: Message) -> Message:
     return message.model_copy(update={"calls": calls, "content": content})
 
 
+def is_plain(arguments: dict[str, Any]) -> bool:
+    """Whether arguments are surely JSON within the limits, found fast. False decides nothing: null may stand for NaN."""
+    try:
+        text = orjson.dumps(arguments, option=orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME)
+    except TypeError:
+        return False
+    return b"null" not in text and text.count(b"[") + text.count(b"{") <= MOST_LEVELS and len(text) <= MOST_ARGUMENTS
+
+
 def is_unwritable(arguments: dict[str, Any]) -> bool:
+    if is_plain(arguments):
+        return False
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, TypeError, RecursionError):

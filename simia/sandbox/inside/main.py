@@ -21,6 +21,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+COLLECTIONS = (
+    20_000,
+    20,
+    50,
+)  # a state is thousands of objects without a cycle: collecting as often as Python does doubles the time of a reset
 LIB = str(Path(__file__).resolve().parents[3])
 if LIB not in sys.path:
     sys.path.insert(0, LIB)
@@ -64,6 +69,7 @@ def main(descriptor: int, *processes: int) -> None:
         return
     gc.collect()
     gc.freeze()  # children share these pages as long as no reference count changes in them
+    gc.set_threshold(*COLLECTIONS)
     children: dict[int, int] = {}
     exits: dict[int, int] = {}
     while True:
