@@ -22,7 +22,9 @@ def rollout(
     agent: Annotated[
         str | None,
         typer.Option(
-            "--agent", "-a", help="reference, repeating, nothing, canned, echo, policy, random, or llm (the default)."
+            "--agent",
+            "-a",
+            help="reference, following, repeating, nothing, canned, echo, policy, random, or llm (the default).",
         ),
     ] = None,
     backend: Annotated[

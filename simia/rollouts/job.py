@@ -13,7 +13,7 @@ from typing import Any
 
 from simia.envs.environment import Environment, Episode
 from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
 from simia.envs.several_packs import CombinedPack

@@ -12,7 +12,7 @@ from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.jobs.nodes.settings import ClusterSettings
 from simia.quality.teacher_filters import TeacherFilters
 
-AgentKind = Literal["reference", "repeating", "nothing", "canned", "echo", "policy", "random", "llm"]
+AgentKind = Literal["reference", "following", "repeating", "nothing", "canned", "echo", "policy", "random", "llm"]
 
 
 class RolloutSettings(EnvironmentConfig):
@@ -20,7 +20,7 @@ class RolloutSettings(EnvironmentConfig):
 
     agent: AgentKind = Field(
         "llm",
-        description="The agent: a model (llm), the reference solution, the same with repeated calls (repeating), or a baseline.",
+        description="The agent: a model (llm), the reference solution, the same with the ids that results bring (following) or with repeated calls (repeating), or a baseline.",
     )
     group: int = Field(1, ge=1, description="Episodes of each task.")
     accept: float = Field(

@@ -53,9 +53,11 @@ def test_exact_changes_by_knowledge(tmp_path: Path, frozen: str, exact: dict[str
     assert set(found["code"]["by"]["|Δ|"]) == set(BINS)
 
 
-def test_rules_judge_the_state_that_it_left(tmp_path: Path) -> None:
-    """All ten episodes earn 1 in the executable world. In four of them the script names an id that only the code makes."""
-    words = ["rollout", "hotel_front_desk", "--agent", "reference", "--limit", "10", "--name", "held"]
+@pytest.mark.parametrize(("agent", "expected"), [("reference", {1.0: 6, 0.8: 3, 0.75: 1}), ("following", {1.0: 10})])
+def test_rules_judge_the_state_that_it_left(tmp_path: Path, agent: str, expected: dict[float, int]) -> None:
+    """All ten episodes earn 1 in the executable world. In four of them the script names an id that only the code makes, and the agent
+    `following` takes the simulator's."""
+    words = ["rollout", "hotel_front_desk", "--agent", agent, "--limit", "10", "--name", "held"]
     settings = (
         "backend=simulated",
         "backend_settings.knowledge=code",
@@ -71,4 +73,4 @@ def test_rules_judge_the_state_that_it_left(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "runs", "held")
     rewards = [each.row["reward"]["value"] for each in read_episodes(run)]
     run.close()
-    assert Counter(rewards) == {1.0: 6, 0.8: 3, 0.75: 1}
+    assert Counter(rewards) == expected

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from simia.cli import build_app
 from simia.config import load_config
 from simia.envs.opening import open_environment
-from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.player import play
 from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError

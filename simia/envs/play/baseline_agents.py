@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable
 from typing import Any
 
 from simia.envs.environment import Sample
@@ -129,14 +128,3 @@ class RandomAgent:
 
 def make_text_message(text: str) -> Message:
     return Message(role="assistant", content=text)
-
-
-AGENTS: dict[str, Callable[[Task, int], Any]] = {
-    "reference": ReferenceAgent,
-    "repeating": RepeatingAgent,
-    "nothing": NothingAgent,
-    "canned": CannedAgent,
-    "echo": EchoAgent,
-    "policy": PolicyAgent,
-    "random": RandomAgent,
-}

@@ -14,7 +14,7 @@ from typing import Any
 
 from simia.envs.rewards.row_pairing import pair_rows
 from simia.envs.rewards.state_match import compare_changes, rename_keys
-from simia.envs.worlds.compare_worlds import iterate_texts
+from simia.formats.reply.reply_json import iterate_strings
 from simia.keyed_changes import (
     ChangeError,
     KeyedChange,
@@ -74,11 +74,11 @@ def compare_transition(
         found["exact"] = are_equal(renamed, expected)
         found["rewarded"] = found["exact"] or not any(compare_changes(record, policies or {}).values())
     known = list_keys(before, schema) | list_keys(after, schema)
-    true = (known & {*iterate_texts(real)}) | list_changed_rows(found["real"])
-    made = {names.get(each, each) for each in {*iterate_texts(answer)} | list_changed_rows(changes)}
+    true = (known & {*iterate_strings(real)}) | list_changed_rows(found["real"])
+    made = {names.get(each, each) for each in {*iterate_strings(answer)} | list_changed_rows(changes)}
     added = {names.get(each, each) for each in list_keys(predicted, schema)}
     shapes = {shape for shape in map(find_shape, known) if shape != "9"}
-    given = {*iterate_texts(call.arguments or {}), *iterate_texts(real)}
+    given = {*iterate_strings(call.arguments or {}), *iterate_strings(real)}
     looks = {each for each in made if " " not in each and DIGITS.search(each) and find_shape(each) in shapes}
     return {
         **found,

@@ -39,19 +39,6 @@ def iterate_text_pairs(one: Any, two: Any) -> Iterator[tuple[str, str]]:
         yield one, two
 
 
-def iterate_texts(value: Any) -> Iterator[str]:
-    """All texts of a JSON value, keys included."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from iterate_texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from iterate_texts(inner)
-    elif isinstance(value, str):
-        yield value
-
-
 def rename_identifiers(value: Any, names: Mapping[str, str]) -> Any:
     """A JSON value with the simulator's identifiers replaced by the real ones, keys included."""
     if not names:

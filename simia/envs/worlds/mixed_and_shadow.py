@@ -20,7 +20,7 @@ import orjson
 
 from simia.envs.worlds.arguments import make_failure
 from simia.envs.worlds.compare_transitions import compare_transition
-from simia.envs.worlds.compare_worlds import change_distance, iterate_texts, pair_identifiers, rename_identifiers
+from simia.envs.worlds.compare_worlds import change_distance, pair_identifiers, rename_identifiers
 from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
 from simia.envs.worlds.executable_world import ExecutableWorld
@@ -30,6 +30,7 @@ from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
+from simia.formats.reply.reply_json import iterate_strings
 from simia.llm.engine import Engine
 from simia.pack import Pack
 from simia.state import count_leaf_changes, diff_states
@@ -127,7 +128,7 @@ class PairWorld:
         result = (await self.real.call([call], by))[0]
         self._tell(call, by, result)
         await self._follow_state(await self._read_changes(call, by, result))
-        self.seen.update(iterate_texts([call.arguments, result_to_row(result)["content"]]))
+        self.seen.update(iterate_strings([call.arguments, result_to_row(result)["content"]]))
         self._pass_call()
         return result
 
@@ -155,10 +156,10 @@ class PairWorld:
             }
             if isinstance(self.simulated, StatefulWorld):
                 row["simulated"]["changes"] = answer.changes
-            self.seen.update(iterate_texts(call.arguments))
+            self.seen.update(iterate_strings(call.arguments))
             if self._may_write(call, by) and not result.error and not answer.failed:
                 self.names |= pair_identifiers(row["real"]["content"], answer.content, self.seen)
-            self.seen.update(iterate_texts(row["real"]["content"]))
+            self.seen.update(iterate_strings(row["real"]["content"]))
             if self.names:
                 row["names"] = dict(self.names)
             if self.backend.has_tables:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simia.envs.play.random_arguments import Sampler
-from simia.envs.worlds.compare_worlds import iterate_texts
+from simia.formats.reply.reply_json import iterate_strings
 from simia.state_schema import StateSchema, list_rows
 from simia.synthesis.building.state_model import find_singular
 from simia.synthesis.design import BuiltEnvironment
@@ -38,7 +38,7 @@ class KnownValues:
         self._results.setdefault(call.name, []).append(value)
         for name, argument in call.arguments.items():
             self._arguments.setdefault(name, []).append(argument)
-        self._texts.update(iterate_texts([call.arguments, value]))
+        self._texts.update(iterate_strings([call.arguments, value]))
 
     def mentions(self, key: str) -> bool:
         """Whether a call was given the key of a row, or returned it."""

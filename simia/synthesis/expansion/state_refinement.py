@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from simia.envs.worlds.compare_worlds import iterate_texts
+from simia.formats.reply.reply_json import iterate_strings
 from simia.state import Change
 from simia.state_schema import StateSchema
 from simia.synthesis.building.example_states import find_state_faults
@@ -48,7 +48,7 @@ def list_touched_rows(
     schema: StateSchema, state: Mapping[str, Any], calls: Sequence[Action], changes: Sequence[Change]
 ) -> dict[str, list[str]]:
     """Rows that a chain names or changes, by table: no refinement may alter them. Rows that it adds count too."""
-    named = {text for call in calls for text in iterate_texts(call.arguments)}
+    named = {text for call in calls for text in iterate_strings(call.arguments)}
     changed = {(change["path"][0], change["path"][1]) for change in changes if len(change["path"]) > 1}
     found: dict[str, list[str]] = {}
     for table in schema.tables:

@@ -11,7 +11,7 @@ from pydantic import Field
 from simia.authoring.difficulty import FULL
 from simia.config import Config
 from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.design import GymEnvironment, GymInstance

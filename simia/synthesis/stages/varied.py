@@ -12,7 +12,7 @@ import orjson
 
 from simia.authoring.difficulty import measure_rewards
 from simia.authoring.verification_gate import verify_tasks
-from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
 from simia.pack import Pack
 from simia.pack_files import is_leftover

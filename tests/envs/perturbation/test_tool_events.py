@@ -12,7 +12,7 @@ import pytest
 from simia.envs.environment import Environment, Episode
 from simia.envs.opening import open_environment
 from simia.envs.perturbation.settings import TOOL_EVENTS, USER_EVENTS, PerturbSettings
-from simia.envs.play.baseline_agents import AGENTS
+from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.player import play
 from simia.errors import Code
 from simia.exporting.parquet_table import to_table_row

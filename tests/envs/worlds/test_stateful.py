@@ -15,7 +15,8 @@ import yaml
 
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
-from simia.envs.play.baseline_agents import AGENTS, ReferenceAgent
+from simia.envs.play.agent_kinds import AGENTS
+from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.simulated import SimulatedBackend
