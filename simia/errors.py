@@ -143,6 +143,10 @@ class Code(MeaningfulCode):
     INTERNAL = "internal", "simia itself failed on this record; please report it"
 
 
+WAITING = (Code.PENDING, Code.BUDGET)
+"""What is asked for again, and may be answered then, when a run goes on: it waits in a batch, or for a larger budget."""
+
+
 class Issue(BaseModel):
     """One finding on a record: a reason code, where it is (`messages[3].calls[0]`), and a line a person can read."""
 

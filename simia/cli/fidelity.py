@@ -132,7 +132,9 @@ def fidelity(
             row = [f"backend_settings.knowledge={kind}", f"backend_settings.ledger={str(ledger).lower()}"]
             done = event_loop.run_command(measure_run(source, run, [*given, *row, *extra], limit, split, runs))
             total, why = done.figures.total, done.why
-            if why and total.calls and not total.answered:  # the other rows would fail in the same way
+            if (
+                why and total.calls and not total.answered and not done.waits
+            ):  # the other rows would fail in the same way
                 say_error(f"{name_row(kind, ledger)}: no call was answered: {why}")
                 say_error("stopped; run the same command again to continue")
                 raise typer.Exit(1)
@@ -156,12 +158,13 @@ def fidelity(
 
 @dataclass(slots=True)
 class MeasuredRun:
-    """The figures and the compared calls of one run; `why`: the reason if it is not complete; `rewards`: rules on the held state beside
-    those on the true one."""
+    """The figures and the compared calls of one run; `why`: the reason if it is not complete; `waits`: whether a batch has its questions;
+    `rewards`: rules on the held state beside those on the true one."""
 
     figures: Fidelity
     rows: list[dict[str, Any]]
     why: str
+    waits: bool
     rewards: Agreement | None
 
 
@@ -203,7 +206,8 @@ async def measure_run(
     loaded = Pack.load(pack)
     specs = {tool.name: tool for tool in (*loaded.tools, *loaded.user_tools)}
     (runs / name / "differences.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return MeasuredRun(measure_fidelity(rows, specs), rows, why if done.complete else done.why, rewards)
+    waits = any(str(row["lost"]).startswith(f"{Code.PENDING}:") for row in rows if "lost" in row)
+    return MeasuredRun(measure_fidelity(rows, specs), rows, why if done.complete else done.why, waits, rewards)
 
 
 def is_transient_loss(row: Mapping[str, Any]) -> bool:

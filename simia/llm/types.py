@@ -144,4 +144,7 @@ def describe_waiting(backends: Iterable[object]) -> str:
     """Return the number of waiting requests and their place for each deferred back end; empty if none waits."""
     distinct = {id(backend): backend for backend in backends}.values()  # engines may share a back end
     deferred = [backend for backend in distinct if isinstance(backend, DeferredBackend) and backend.pending]
-    return "; ".join(f"{backend.pending:,} questions wait in {backend.place}" for backend in deferred)
+    return "; ".join(
+        f"{backend.pending:,} {'question waits' if backend.pending == 1 else 'questions wait'} in {backend.place}"
+        for backend in deferred
+    )

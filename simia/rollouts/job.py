@@ -17,7 +17,7 @@ from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
 from simia.envs.several_packs import CombinedPack
-from simia.errors import Aborted, Code, UserError
+from simia.errors import WAITING, Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import Stop, Verdict
 from simia.jobs.progress import Progress
@@ -174,7 +174,9 @@ class RolloutWork:
 def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
     """Set an item's status and reason by the reward of its episode. `accept`: the least reward of an accepted one."""
     reward = trajectory.reward or Reward()
-    if reward.value is None:
+    if (waiting := find_waiting_call(trajectory)) is not None:
+        item.status, item.reason, item.detail = FAILED, Code(waiting.partition(":")[0]), waiting[:300]
+    elif reward.value is None:
         item.reason, item.detail = reward.error or Code.UNSCORED, reward.rationale[:300]
         item.status = REJECTED if is_settled(trajectory, Code(item.reason)) else FAILED
     elif reward.value >= accept:
@@ -185,6 +187,14 @@ def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
             Code.LOW_REWARD,
             f"reward {reward.value:g}, asked for {accept:g}",
         )
+
+
+def find_waiting_call(trajectory: Trajectory) -> str | None:
+    """Why a simulator's answer to be compared is still to come, as code and words; None: none is. A resume plays such an episode again,
+    since what the simulator would have said is what a shadow is for."""
+    rows = (trajectory.evidence or {}).get("differences", [])
+    lost = (str(row["lost"]) for row in rows if "lost" in row)
+    return next((each for each in lost if each.startswith(tuple(f"{code}:" for code in WAITING))), None)
 
 
 def store_episode(ledger: Ledger, item: Item, trajectory: Trajectory) -> str:

@@ -119,7 +119,7 @@ async def test_the_seeds_may_be_judged_in_a_batch(tmp_path: Path) -> None:
     answers = [{"custom_id": row["custom_id"], "text": text} for row, text in zip(rows, verdicts, strict=True)]
     (folder / "results" / "a.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     made = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
-    assert (made.stop.kind, "1 questions wait" in made.stop.detail) == ("batch", True), made.stop
+    assert (made.stop.kind, "1 question waits" in made.stop.detail) == ("batch", True), made.stop
     run = Run.read_only(tmp_path, "r")
     used = (run.ledger.meta("seeds") or {})["used"]
     run.close()

@@ -200,7 +200,7 @@ def test_the_page_of_your_domain_shows_commands_that_run(tmp_path: Path) -> None
         if words[:2] == ["runs", "answers"]:
             (tmp_path / "q" / "answers" / "001.txt").write_text("Here is the design.", encoding="utf-8")
         done = run_simia(*words, cwd=tmp_path, env={"OPENAI_API_KEY": "not-a-key"})
-        waits = "library" in words and "stopped: batch (1 questions wait" in done.stdout
+        waits = "library" in words and "stopped: batch (1 question waits" in done.stdout
         assert done.returncode == (WAITS if waits else 0), f"{line}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}"
     assert [len(Pack.load(tmp_path / name).tasks) for name in ("clinic", "clinic2")] == [2, 2]
     assert "This reply cannot be used" in (tmp_path / "q" / "002.txt").read_text(encoding="utf-8")

@@ -167,6 +167,39 @@ def test_one_budget_holds_for_all_models_and_over_a_resume(stage: FakeEndpoint) 
         other.stop()
 
 
+@pytest.mark.parametrize("forced", ["true", "false"])
+def test_a_shadow_waits_for_answers_that_wait_in_a_batch(stage: FakeEndpoint, forced: str) -> None:
+    words = (
+        "backend=shadow",
+        f"backend_settings.forced={forced}",
+        "agent=reference",
+        "user=none",
+        "llm.kind=batch",
+        "llm.folder=asked",
+    )
+    given = [
+        "--limit",
+        "1",
+        *(word for each in words for word in ("--set", each)),
+        "--set",
+        "llm.model=m",
+        "--name",
+        "w",
+    ]
+    done, left = CliRunner().invoke(build_app(), ["rollout", "todos", *given]), 2
+    while left and (done.exit_code, "to answer by hand" in done.output) == (3, True):
+        left -= 1
+        assert "nothing is lost" in done.output
+        names = {row["custom_id"] for path in Path("asked").glob("requests-*") for row in map(json.loads, path.open())}
+        text = json.dumps({"answers": [{"call": 1, "outcome": "result", "content": {"ok": True}}]})
+        answers = "".join(json.dumps({"custom_id": name, "text": text}) + "\n" for name in sorted(names))
+        Path(f"asked/results/answers-{left}.jsonl").write_text(answers)
+        done = CliRunner().invoke(build_app(), ["runs", "resume", "w"])
+    assert done.exit_code == 0, done.output
+    assert left == (1 if forced == "true" else 0), "a forced shadow asks for all calls of an episode at once"
+    assert "shadow: 2 calls, 0 agree, 2 differ, 0 lost" in done.output
+
+
 def test_a_shadow_is_summed_up_and_its_differences_are_shown(stage: FakeEndpoint) -> None:
     stage.plan(script=["ok", "400"])
     words = ("backend=shadow", "limits.retries=0", "agent=reference", "user=none")

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from simia.envs.rewards.compose import score_trajectory
 from simia.envs.rewards.judge import RewardJudge
-from simia.errors import Code
+from simia.errors import WAITING
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.task import Task
 from simia.trajectory import Trajectory
-
-WAITING = (Code.PENDING, Code.BUDGET)
 
 
 @dataclass(frozen=True, slots=True)

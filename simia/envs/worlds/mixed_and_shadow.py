@@ -29,7 +29,7 @@ from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
 from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
-from simia.errors import Aborted, Code, UserError
+from simia.errors import WAITING, Aborted, Code, UserError
 from simia.formats.reply.reply_json import iterate_strings
 from simia.llm.engine import Engine
 from simia.pack import Pack
@@ -176,6 +176,8 @@ class PairWorld:
                     self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
         except Aborted as error:  # a failed simulation never disturbs the episode
+            if error.code in WAITING and not self.backend.forced:
+                raise  # what it is asked next depends on the answer
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
             self._tell(call, by, result)
