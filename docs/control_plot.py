@@ -1,12 +1,14 @@
 """The control experiment of docs/loop.md: its table and plot from the stored results, `python docs/control_plot.py [RESULTS.json] [FILE.svg]`.
 
 The results are those that `python eval/loop/control.py --publish` wrote: the outcome of every test task, and the curves of the training.
-Intervals are 95 % of a bootstrap over tasks and training seeds; a gain is the difference on the same tasks and training seeds.
+Intervals of success are 95 % of a bootstrap over tasks and training seeds; a gain is the difference on the same tasks and training seeds.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,13 @@ sys.path.append(str(Path(__file__).parents[1] / "eval" / "loop"))
 import figures
 from control import PUBLISHED, outcomes
 
+T95 = {
+    2: 12.706,
+    3: 4.303,
+    4: 3.182,
+    5: 2.776,
+    6: 2.571,
+}  # two-sided 95 % of Student's t, by the number of training seeds
 ARMS = {"start": "start (SFT on the seeds)", "grpo": "GRPO", "shuffled": "GRPO, shuffled rewards"}
 
 
@@ -47,22 +56,30 @@ def table(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def curve(found: dict[str, Any], arm: str) -> list[tuple[int, float]]:
-    """Mean reward by step over the training seeds, of the last four steps each: a step has 32 episodes a seed."""
+def make_curve(found: dict[str, Any], arm: str, colour: int) -> PlotLine:
+    """Mean reward by step over the training seeds, of the last four steps each (a step has 32 episodes a seed), with the 95 % t interval
+    over the training seeds. With three seeds it is wide: t is 4.3."""
     runs = [run["reward"] for name, run in found["training"].items() if name.rpartition("-")[0] == arm]
-    means = [sum(values) / len(values) for values in zip(*runs, strict=False)]
-    return [(n, sum(part) / len(part)) for n in range(1, len(means) + 1) if (part := means[max(0, n - 4) : n])]
+    points, bounds = list[tuple[float, float]](), list[tuple[float, float]]()
+    for n in range(1, min(map(len, runs), default=0) + 1):
+        means = [statistics.fmean(run[max(0, n - 4) : n]) for run in runs]
+        mean = statistics.fmean(means)
+        points.append((n, mean))
+        if len(means) in T95:
+            half = T95[len(means)] * statistics.stdev(means) / math.sqrt(len(means))
+            bounds.append((max(0.0, mean - half), min(1.0, mean + half)))
+    return PlotLine(ARMS[arm], points, colour, bounds)
 
 
 def plot(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> list[PlotPanel]:
     colours = {arm: number for number, arm in enumerate(ARMS)}
-    lines = [PlotLine(ARMS[arm], points, colours[arm]) for arm in ARMS if (points := curve(found, arm))]
+    lines = [line for arm in ARMS if (line := make_curve(found, arm, colours[arm])).points]
     dots = [PlotDot(ARMS[arm], row["mean"], row["low"], row["high"], colours[arm]) for arm, row in rows.items()]
     title = f"Success on {found['plan']['test']} test tasks"
     if "gain" in rows.get("grpo", {}):
         title += f"; gain of GRPO {figures.shown(rows['grpo']['gain'], signed=True)} points"
     panels = [
-        PlotPanel("Mean reward in training (mean of four steps)", lines=lines, x="step"),
+        PlotPanel("Mean reward in training (four steps; 95 % over training seeds)", lines=lines, x="step"),
         PlotPanel(title, dots=dots),
     ]
     return [panel for panel in panels if panel.lines or panel.dots]

@@ -172,7 +172,7 @@ def draw_lines(axes: Axes, panel: PlotPanel) -> None:
         drawn.set_gid(f"line-{number + 1}")
         if line.bounds:
             lows, highs = ([clamp(each, panel) for each in side] for side in zip(*line.bounds, strict=True))
-            axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0).set_gid(f"band-{number + 1}")
     axes.legend(
         loc="upper left", bbox_to_anchor=(12 - LEFT, 0, LEFT, measure_axes(panel) + 4), frameon=False, borderaxespad=0,
         bbox_transform=offset_points(axes), handlelength=2.2,

@@ -162,7 +162,7 @@ def test_the_figures_of_known_outcomes(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     results.write_text(json.dumps({
         "plan": {"seeds": 3, "test": 40}, "kinds": kinds, "test": test, "dev": {},
-        "training": {f"grpo-{s}": curve for s in range(3)},
+        "training": {f"grpo-{s}": {**curve, "reward": [r - s / 10 for r in curve["reward"]]} for s in range(3)},
     }))  # fmt: skip
     said = run(sys.executable, ROOT / "docs" / "control_plot.py", results, tmp_path / "plot.svg")
     success, by_kind = said.split("\n\n")[:2]
@@ -174,6 +174,7 @@ def test_the_figures_of_known_outcomes(tmp_path: Path) -> None:
     drawn = (tmp_path / "plot.svg").read_text()
     assert "gain of GRPO +40.0 [+2" in drawn
     assert drawn.count('<g id="line-') == 1
+    assert drawn.count('<g id="band-') == 1, "three training seeds have an interval"
 
 
 def test_tasks_of_many_counts_are_apart() -> None:
