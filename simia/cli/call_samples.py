@@ -12,13 +12,16 @@ import typer
 from rich.table import Table
 
 from simia import event_loop
+from simia.cli.terminal_output import WAITS
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
+from simia.version import __version__
 
 if TYPE_CHECKING:
     from simia.evaluation.call_samples import CallSample
     from simia.pack import Pack
+    from simia.rollouts.settings import RolloutConfig
 
 SHOWN_MISSES = 5
 LONGEST = 300  # characters of a miss
@@ -96,12 +99,18 @@ def measure_set(
     loaded = load_packs(head, packs)
     samples = samples[:limit]
     folder = runs / f"{name}-{path.stem}"
-    named: dict[str, list[dict[str, Any]]] = {}
-    waiting: dict[str, str] = {}
-    for kind in kinds:
-        config = load_config(
+    configs = {
+        kind: load_config(
             RolloutConfig, "rollout/default", [*settings, f"backend_settings.knowledge={kind}"], backend="shadow"
         )
+        for kind in kinds
+    }
+    model = name_model(next(iter(configs.values())))
+    refuse_other_model(folder, model)
+    named: dict[str, list[dict[str, Any]]] = {}
+    waiting: dict[str, str] = {}
+    outages: dict[str, str] = {}
+    for kind, config in configs.items():
         replies = folder / kind
         replies.mkdir(parents=True, exist_ok=True)
         done = event_loop.run_command(
@@ -117,24 +126,46 @@ def measure_set(
         if done.waiting:
             waiting[kind] = done.waiting
         elif open_loss := [each for each in lost if each != Code.UNPARSABLE]:
-            waiting[kind] = f"{lost.total()} calls lost, mostly: {open_loss[0]}"
-    say(f"{path}: digest {head.digest}, {len(samples)} calls")
+            outages[kind] = f"{lost.total()} calls lost, mostly: {open_loss[0]}"
+    say(f"{path}: digest {head.digest}, {len(samples)} calls, model {model}")
     out = Terminal()
     specs = {tool.name: tool for pack in loaded.values() for tool in (*pack.tools, *pack.user_tools)}
     print_changes(named, specs, out)
     print_misses(named)
-    body = {"set": head.model_dump(mode="json"), **collect_change_figures(named, specs)}
+    asked = {
+        "model": model,
+        "simia": __version__,
+        "calls": len(samples),
+        "settings": {kind: each.backend_settings for kind, each in configs.items()},
+    }
+    body = {"set": head.model_dump(mode="json"), "asked": asked, **collect_change_figures(named, specs)}
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
     if can_plot() and any("transition" in row for rows in named.values() for row in rows):
-        save_figure(make_change_panels(named, specs), folder / "fidelity.svg")
+        save_figure(make_change_panels(named, specs, model), folder / "fidelity.svg")
         say(f"saved in {folder}: fidelity.svg, fidelity.json")
     else:
         say(f"saved in {folder}: fidelity.json{'' if can_plot() else f'; {NO_PLOTS}'}")
-    for kind, why in waiting.items():
+    for kind, why in (waiting | outages).items():
         say(f"not complete: {kind}: {why}")
-    if waiting:
+    if waiting or outages:
         say("next: run the same command again; it asks only for what is missing")
-        raise typer.Exit(1)
+        raise typer.Exit(1 if outages else WAITS)
+
+
+def name_model(config: RolloutConfig) -> str:
+    """The model that plays the tools, by its name; by the kind of its endpoint where it has none."""
+    model = config.simulator or config.llm
+    return str(getattr(model, "model", None) or model.kind)
+
+
+def refuse_other_model(folder: Path, model: str) -> None:
+    """Raise `UserError` where the folder holds another model's figures, which this measure would take the place of."""
+    try:
+        before = orjson.loads((folder / "fidelity.json").read_bytes())["asked"]["model"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if before != model:
+        raise UserError(f"{folder} holds the figures of {before}: give those of {model} a --name of their own")
 
 
 def print_misses(named: dict[str, list[dict[str, Any]]]) -> None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from simia import event_loop
 from simia.cli.call_samples import draw_set, measure_set
 from simia.cli.options import GRANT_READ, LIMIT, RUNS, SPLIT, add_endpoint_settings, make_granted_paths, parse_settings
-from simia.cli.terminal_output import format_share
+from simia.cli.terminal_output import WAITS, format_share
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
@@ -91,6 +91,10 @@ def fidelity(
 
     With --sample and --frozen single calls are compared, in strata by what they change.
     """
+    if not forced and (sample is not None or frozen is not None):
+        raise UserError(
+            "--no-forced is for a pack's solutions: the calls of a set are asked one by one, each from the real state"
+        )
     if sample is not None:
         draw_set(packs or [], sample, count=n, seed=seed, split=split, limit=limit, others=others)
         return
@@ -125,6 +129,7 @@ def fidelity(
     found: Rows = {}
     measured: dict[str, MeasuredRun] = {}
     unfinished: dict[str, str] = {}
+    waits: set[str] = set()
     for kind in kinds:
         holds = kind in ("state", "code") and "backend_settings.stateful=false" not in given
         for ledger in (False,) if holds else (True, False):  # a held state takes the ledger's place
@@ -140,6 +145,7 @@ def fidelity(
                 raise typer.Exit(1)
             if why:
                 unfinished[run] = why
+                waits |= {run} if done.waits else set()
             found[kind, ledger] = done.figures
             if ledger or holds:
                 measured[kind] = done
@@ -153,7 +159,7 @@ def fidelity(
         say(f"not complete: {run}: {why}")
     if unfinished:
         say("next: run the same command again; it asks only for what is missing")
-        raise typer.Exit(1)
+        raise typer.Exit(WAITS if waits == unfinished.keys() else 1)
 
 
 @dataclass(slots=True)
@@ -230,11 +236,11 @@ def reopen_lost_episodes(runs: Path, name: str) -> None:
 
 
 def print_fidelity(pack: str, found: Rows) -> None:
-    # shape: results match the schema; errors: success and refusal agree; F1: of the results' values; again: share of earlier values that
+    # shape: results match the schema; outcome: success and refusal agree; F1: of the results' values; again: share of earlier values that
     # a repeated look-up returns; clash: answers that the ledger or the schema refused; astray: distance of the simulated changes from the
     # real ones at the last step. The headers are short so that the table fits 80 columns.
     out = Terminal()
-    table = Table("knows", "ledger", "calls", "shape", "errors", "F1", "again", "clash", "astray")
+    table = Table("knows", "ledger", "calls", "shape", "outcome", "F1", "again", "clash", "astray")
     for column in table.columns:
         column.no_wrap = True
     for (kind, ledger), each in found.items():
@@ -252,7 +258,7 @@ def print_fidelity(pack: str, found: Rows) -> None:
     if not answered:
         return
     best = max(answered, key=lambda each: each.total.value_f1 or 0.0)
-    table = Table("tool", "calls", "shape", "errors", "F1", title="by tool, in the best row")
+    table = Table("tool", "calls", "shape", "outcome", "F1", title="by tool, in the best row")
     for name, tool in sorted(best.tools.items(), key=lambda pair: pair[1].value_f1 or 0.0):
         table.add_row(name, *format_figures(tool))
     out.print(table)

@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 MOST_SHOWN = 20
 
 
+def is_batch_folder(run: str) -> bool:
+    """Whether the name is a batch's folder: `simia fidelity` writes questions, and is no run."""
+    return any(Path(run).glob("requests-*.jsonl"))
+
+
 def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
-    """The questions of a run's batch folders without an answer. Raises `UserError` if the run has no such folder."""
+    """The questions without an answer of a run's batch folders, or of the batch folder itself. Raises `UserError` if the run has no such folder."""
     from simia.llm.question_files import find_batch_folders, list_open_questions
 
+    if is_batch_folder(run):
+        return list_open_questions([Path(run)])
     folder = find_run(runs, run)
     batches = find_batch_folders(saved_config(folder))
     if not batches:

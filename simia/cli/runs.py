@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from simia.cli.open_questions import find_open_questions, print_unreadable_answers
+from simia.cli.open_questions import find_open_questions, is_batch_folder, print_unreadable_answers
 from simia.cli.options import RUN, RUNS, parse_settings
 from simia.cli.terminal_output import name_runs, note_incomplete, watch_amplification, watch_rollout, watch_synthesis
 from simia.config import read_command_line_value
@@ -191,10 +191,13 @@ def questions(
     folder: Annotated[Path, typer.Argument(help="The folder for the text files.")],
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Write the open questions of a run with llm.kind=batch as text files, to be answered by hand or in a chat window."""
+    """Write the open questions of a run with llm.kind=batch as text files, to be answered by hand or in a chat window. RUN may be the folder of a batch."""
     from simia.llm.question_files import write_questions
 
     waiting = find_open_questions(runs, run)
+    if not waiting and is_batch_folder(run):
+        say("no question waits for an answer; next: the command that asked, once more")
+        return
     if not waiting:
         with contextlib.closing(Run.read_only(runs, run)) as opened:
             complete = opened.condition().complete
@@ -229,7 +232,11 @@ def answers(
     say(f"{stored} stored, {write_count(len(missing), 'question')} without an answer")
     if missing:
         say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")
-    say(f"next: simia runs resume {run}{name_runs(runs)}")
+    say(
+        "next: the command that asked, once more"
+        if is_batch_folder(run)
+        else f"next: simia runs resume {run}{name_runs(runs)}"
+    )
 
 
 def write_count(n: int, noun: str) -> str:

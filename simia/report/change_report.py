@@ -21,6 +21,7 @@ from simia.statistics import Estimate, compute_wilson_interval
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
+FEW = 5
 BINS = ("0", "1 to 2", "3 to 6", "7 or more")
 Named = Mapping[str, Sequence[Row]]
 """Name of a measure, such as a kind of knowledge → its rows."""
@@ -38,13 +39,13 @@ def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> N
         estimates = [format_estimate(each.interval(what)) for what in ("exact_share", "rewarded_share")]
         table.add_row(name, str(each.total.calls), str(each.total.lost), *estimates)
     to.print(table)
-    columns = "knows", "errors", "F1", "entities", "forgotten", "invented"
+    columns = "knows", "outcome", "F1", "entities", "forgotten", "invented"
     table = Table(*columns, title="observations, and entities of the true answers")
     for name, each in found.items():
         total = each.total
         agreement = "" if total.agreement is None else f"{total.agreement:.2f}"
         counts = [str(count) for count in (total.entities, total.forgotten, total.invented)]
-        table.add_row(name, agreement, format_estimate(each.interval("value_f1")), *counts)
+        table.add_row(name, agreement, format_estimate(each.interval("value_f1"), total.calls), *counts)
     to.print(table)
     for axis in AXES:
         table = Table(axis, "knows", "calls", "exact", "F1", title=f"by {axis}")
@@ -52,8 +53,12 @@ def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> N
         for group in sorted({group for groups in split.values() for group in groups}):
             for name, groups in split.items():
                 if (part := groups.get(group)) is not None:
-                    estimates = [format_estimate(part.interval(what)) for what in ("exact_share", "value_f1")]
-                    table.add_row(group, name, str(part.total.calls), *estimates)
+                    calls = part.total.calls
+                    exact, f1 = (
+                        format_estimate(part.interval("exact_share")),
+                        format_estimate(part.interval("value_f1"), calls),
+                    )
+                    table.add_row(group, name, str(calls), exact, f1)
         to.print(table)
     print_drift(found, to)
 
@@ -69,8 +74,12 @@ def print_drift(found: Mapping[str, Fidelity], to: Console) -> None:
     to.print(table)
 
 
-def format_estimate(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+def format_estimate(estimate: Estimate | None, calls: int | None = None) -> str:
+    """A figure with its interval; without it where a bootstrap over fewer than `FEW` calls would look certain."""
+    if estimate is None:
+        return ""
+    certain = calls is not None and calls < FEW
+    return f"{estimate.value:.2f}" if certain else f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def format_drift(estimate: Estimate | None) -> str:
@@ -128,8 +137,8 @@ def list_figures(found: Fidelity) -> dict[str, Any]:
     return {**asdict(found.total), **{what: asdict(each) for what, each in measures.items() if each is not None}}
 
 
-def make_change_panels(named: Named, specs: Mapping[str, ToolSpec]) -> list[PlotPanel]:
-    """Make the panels: exact changes by |Δ|, F1 of the observations by |Δ|, and drift."""
+def make_change_panels(named: Named, specs: Mapping[str, ToolSpec], model: str = "") -> list[PlotPanel]:
+    """Make the panels: exact changes by |Δ|, F1 of the observations by |Δ|, and drift. `model`: named in their titles."""
     panels = []
     found = {name: measure_fidelity(rows, specs) for name, rows in named.items()}
     split = {name: split_rows(rows, "|Δ|", specs) for name, rows in named.items()}
@@ -140,7 +149,7 @@ def make_change_panels(named: Named, specs: Mapping[str, ToolSpec]) -> list[Plot
                 estimate = groups[group].interval(what) if group in groups else None
                 if estimate is not None:
                     dots.append(PlotDot(f"{name}, {group}", estimate.value, estimate.low, estimate.high, number))
-        panels.append(PlotPanel(title, dots=dots))
+        panels.append(PlotPanel(f"{title} ({model})" if model else title, dots=dots))
     lines = [
         PlotLine(
             name,

@@ -250,7 +250,7 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
     batch = ["--set", "llm.kind=batch", "--set", "llm.model=m", "--set", "llm.folder=asked"]
     words = ["fidelity", "todos", "--frozen", "set.jsonl", "--knowledge", "code", *batch]
     waiting = CliRunner().invoke(build_app(), words)
-    assert waiting.exit_code == 1, (waiting.output, waiting.exception)
+    assert waiting.exit_code == 3, (waiting.output, waiting.exception)
     assert "code: 0 of 4 calls answered" in waiting.output
     assert "4 questions wait" in waiting.output
     rows = [orjson.loads(line) for line in Path("asked/requests-0001.jsonl").read_bytes().splitlines()]
@@ -262,6 +262,8 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
         Path("asked/results").mkdir(exist_ok=True)
         Path("asked/results", name).write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
+    written = CliRunner().invoke(build_app(), ["runs", "questions", "asked", "texts"])
+    assert written.output.startswith("4 questions: "), (written.output, written.exception)
     answer(rows[:3], "one.jsonl")
     assert "code: 3 of 4 calls answered" in CliRunner().invoke(build_app(), words).output
     answer(rows[3:], "two.jsonl")
@@ -270,7 +272,12 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
     kept = json.loads(Path("runs/fidelity-set/fidelity.json").read_text())
     assert kept["code"]["all"]["exact"] == kept["code"]["all"]["steps"] == 4
     assert kept["set"]["digest"] in done.output
-    assert "Exact changes" in Path("runs/fidelity-set/fidelity.svg").read_text()
+    assert kept["asked"]["model"] == "m"
+    assert "Exact changes, by |Δ| (m)" in Path("runs/fidelity-set/fidelity.svg").read_text()
+    assert "no question waits" in CliRunner().invoke(build_app(), ["runs", "questions", "asked", "texts"]).output
+    other = CliRunner().invoke(build_app(), [*words[:-3], "llm.model=other", *words[-2:]])
+    assert "holds the figures of m: give those of other a --name" in str(other.exception)
+    assert json.loads(Path("runs/fidelity-set/fidelity.json").read_text()) == kept
     replay = ["--set", "llm.kind=replay", "--set", "llm.path=recording.jsonl", "--name", "again"]
     again = CliRunner().invoke(build_app(), [*words[:-6], *replay])
     assert again.exit_code == 0, (again.output, again.exception)
@@ -285,6 +292,7 @@ def test_mistakes_of_the_command_are_named(tmp_path: Path, monkeypatch: pytest.M
         (["--sample", "new.jsonl"], "name the packs"),
         (["office", "--sample", "new.jsonl"], "not a JSON file"),
         (["--frozen", "none.jsonl"], "cannot read none.jsonl"),
+        (["--frozen", "none.jsonl", "--no-forced"], "--no-forced is for a pack's solutions"),
     ):
         done = CliRunner().invoke(build_app(), ["fidelity", *words])
         assert isinstance(done.exception, UserError), done.output

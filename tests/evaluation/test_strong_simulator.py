@@ -25,7 +25,7 @@ def measure(tmp_path: Path, frozen: str, *knowledge: str) -> dict[str, Any]:
     words += [word for kind in knowledge for word in ("--knowledge", kind)]
     words += ["--set", "llm.kind=batch", "--set", "llm.model=strong", "--set", "llm.folder=asked"]
     asked = run_simia(*words, cwd=tmp_path)
-    assert asked.returncode == 1, asked.stdout + asked.stderr
+    assert asked.returncode == 3, asked.stdout + asked.stderr
     shutil.copy(ANSWERS, tmp_path / "asked" / "results")
     found = run_simia(*words, cwd=tmp_path)
     assert found.returncode == 0, found.stdout + found.stderr
