@@ -125,7 +125,8 @@ async def vary_pack(
             [each for one in states for each in iterate_amounts(one) if each not in in_code], rng
         )
     if not mapping.values and report.factor is None:
-        raise UserError(f"pack {pack.name} has no values to replace: no people, identifiers or prices in its state")
+        why = "all kinds are kept" if set(keep) == set(KINDS) else "no people, identifiers or prices in its state"
+        raise UserError(f"pack {pack.name} has no values to replace: {why}")
     options = dict(grants or {})
     with draft_pack(out) as draft:
         shutil.copytree(
@@ -186,6 +187,8 @@ def map_values(
     for old, new in replace.items():
         if names_value(code, old):
             mapping.kept[old] = IN_CODE
+        elif not any(names_value(text, old) for text in texts) and not is_in_files(pack, old):
+            mapping.kept[old] = "no text of the pack has it"
         else:
             mapping.values[old] = new
             report.replaced["texts"] = report.replaced.get("texts", 0) + 1
@@ -195,6 +198,13 @@ def map_values(
 
 def names_value(code: str, value: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", code) is not None
+
+
+def is_in_files(pack: Pack, value: str) -> bool:
+    """Whether a file of the pack that is a text, such as its pack.yaml or a description, has the value."""
+    assert pack.root is not None
+    files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
+    return any(names_value(path.read_text(encoding="utf-8"), value) for path in files)
 
 
 def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:

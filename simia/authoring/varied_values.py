@@ -2,7 +2,8 @@
 
 Identifiers are keys of the state's tables, and values of columns that are named as identifiers: letters and digits such as `ORD-20417`.
 Within a form they are replaced in their order, so that code which sorts them sees the same order. Names are those of people: rows with a
-name and a mail address, or columns such as `guest_name`. Their parts are replaced one by one, in mail addresses too.
+name and a mail address, rows of tables such as `members` or `staff`, or columns such as `guest_name`. Their parts are replaced one by one, in
+the part of mail addresses before the @ too.
 """
 
 from __future__ import annotations
@@ -20,9 +21,14 @@ IDENTIFIER = re.compile(r"(?=.*[A-Za-z])[A-Za-z]{1,10}([-_#][A-Za-z]{1,6})?[-_#]
 IDENTIFIER_COLUMN = re.compile(r"(^|_)(ids?|code|number|ref)$")
 DIGITS = re.compile(r"\d+$")
 MAIL = re.compile(r"[\w.+-]+@[\w-]+(\.[\w-]+)+")
+INITIAL = re.compile(r"([a-z])[._-]([a-z]+)$")
 NAME = re.compile(r"[^\W\d_][\w'’.-]*( [^\W\d_][\w'’.-]*){1,3}")
 PERSON_COLUMN = re.compile(
     r"(^|_)(first|last|full|given|family|customer|guest|user|passenger|employee|patient|member|contact|owner|person|applicant)_?name$"
+)
+PERSON_TABLE = re.compile(
+    r"(^|_)(members?|guests?|customers?|users?|staff|employees?|people|persons?|patients?|contacts?|drivers?|owners?|students?|pupils?|teachers?"
+    r"|candidates?|applicants?|borrowers?|tenants?|volunteers?|passengers?|residents?|clients?)$"
 )
 PARTICLES = "(?:de|del|van|vande|vander|der|den|ter|le|la|di|da|von|o|d)?"
 FEWEST_LETTERS = 3
@@ -89,29 +95,25 @@ def map_identifiers(identifiers: Iterable[str], taken: set[str], rng: random.Ran
     return found
 
 
-def collect_people(state: Any) -> tuple[set[str], set[str]]:
-    """(full names, mail addresses) of the people of a state."""
+def collect_people(state: Any, above: int = 0) -> tuple[set[str], set[str]]:
+    """(full names, mail addresses) of the people of a state. `above`: levels below this one whose field `name` is a person's."""
     names: set[str] = set()
     mails: set[str] = set()
+    inner: list[tuple[Any, int]] = []
     if isinstance(state, dict):
         own = [each for each in state.values() if isinstance(each, str) and MAIL.fullmatch(each)]
         mails.update(own)
         for key, each in state.items():
-            if (
-                isinstance(each, str)
-                and NAME.fullmatch(each)
-                and (PERSON_COLUMN.search(key) or (own and key == "name"))
-            ):
+            person = PERSON_COLUMN.search(key) or (key == "name" and (own or above))
+            if isinstance(each, str) and NAME.fullmatch(each) and person:
                 names.add(each)
-        for each in state.values():
-            more, others = collect_people(each)
-            names |= more
-            mails |= others
+            inner.append((each, 2 if PERSON_TABLE.search(key) else above - 1))
     elif isinstance(state, list):
-        for each in state:
-            more, others = collect_people(each)
-            names |= more
-            mails |= others
+        inner = [(each, above - 1) for each in state]
+    for each, levels in inner:
+        more, others = collect_people(each, max(0, levels))
+        names |= more
+        mails |= others
     return names, mails
 
 
@@ -144,13 +146,26 @@ def map_people(names: Iterable[str], mails: Iterable[str], words: set[str], rng:
         known.add(new.casefold())
         found.values[part] = new
         handles[write_handle(part) or part.casefold()] = new.casefold()
+    initials = map_initials(names, found.values)
     for mail in sorted(mails):
         local, _, host = mail.partition("@")
         new = replace_handles(local, handles)
+        if (first := INITIAL.match(local)) is not None and (first[1], first[2]) in initials and new != local:
+            new = initials[first[1], first[2]] + new[1:]
         if new == local:
             found.kept[mail] = "its name is none of the people's that are replaced"
         else:
             found.values[mail] = f"{new}@{host}"
+    return found
+
+
+def map_initials(names: Iterable[str], values: Mapping[str, str]) -> dict[tuple[str, str], str]:
+    """(initial, last name) as mail addresses write them → the new initial, for people whose first and last names are replaced."""
+    found: dict[tuple[str, str], str] = {}
+    for name in names:
+        first, *_, last = name.split(" ")
+        if first in values and last in values:
+            found[first[:1].casefold(), write_handle(last) or last.casefold()] = values[first][:1].casefold()
     return found
 
 

@@ -87,6 +87,21 @@ def test_people_get_other_names_in_their_mail_addresses_too() -> None:
     assert joined["zoe.dewit@example.com"] == f"{joined['Zoë']}.{joined['Wit']}@example.com".casefold()
 
 
+def test_people_are_known_by_their_table_too_and_initials_follow() -> None:
+    state = {
+        "staff": {"S-1": {"name": "Mirela Popa", "room": {"name": "North Wing"}}},
+        "shelves": [{"name": "Upper Left"}],
+    }
+    assert collect_people(state) == ({"Mirela Popa"}, set())
+    assert collect_people({"members": [{"name": "Ada Brandt"}]}) == ({"Ada Brandt"}, set())
+    found = map_people(
+        ["Henrike Vossberg"], ["h.vossberg@x.example", "k.vossberg@x.example"], set(), random.Random(0)
+    ).values
+    first, last = found["Henrike"].casefold(), found["Vossberg"].casefold()
+    assert found["h.vossberg@x.example"] == f"{first[0]}.{last}@x.example"
+    assert found["k.vossberg@x.example"] == f"k.{last}@x.example", "another person of that name"
+
+
 def test_values_are_replaced_as_whole_words() -> None:
     mapping = ValueMapping({"Anna": "Berta", "ORD-1234": "ORD-7777", "anna@x.com": "berta@x.com"})
     text = "Anna's order ORD-1234, not ORD-12345 of Annabel; mail Anna@X.com."
@@ -230,11 +245,14 @@ def test_the_command_says_what_was_done_and_what_is_wrong(tmp_path: Path) -> Non
         (["--out", "new"], "exists and is not empty"),
         (["--out", "x", "--keep", "dates"], "--keep dates: it is one of names, ids, prices"),
         (["--out", "x", "--replace", "shop"], "write it as OLD=NEW"),
-        (["--out", "x", "--keep", "ids"], "has no values to replace"),
+        (["--out", "x", "--keep", "ids"], "has no values to replace: no people"),
+        (["--out", "x", "--keep", "ids", "--keep", "names", "--keep", "prices"], "all kinds are kept"),
         (["--out", "todos/x"], "is inside the pack"),
     ):
         failed = run_simia("pack", "vary", "todos", *words, cwd=tmp_path)
         assert failed.returncode != 0
         assert why in failed.stderr
+    none = run_simia("pack", "vary", "todos", "--out", "other", "--replace", "nothing here=xx", cwd=tmp_path)
+    assert "left alone, since no text of the pack has it: nothing here" in none.stdout + none.stderr
     failed = run_simia("pack", "vary", "office", "--out", "x", cwd=tmp_path)
     assert "state of files" in failed.stderr
