@@ -28,11 +28,11 @@ from simia.report.pack_comparison import (
 )
 from simia.report.pack_statistics import (
     PackStatistics,
-    SynthesisPrice,
     make_access_graph,
     make_table_graph,
 )
 from simia.report.report_rows import Rows, draw_sparkline, format_counts
+from simia.report.synthesis_counts import RunPrice, list_dropped_tools, measure_price
 from simia.report.terminal_report import make_grid
 from simia.report.tool_graph_report import (
     find_pack_graph,
@@ -45,6 +45,7 @@ from simia.report.tool_graph_report import (
 FOLDER_HEAD = (
     "pack", "recipe", ">tools", ">dropped", ">tests", ">failed", ">tasks", ">refused", ">calls", ">tokens", ">cost",
 )  # fmt: skip
+FOLDER_TITLE = "packs (tokens and cost are those of the whole run)"
 PAGE_ONLY = frozenset(("recipe", "what it does", "by", "refused for"))
 """Columns that a terminal has no room for."""
 
@@ -55,7 +56,7 @@ def print_pack(of: PackStatistics, to: Console) -> None:
     for title, head, cells in (
         ("tools", pack_rows.TOOL_HEAD, pack_rows.list_tool_cells(of)),
         ("dropped tools", pack_rows.DROPPED_HEAD, pack_rows.list_dropped_cells(of)),
-        ("tasks refused by the gate", pack_rows.REASON_HEAD, pack_rows.list_reason_cells(of)),
+        ("refused tasks", pack_rows.REASON_HEAD, pack_rows.list_reason_cells(of)),
         ("stages (~: tokens are estimates)", pack_rows.STAGE_HEAD, pack_rows.list_stage_cells(of)),
         ("difficulty", pack_rows.AGENT_HEAD, pack_rows.list_agent_cells(of)),
         ("tables and their tools", ("table", "written by", "read by"), pack_rows.list_access_cells(of)),
@@ -123,7 +124,7 @@ def write_pack_page(of: PackStatistics, path: Path) -> None:
         tables=[
             ("Tools", pack_rows.TOOL_HEAD, pack_rows.list_tool_cells(of)),
             ("Dropped tools", pack_rows.DROPPED_HEAD, pack_rows.list_dropped_cells(of)),
-            ("Tasks refused by the gate", pack_rows.REASON_HEAD, pack_rows.list_reason_cells(of)),
+            ("Refused tasks", pack_rows.REASON_HEAD, pack_rows.list_reason_cells(of)),
             ("Stages (~: tokens are estimates)", pack_rows.STAGE_HEAD, pack_rows.list_stage_cells(of)),
             ("Difficulty", pack_rows.AGENT_HEAD, pack_rows.list_agent_cells(of)),
         ],
@@ -208,15 +209,14 @@ def list_folder_cells(found: Sequence[PackStatistics]) -> pack_rows.Cells:
 def count_pack(of: PackStatistics) -> tuple[int, ...]:
     """Tools kept and dropped, tests and failed ones, tasks and refused ones, and calls to solve."""
     record, outcomes = of.record, of.sum_outcomes()
-    dropped = len(record.list_refusals("tools")) if record else 0
-    refused = record.count_refused("gated").total() if record else 0
+    dropped = len(list_dropped_tools(record)) if record else 0
     return (
         len(of.pack.tools),
         dropped,
         len(of.pack.tests),
         outcomes["failure"],
         len(of.pack.tasks),
-        refused,
+        of.count_refused().total(),
         sum(of.calls),
     )
 
@@ -242,21 +242,21 @@ def format_price(tokens: int, cost: float | None, estimated: bool) -> tuple[str,
 
 def list_folder_rows(found: Sequence[PackStatistics]) -> Rows:
     """Prices over all packs. Packs of one run share its record, which counts once."""
-    tools, tasks = SynthesisPrice(), SynthesisPrice()
-    runs = {of.record.identity: of for of in found if of.record and of.record.stages}
-    for of in runs.values():
-        for whole, part in zip((tools, tasks), of.find_price(), strict=True):
-            whole.questions += part.questions
-            whole.tokens += part.tokens
-            whole.accepted += part.accepted
-            whole.estimated |= part.estimated
-    domains = sum(1 for of in found if of.record and of.record.stages)
-    return pack_rows.list_price_texts(tools, tasks, domains) if runs else []
+    runs: dict[str, list[PackStatistics]] = {}
+    for of in found:
+        if of.record and of.record.stages:
+            runs.setdefault(of.record.identity, []).append(of)
+    price = RunPrice()
+    for packs in runs.values():
+        record = packs[0].record
+        assert record is not None
+        price.add(measure_price(record, [(len(of.pack.tools), len(of.pack.tasks)) for of in packs]))
+    return pack_rows.list_price_texts(price) if runs else []
 
 
 def print_folder(found: Sequence[PackStatistics], tools: ToolMap, to: Console) -> None:
     """Print the table of a folder's packs with totals, their structure, and the statistics of its gyms."""
-    print_cells("packs", FOLDER_HEAD, list_folder_cells(found), to)
+    print_cells(FOLDER_TITLE, FOLDER_HEAD, list_folder_cells(found), to)
     print_grid("for each accepted", list_folder_rows(found), to)
     structures = measure_structures([of.pack for of in found])
     print_cells("structure of the tool graphs", STRUCTURE_HEAD, list_structure_cells(structures), to)
@@ -276,7 +276,7 @@ def write_folder_page(found: Sequence[PackStatistics], tools: ToolMap, title: st
         title=title,
         summary=[("packs", str(len(found))), ("gyms", str(len(gyms)))],
         tables=[
-            ("Packs", FOLDER_HEAD, list_folder_cells(found)),
+            (FOLDER_TITLE.capitalize(), FOLDER_HEAD, list_folder_cells(found)),
             ("Structure of the tool graphs", STRUCTURE_HEAD, list_structure_cells(structures)),
             ("Likeness of the tools", MAP_HEAD, list_map_cells(tools) if len(found) > 1 else []),
         ],

@@ -12,11 +12,11 @@ from simia.report.pack_statistics import (
     SCALEENV_DOMAIN,
     SCALEENV_TASK,
     PackStatistics,
-    SynthesisPrice,
     count_histogram,
 )
 from simia.report.report_rows import Rows, format_counts, format_part
-from simia.report.synthesis_record import bound_count, bound_line, bound_number, count_outcomes
+from simia.report.synthesis_counts import INPUT_REASONS, RunPrice, SynthesisPrice, list_dropped_tools
+from simia.report.synthesis_record import as_list, bound_count, bound_line, bound_number, count_outcomes
 from simia.statistics import compute_wilson_interval
 from simia.synthesis.reasons import explain_reason
 
@@ -29,6 +29,8 @@ REASON_HEAD = ("reason", ">tasks", "meaning")
 AGENT_HEAD = ("agent", ">tasks", ">episodes", ">solved", ">mean rate", "95 % interval", ">always", ">never")
 TASK_HEAD = ("task", "agent", ">solved", ">of", "95 % interval")
 MOST_TASK_ROWS = 400
+ROUND_OUTCOMES = ("passed", "failed", "invalid", "unreadable")
+"""Of a round of the assessment; the score is `passed` of `passed` and `failed`."""
 
 
 def list_pack_rows(of: PackStatistics) -> Rows:
@@ -37,12 +39,11 @@ def list_pack_rows(of: PackStatistics) -> Rows:
     made = "written by hand: no record of a synthesis" if not of.recipe else f"recipe {of.recipe}"
     if record is not None:
         made += f", model {record.model}" if record.model else ""
-        made += f", run {record.run}" if record.run else ""
     rows = [("made", made)]
     if record is not None and record.fault:
         rows.append(("", record.fault))
     rows.append(("licence", bound_line(pack.licence) or "unknown"))
-    dropped = len(record.list_refusals("tools")) if record else 0
+    dropped = len(list_dropped_tools(record)) if record else 0
     users = f", {len(pack.user_tools)} of the user" if pack.user_tools else ""
     rows.append(("tools", f"{len(pack.tools)}{users}" + (f"; {dropped} dropped" if record else "")))
     if pack.state_schema is not None:
@@ -59,9 +60,10 @@ def list_pack_rows(of: PackStatistics) -> Rows:
         rows.append(("debug rounds", f"{rounds[0]} in {rounds[1]} tools"))
     splits = Counter(bound_line(task.split) for task in pack.tasks)
     rows.append(("tasks", f"{len(pack.tasks)}" + (f" ({format_counts(splits)})" if splits else "")))
-    refused = record.count_refused("gated") if record else Counter[str]()
     if record is not None:
-        rows.append(("", f"{refused.total()} refused by the gate" + (f": {format_counts(refused)}" if refused else "")))
+        refused = of.count_refused()
+        words = "inputs refused" if of.is_gym else "refused by the gate"
+        rows.append(("", f"{refused.total()} {words}" + (f": {format_counts(refused)}" if refused else "")))
     if of.calls:
         mean = sum(of.calls) / len(of.calls)
         rows.append(("calls to solve", f"{mean:.2f} on average, {min(of.calls)} to {max(of.calls)}"))
@@ -73,11 +75,15 @@ def list_assessment_rows(of: PackStatistics) -> Rows:
     """Scores of the dual-agent assessment (EnvScaler §3.1), as the record has them."""
     rows = []
     for key, note in (of.record.notes.get("assessment", {}) if of.record else {}).items():
-        score, low, high = (bound_number(note.get(name)) for name in ("score", "low", "high"))
-        if score is None:
+        if (score := bound_number(note.get("score"))) is None:
             continue
+        low, high = (bound_number(end) for end in [*as_list(note.get("interval")), None, None][:2])
         interval = f" [{low:.3f}, {high:.3f}]" if low is not None and high is not None else ""
-        rows.append(("assessment", f"{key}: {score:.3f}{interval} in {bound_count(note.get('rounds'))} rounds"))
+        counts = Counter({name: bound_count(note.get(name)) for name in ROUND_OUTCOMES})
+        outcomes = f": {format_counts(+counts)}" if +counts else ""
+        rows.append(
+            ("assessment", f"{key}: {score:.3f}{interval} in {bound_count(note.get('rounds'))} rounds{outcomes}")
+        )
     return rows[:20]
 
 
@@ -115,15 +121,14 @@ def list_tool_cells(of: PackStatistics) -> Cells:
 
 
 def list_dropped_cells(of: PackStatistics) -> Cells:
-    refusals = of.record.list_refusals("tools") if of.record else []
-    return [(refusal.key, refusal.reason, refusal.detail) for refusal in refusals]
+    return list_dropped_tools(of.record) if of.record else []
 
 
 def list_reason_cells(of: PackStatistics) -> Cells:
-    """Reasons of the gate, the most frequent first."""
-    if of.record is None:
-        return []
-    return [(reason, f"{n:,}", explain_reason(reason)) for reason, n in of.record.count_refused("gated").most_common()]
+    """Reasons of the gate, and of the stages that drop inputs of gyms; the most frequent first."""
+    inputs = INPUT_REASONS if of.is_gym else {}
+    found = of.count_refused().most_common()
+    return [(reason, f"{n:,}", inputs.get(reason) or explain_reason(reason)) for reason, n in found]
 
 
 def list_stage_cells(of: PackStatistics) -> Cells:
@@ -139,23 +144,27 @@ def list_stage_cells(of: PackStatistics) -> Cells:
 
 
 def list_price_rows(of: PackStatistics) -> Rows:
-    """Questions and tokens for each accepted tool and task, beside the figures of the papers."""
-    return list_price_texts(*of.find_price()) if of.record and of.record.stages else []
+    """Questions and tokens for each tool and task that the run accepted, beside the figures of the papers."""
+    price = of.measure_price()
+    return list_price_texts(price) if price else []
 
 
-def list_price_texts(tools: SynthesisPrice, tasks: SynthesisPrice, domains: int = 1) -> Rows:
+def list_price_texts(price: RunPrice) -> Rows:
+    tools, tasks, whole = price.tools, price.tasks, SynthesisPrice()
+    whole.add(tools)
+    whole.add(tasks)
+    domains = max(1, price.environments)
+    paper = f"ScaleEnv: {SCALEENV_DOMAIN:,} tokens a domain; here {describe_tokens(tools, domains)}, {domains} made"
+    other = f"ScaleEnv: {SCALEENV_TASK:,} tokens a task"
     rows = []
-    for name, price, paper in (
-        (
-            "tool",
-            tools,
-            f"ScaleEnv: {SCALEENV_DOMAIN:,} tokens a domain; here {describe_tokens(tools, domains)} a domain",
-        ),
-        ("task", tasks, f"ScaleEnv: {SCALEENV_TASK:,} tokens a task"),
-    ):
-        if price.accepted:
-            each = f"{price.questions / price.accepted:,.1f} questions, {describe_tokens(price, price.accepted)} tokens"
-            rows.append((f"each accepted {name}", f"{each} ({paper})"))
+    for name, part, note in (("tool", tools, paper), ("task", tasks, other)):
+        if part.accepted and whole.questions:
+            each = part.questions / part.accepted
+            words = f"{each:,.1f} questions, " if each >= 0.1 or not each else f"{each:.2f} questions, "
+            words += f"{describe_tokens(part, part.accepted)} tokens, {part.accepted:,} made"
+            if name == "task":
+                note = f"with all stages {describe_tokens(whole, part.accepted)}; {note}"
+            rows.append((f"each accepted {name}", f"{words} ({note})"))
     return rows
 
 

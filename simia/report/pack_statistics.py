@@ -22,7 +22,8 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.graph_drawing import GraphEdge, GraphNode
-from simia.report.synthesis_record import DOMAIN_STAGES, RecordedStage, SynthesisRecord, read_record
+from simia.report.synthesis_counts import RunPrice, count_refused_tasks, measure_price
+from simia.report.synthesis_record import SynthesisRecord, read_record
 from simia.statistics import Estimate, bootstrap_interval
 from simia.task import Task
 from simia.trajectory import Trajectory
@@ -48,21 +49,6 @@ class MeasuredAgent:
     rate: Estimate
     always: int
     never: int
-
-
-@dataclass(slots=True)
-class SynthesisPrice:
-    """Questions and tokens of some stages, and what they are divided by."""
-
-    questions: int = 0
-    tokens: int = 0
-    estimated: bool = False
-    accepted: int = 0
-
-    def add(self, stage: RecordedStage) -> None:
-        self.questions += stage.questions
-        self.tokens += stage.tokens
-        self.estimated |= stage.estimated
 
 
 @dataclass(slots=True)
@@ -102,16 +88,15 @@ class PackStatistics:
     def sum_outcomes(self) -> Counter[str]:
         return sum(self.outcomes.values(), Counter())
 
-    def find_price(self) -> tuple[SynthesisPrice, SynthesisPrice]:
-        """The price of the tools (the environment) and that of the tasks."""
-        tools, tasks = SynthesisPrice(), SynthesisPrice()
-        for stage in self.record.stages if self.record else ():
-            (tools if stage.name in DOMAIN_STAGES else tasks).add(stage)
-        made = self.record.find_stage("tools") if self.record else None
-        gated = self.record.find_stage("gated") if self.record else None
-        tools.accepted = made.made if made else len(self.pack.tools)
-        tasks.accepted = gated.made if gated else len(self.pack.tasks)
-        return tools, tasks
+    def count_refused(self) -> Counter[str]:
+        """Reason → tasks of this pack that were refused."""
+        return count_refused_tasks(self.record) if self.record else Counter()
+
+    def measure_price(self) -> RunPrice | None:
+        """The price of the run that made the pack; None where it is not known."""
+        if self.record is None or not self.record.stages:
+            return None
+        return measure_price(self.record, [(len(self.pack.tools), len(self.pack.tasks))])
 
     def measure_agents(self) -> list[MeasuredAgent]:
         """Stored measurements of difficulty, one row for each agent."""

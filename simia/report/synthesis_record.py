@@ -22,26 +22,9 @@ from simia.terminal import one_line
 
 RECORD = "synthesis.json"
 MOST_BYTES = 64 << 20
-MOST_STAGES, MOST_REFUSALS, MOST_NOTES = 64, 20_000, 20_000
+MOST_STAGES, MOST_REFUSALS, MOST_NOTES = 64, 20_000, 200_000
 MOST_NAME, MOST_DETAIL = 120, 300  # characters
 MOST_NUMBER = 10**15
-DOMAIN_STAGES = frozenset(
-    (
-        "stateful",
-        "themes",
-        "design",
-        "examples",
-        "tools",
-        "environments",
-        "graph",
-        "assessment",
-        "problems",
-        "gyms",
-        "instances",
-        "solutions",
-    )
-)
-"""Stages whose tokens are the price of an environment; those of all others are the price of its tasks."""
 
 
 @dataclass(slots=True)
@@ -79,7 +62,6 @@ class SynthesisRecord:
 
     recipe: str = ""
     model: str = ""
-    run: str = ""
     stages: list[RecordedStage] = field(default_factory=list)
     refusals: list[RecordedRefusal] = field(default_factory=list)
     left_out: int = 0
@@ -87,10 +69,12 @@ class SynthesisRecord:
     fault: str = ""
     narrowed: set[str] = field(default_factory=set)
     """Stages of which only the refusals and notes of one pack are held."""
+    run_notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    """The notes of the whole run."""
 
     def narrow(self, pack: str) -> SynthesisRecord:
         """The record with the refusals and notes of one pack, as far as keys begin with its name: a run may make several. Figures of
-        stages are those of the whole run."""
+        stages and `run_notes` are those of the whole run."""
         mine = f"{pack}/"
         keys = [(refusal.stage, refusal.key) for refusal in self.refusals]
         keys += [(stage, key) for stage, notes in self.notes.items() for key in notes]
@@ -105,7 +89,7 @@ class SynthesisRecord:
     @property
     def identity(self) -> str:
         """Equal for the records that one run left in several packs."""
-        return repr((self.recipe, self.model, self.run, self.stages))
+        return repr((self.recipe, self.model, self.stages))
 
     def list_refusals(self, stage: str) -> list[RecordedRefusal]:
         return [refusal for refusal in self.refusals if refusal.stage == stage]
@@ -126,7 +110,7 @@ class SynthesisRecord:
         return sum(rounds), sum(each > 0 for each in rounds)
 
     def sum_tests(self) -> Counter[str]:
-        """Outcome → tests of tools, as the synthesis ran them."""
+        """Outcome → tests of tools, as the synthesis ran them last."""
         found: Counter[str] = Counter()
         for note in self.notes.get("tools", {}).values():
             found.update(count_outcomes(note))
@@ -147,13 +131,13 @@ def read_record(root: Path) -> SynthesisRecord | None:
     record = SynthesisRecord(
         recipe=bound_line(data.get("recipe")),
         model=bound_line(data.get("model")),
-        run=bound_line(data.get("run")),
         stages=[read_stage(row) for row in as_list(data.get("stages"))[:MOST_STAGES] if isinstance(row, dict)],
         refusals=[read_refusal(row) for row in rows[:MOST_REFUSALS] if isinstance(row, dict)],
         left_out=max(0, len(rows) - MOST_REFUSALS),
     )
     for _, (stage, key, note) in zip(range(MOST_NOTES), iterate_notes(data.get("notes")), strict=False):
         record.notes.setdefault(stage, {})[key] = note
+    record.run_notes = record.notes
     return record
 
 
@@ -183,9 +167,9 @@ def read_stage(row: dict[str, Any]) -> RecordedStage:
 
 
 def count_outcomes(note: dict[str, Any]) -> Counter[str]:
-    """The `tests` of a note: outcome → count."""
-    tests = note.get("tests")
-    named = tests if isinstance(tests, dict) else {}
+    """The `outcomes` of a note of stage `tools`: outcome → tests in its last round."""
+    outcomes = note.get("outcomes")
+    named = outcomes if isinstance(outcomes, dict) else {}
     return Counter({name: bound_count(named.get(name)) for name in ("success", "refusal", "failure")})
 
 

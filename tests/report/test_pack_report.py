@@ -49,21 +49,21 @@ def test_a_synthesized_pack(tmp_path: Path) -> None:
     done = run_simia("pack", "report", tmp_path / "todo", "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     out = " ".join(done.stdout.split())
-    assert "recipe envscaler, model example-model, run shop-1" in out
+    assert "recipe envscaler, model example-model" in out
     assert "1 dropped" in out
     assert re.search(r"todo/burn_all +tool_fails +KeyError in 3 of 4 tests", out)
     assert "in the synthesis: 5 success, 2 anticipated refusal, 5 unexpected failure" in out
     assert "debug rounds 7 in 2 tools" in out
     assert "2 refused by the gate: nothing_scores 1, reference_fails 1" in out
-    assert "assessment todo: 0.917 [0.646, 0.985] in 12 rounds" in out
+    assert "assessment todo: 0.917 [0.646, 0.985] in 12 rounds: passed 11, failed 1" in out
     assert re.search(r"tools +5 +4 +1 +12 +~30,000 +~9,000 +\$0\.30", out)
     assert "refused by stage themes unreadable_reply 1, not_stateful 1 tools tool_fails 1" in out
     assert re.search(r"assessment +1 +1 +0 +24 +12,000 +2,000", out), "counted tokens have no mark"
     # (5 + 12 + 24) questions and 58,000 tokens for 4 tools; 9 questions and 26,000 tokens for 2 tasks
-    assert "each accepted tool 10.2 questions, ~14,500 tokens (ScaleEnv: 546,000 tokens a domain; here ~58,000" in out
-    assert "each accepted task 4.5 questions, ~13,000 tokens (ScaleEnv: 93,200 tokens a task)" in out
+    assert "10.2 questions, ~14,500 tokens, 4 made (ScaleEnv: 546,000 tokens a domain; here ~58,000, 1 made)" in out
+    assert "4.5 questions, ~13,000 tokens, 2 made (with all stages ~42,000; ScaleEnv: 93,200 tokens a task)" in out
     page = (tmp_path / "page.html").read_text()
-    for words in ("Dropped tools", "burn_all", "Tasks refused by the gate", "unexpected failure", "~30,000"):
+    for words in ("Dropped tools", "burn_all", "Refused tasks", "unexpected failure", "~30,000"):
         assert words in page
 
 

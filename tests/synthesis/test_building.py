@@ -119,6 +119,8 @@ def test_a_dangling_key_drops_the_tool_or_is_repaired() -> None:
     assert built.dropped["lend_book"].reason == Reason.DANGLING_KEY
     assert "which is not in books" in built.dropped["lend_book"].detail
     assert not any(test.call.name == "lend_book" for test in built.tests)
+    assert useless.notes["environments"]["library"]["dropped"] == {"lend_book": "dangling_key"}
+    assert "dropped" not in repaired.notes["environments"]["library"]
 
 
 def test_too_few_tools_are_refused() -> None:

@@ -66,6 +66,7 @@ class EnvironmentStage:
     async def _settle(self, built: BuiltEnvironment, context: StageContext) -> None:
         """Check, repair each faulty tool once, and drop it at its second fault, until no tool has one."""
         repaired: set[str] = set()
+        dropped: dict[str, str] = {}
         succeeded = 0
         while built.tools:
             faults, succeeded = await check_environment(built, context, self._settings.random_calls)
@@ -74,8 +75,11 @@ class EnvironmentStage:
             for name, (reason, detail) in faults.items():
                 if name in repaired or not await self._repair(built, name, detail, context):
                     drop_tool(built, name, reason, detail)
+                    dropped[name] = str(reason)
                 repaired.add(name)
         context.note(repaired=sorted(repaired), random_calls=self._settings.random_calls, random_successes=succeeded)
+        if dropped:
+            context.note(dropped=dropped)
 
     async def _repair(self, built: BuiltEnvironment, name: str, detail: str, context: StageContext) -> bool:
         """Ask once for a repaired method; False if no reply can be used."""
