@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.synthesis.gym_replies import FIXTURES, make_gym, run_stage
 from tests.synthesis.test_gym_solutions import INSTANCES
 
 LIMITS = FunctionLimits(seconds=2)
+REVEALING = "gym_code_that_reveals.py"
 LLM = GymDifficultySettings.model_validate({"agent": "llm", "attempts": 2, "sampling": {"calls": "hermes"}})
 
 
@@ -52,10 +54,25 @@ def test_a_baseline_is_measured() -> None:
     assert notes["agent"] == "nothing"
 
 
-def enlarge(difficulty: GymDifficultySettings, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    oracle = read_python((FIXTURES / "solver_right.md").read_text())
-    instances = [{**INSTANCES[0], "calls": [{"name": "observe", "arguments": {}}]}]
-    given = {"gym": dump(make_gym()), "solved": {"oracle": oracle, "instances": instances}}
+def read_function(name: str) -> str:
+    return read_python((FIXTURES / f"{name}.md").read_text())
+
+
+def enlarge(
+    difficulty: GymDifficultySettings,
+    code: str = "gym_code.py",
+    solvers: Sequence[str] = (),
+    observers: Sequence[str] = (),
+    **settings: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """Run the stage; `solvers`, `observers`: fixtures with the functions of stage `solutions`."""
+    solved = {
+        "oracle": read_function("solver_that_looks_up_all" if code == REVEALING else "solver_right"),
+        "instances": [{**INSTANCES[0], "calls": [{"name": "observe", "arguments": {}}]}],
+        "solvers": list(map(read_function, solvers)),
+        "observers": list(map(read_function, observers)),
+    }
+    given = {"gym": dump(make_gym(code=code)), "solved": solved}
     hard = HardSettings(inputs=3, attempts=2, **settings)
     stage = HardStage(hard, InputSettings(limits=LIMITS), difficulty, "small-model", least_calls=10)
     files = {"scaled": "inputs_scaled.md", "*": "agent_that_guesses_49.md"}
@@ -73,6 +90,32 @@ def test_enlarged_inputs_that_the_oracle_solves_are_kept() -> None:
         enlarge(GymDifficultySettings(), most_calls=50)
     assert refused.value.reason is Reason.CALLS_OUT_OF_BOUNDS
     assert refused.value.detail == "calls of the oracle: 82, 122, 602; wanted are 10 to 50"
+
+
+@pytest.mark.parametrize(
+    "found_by",
+    [{"solvers": ["solver_right", "solver_that_reads_the_observation"]}, {"observers": ["observer_that_guesses"]}],
+)
+def test_enlarged_inputs_that_observe_answers_are_dropped(found_by: dict[str, list[str]]) -> None:
+    with pytest.raises(Refused) as refused:
+        enlarge(GymDifficultySettings(), code=REVEALING, **found_by)
+    assert refused.value.reason is Reason.OBSERVE_SUFFICES
+    assert refused.value.detail == "all enlarged inputs are answered without any other tool"
+
+
+def test_the_check_of_enlarged_inputs_can_be_left_out() -> None:
+    found, notes = enlarge(
+        GymDifficultySettings(), code=REVEALING, observers=["observer_that_guesses"], observe_check=False
+    )
+    assert len(found) == 2
+    assert "answered_by_observe" not in notes
+
+
+def test_only_the_enlarged_inputs_that_observe_answers_are_dropped() -> None:
+    """An observer that is right by chance costs one input."""
+    found, notes = enlarge(GymDifficultySettings(), observers=["observer_that_is_lucky_once"])
+    assert [each["id"] for each in found] == ["augmented-02"]
+    assert (notes["kept"], notes["answered_by_observe"], notes["gate_tried"], notes["gate_passed"]) == (2, 1, 1, 1)
 
 
 def test_the_pack_gets_what_passed_the_last_stage() -> None:

@@ -60,10 +60,25 @@ def test_two_problems_become_gyms(tmp_path: Path) -> None:
     record = orjson.loads((done.packs[0] / "synthesis.json").read_bytes())
     assert (record["recipe"], record["model"]) == ("codegym", "strong")
 
+    checked = {key: (note["kept"], note["answered_by_observe"]) for key, note in record["notes"]["hard"].items()}
+    assert checked == {"cold-cells": (10, 0), "ferry-trip": (10, 0)}, "enlarged inputs that `observe` answers"
+
+
+@pytest.mark.all
+def test_a_lucky_observer_costs_one_enlarged_input(tmp_path: Path) -> None:
+    """The shipped `score-formula` has it still: a function that sees its length alone answers 9 for a long formula."""
+    rows = (SHIPPED.parent / "problems" / "problems.jsonl").read_bytes().splitlines()
+    problem = next(row for row in rows if orjson.loads(row)["id"] == "score-formula")
+    (tmp_path / "problem.jsonl").write_bytes(problem)
+    done = replay(tmp_path, f"source={tmp_path / 'problem.jsonl'}")
+    assert done.stop.kind == "complete", done.stop
+    shipped = {task.id for task in Pack.load(SHIPPED / "score-formula").tasks}
+    assert shipped - {task.id for task in Pack.load(done.packs[0]).tasks} == {"augmented-08"}
+
 
 @pytest.mark.all
 def test_ten_problems_become_the_shipped_gyms(tmp_path: Path) -> None:
-    done = replay(tmp_path, "problems=10")
+    done = replay(tmp_path, "problems=10", "hard.observe_check=false")
     assert done.stop.kind == "complete", done.stop
     assert {pack.name for pack in done.packs} == MADE
     assert not any(done.outputs.refused.values()), done.outputs.refused

@@ -27,6 +27,8 @@ class SolvedGym(StrictModel):
     """The inputs that it solves in as many calls as are wanted, with these calls."""
     solvers: list[str] = Field(default_factory=list)
     """The different functions that were written for it, right or wrong."""
+    observers: list[str] = Field(default_factory=list)
+    """The different functions that must answer from the result of `observe` alone."""
 
 
 def collect_instances(outputs: StageOutputs, key: str) -> list[GymInstance]:

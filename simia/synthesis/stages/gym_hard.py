@@ -11,13 +11,14 @@ from simia.config import Config
 from simia.formats.dialect import dump_json
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.gyms.gym_inputs import AnsweredInputs, InputSettings, ask_for_inputs
-from simia.synthesis.gyms.gym_playing import open_gym, pass_gate
+from simia.synthesis.gyms.gym_playing import GymPlayer, open_gym, pass_gate
 from simia.synthesis.gyms.gym_results import HARD, SOLUTIONS, SolvedGym, VerifiedInstances
 from simia.synthesis.gyms.gym_writing import AUGMENTED, MOST_AUGMENTED_CALLS
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.gym_difficulty import DifficultyMeasure, GymDifficultySettings
+from simia.synthesis.stages.gym_solutions import find_observe_leaks, find_observer_leaks
 
 PROMPT = "synthesis/gym_scaled_inputs.j2"
 SHOWN = 1500  # characters of the largest input
@@ -30,6 +31,9 @@ class HardSettings(Config):
     """How many are asked for; 0: none."""
     most_calls: int = Field(default=MOST_AUGMENTED_CALLS, ge=1, le=MOST_AUGMENTED_CALLS)
     """Most calls of the oracle."""
+    observe_check: bool = True
+    """Whether inputs are dropped that a function of stage `solutions` answers with `observe` and `done` alone. The shipped gyms were made
+    without it."""
     attempts: int = Field(default=8, ge=1)
     """Episodes of each input, where an agent measures difficulty."""
     most: float = Field(default=0.125, ge=0, le=1)
@@ -109,4 +113,22 @@ class HardStage:
                 raise Refused(
                     Reason.CALLS_OUT_OF_BOUNDS, f"calls of the oracle: {counts}; wanted are {least} to {most}"
                 )
+            if self._settings.observe_check:
+                kept = await drop_observed(player, solved, kept, context)
             return await pass_gate(player, kept, context)
+
+
+async def drop_observed(
+    player: GymPlayer, solved: SolvedGym, instances: Sequence[GymInstance], context: StageContext
+) -> list[GymInstance]:
+    """The instances that no function of stage `solutions` answers with `observe` and `done` alone. Nothing is asked. Raises `Refused`
+    where none is left."""
+    leaks = [
+        *await find_observe_leaks(player, solved.solvers, instances),
+        *await find_observer_leaks(player, solved.observers, instances),
+    ]
+    leaked = set().union(*leaks)
+    context.note(answered_by_observe=len(leaked))
+    if len(leaked) == len(instances):
+        raise Refused(Reason.OBSERVE_SUFFICES, "all enlarged inputs are answered without any other tool")
+    return [instance for instance in instances if instance.id not in leaked]

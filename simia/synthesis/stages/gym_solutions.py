@@ -75,14 +75,17 @@ class SolutionStage:
             oracle = choose_oracle({source: plays[source] for source in passing}, self._settings.least_tools)
             kept = await pass_gate(player, self._keep(instances, plays[oracle]), context)
             observation = await player.observe((hard or instances)[-1])
-        leaked |= self._refuse_leaks(await self._ask_observers(gym, hard, observation, context), hard, "observer")
+        if observers := await self._ask_observers(gym, hard, observation, context):
+            async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
+                leaked |= self._refuse_leaks(await find_observer_leaks(player, observers, hard), hard, "observer")
         kept = [instance for instance in kept if instance.id not in leaked]
         context.note(hard=len(hard), answered_by_observe=len(leaked), kept=len(kept), tools=len(gym.tools))
         if not kept:
             raise Refused(Reason.OBSERVE_SUFFICES, "all inputs that are left are answered without any other tool")
         calls = sum(len(instance.calls) for instance in kept) / len(kept)
         context.note(calls=calls, oracle_tools=len(set().union(*(play.tools for play in plays[oracle]))))
-        return dump(SolvedGym(oracle=oracle, instances=kept, solvers=[source for source in plays if source]))
+        solvers = [source for source in plays if source]
+        return dump(SolvedGym(oracle=oracle, instances=kept, solvers=solvers, observers=observers))
 
     async def _ask_solvers(self, gym: GymEnvironment, context: StageContext) -> list[str]:
         """The K functions; an empty text for a reply that cannot be read."""
@@ -97,8 +100,8 @@ class SolutionStage:
 
     async def _ask_observers(
         self, gym: GymEnvironment, hard: Sequence[GymInstance], observation: Any, context: StageContext
-    ) -> list[set[str]]:
-        """Hard inputs that functions answer which see the result of `observe` alone."""
+    ) -> list[str]:
+        """Different functions that see the result of `observe` alone."""
         values = {"task": gym.task, "observation": dump_json(observation)[:SHOWN_OBSERVATION]}
 
         async def ask(number: int) -> str:
@@ -107,12 +110,7 @@ class SolutionStage:
             return ""
 
         asked = await ask_together(*map(ask, range(self._settings.observe_only if hard else 0)))
-        if not (sources := [source for source in dict.fromkeys(asked) if source]):
-            return []
-        async with context.execution() as folder, open_gym(gym, folder, self._settings.limits) as player:
-            return [
-                {each.id for each in hard if await answers_from_observation(player, source, each)} for source in sources
-            ]
+        return [source for source in dict.fromkeys(asked) if source]
 
     def _refuse_leaks(self, leaks: Sequence[set[str]], hard: Sequence[GymInstance], who: str) -> set[str]:
         """Return the hard inputs that any function answers by `observe` alone. Raises `Refused` where one answers too many, and more than
@@ -196,6 +194,15 @@ async def find_observe_leaks(player: GymPlayer, sources: Sequence[str], hard: Se
         {each.id for each in hard if (await player.play(source, each, only=(OBSERVE, DONE))).right}
         for source in sources
         if source
+    ]
+
+
+async def find_observer_leaks(
+    player: GymPlayer, sources: Sequence[str], instances: Sequence[GymInstance]
+) -> list[set[str]]:
+    """Inputs that each function answers which sees the result of `observe` alone."""
+    return [
+        {each.id for each in instances if await answers_from_observation(player, source, each)} for source in sources
     ]
 
 
