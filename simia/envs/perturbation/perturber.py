@@ -1,8 +1,8 @@
 """Disturb one episode by its schedule: results of the agent's calls, and messages of the user.
 
-In worlds that run code, the tool runs as always and code changes what the agent reads, so the state stays consistent; refused calls are not
-run. A model that plays the tools or the user is told what to do by a fragment in its prompt. In both cases a check decides from the result
-or the message whether the effect is there, and the episode records it.
+In worlds that run code or hold a state, the call is answered as always and code changes what the agent reads, so the state stays
+consistent; refused calls are not run. A model that plays the tools without a state, or the user, is told what to do by a fragment in its
+prompt. In both cases a check decides from the result or the message whether the effect is there, and the episode records it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from simia.envs.perturbation.settings import TOOL_EVENTS, USER_EVENTS, PerturbSe
 from simia.envs.perturbation.user_events import UserEvents
 from simia.envs.users import EpisodeView, User, UserStop
 from simia.envs.worlds.arguments import make_failure, refuse_call
+from simia.envs.worlds.mixed_and_shadow import PairWorld
+from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult, World
 from simia.errors import Aborted, Code, UserError
@@ -58,7 +60,7 @@ class Perturber:
         self._confirmed: set[str] = set()
         self._held: dict[str, ToolResult] = {}
         self._renamed: dict[str, tuple[str, str]] = {}
-        self._seen: dict[str, tuple[int, Any]] = {}
+        self._seen: dict[str, tuple[int, ToolResult]] = {}
         """Call → after how many changes it was last made, and its result."""
         self._changes = 0
         self._repeats: dict[str, list[Perturbation]] = {}
@@ -98,8 +100,8 @@ class Perturber:
     async def _call(self, world: World, call: ToolCall, at: int) -> ToolResult:
         if refuse_call(call, self._specs, check_schema=self._checks_arguments) is not None:
             return (await world.call([call]))[0]  # it reaches no tool
-        key, simulated = make_key(call), isinstance(world, SimulatedWorld)
-        if key in self._held and not simulated:
+        key, steered = make_key(call), is_steered(world)
+        if key in self._held and not steered:
             result = replace(self._held.pop(key), call_id=call.id)
             self._calls += 1
             self._note_repeat(key)
@@ -107,8 +109,8 @@ class Perturber:
         standing = self._find_standing(call, key)
         if standing is not None:
             self._calls += 1
-            return (await self._steer(world, call, standing, {})) if simulated else effects.make_error(call, standing)
-        return await (self._call_model if simulated else self._call_code)(world, call, key, at)
+            return (await self._steer(world, call, standing, {})) if steered else effects.make_error(call, standing)
+        return await (self._call_model if steered else self._call_code)(world, call, key, at)
 
     @property
     def _checks_arguments(self) -> bool:
@@ -155,7 +157,8 @@ class Perturber:
                 result = effects.make_error(call, event.kind)
                 self._record(event.kind, call, result, at, {}, key)
                 return result
-        before = await self._read_start(call) if any(each.kind == "stale_data" for each in due) else None
+        stale = any(each.kind == "stale_data" for each in due)
+        before = await self._read_earlier(world, call, key) if stale else None
         result = (await world.call([call]))[0]
         self._note(call, result)
         if (result.error is not None and before is None) or result.ends:
@@ -190,10 +193,13 @@ class Perturber:
         changed = effects.EFFECTS[kind](effects.read_value(result), call, self._rng)
         return None if changed is None else (effects.write_value(result, changed[0]), changed[1])
 
-    async def _read_start(self, call: ToolCall) -> ToolResult | None:
-        """What a look-up gave at the start of the episode; None before the first change, or where it cannot be read."""
-        if not self._changes or self._open_start is None:
+    async def _read_earlier(self, world: World, call: ToolCall, key: str) -> ToolResult | None:
+        """What a look-up gave before the last changes: at the start where code answers it and the start can be opened again, else when the
+        agent made it before; None where there is nothing."""
+        if not self._changes:
             return None
+        if self._open_start is None or not is_computed(world, call.name):
+            return self._find_seen(key)
         try:
             world = await self._open_start()
         except (Aborted, UserError):
@@ -249,12 +255,17 @@ class Perturber:
                 **({"new": effects.choose_new_name(name, self._rng)} if kind == "renamed_field" else {}),
             }
         if kind == "stale_data":
-            changes, earlier = self._seen.get(key, (self._changes, None))
-            return {"earlier": earlier} if changes < self._changes else None
+            earlier = self._find_seen(key)
+            return None if earlier is None else {"earlier": effects.read_value(earlier)}
         if kind == "injected_instruction":
             words, detail = effects.write_instruction(self._rng)
             return {"words": words, **detail}
         return {}
+
+    def _find_seen(self, key: str) -> ToolResult | None:
+        """The result of the same look-up before the last change; None where there is none."""
+        changes, result = self._seen.get(key, (self._changes, None))
+        return result if changes < self._changes else None
 
     async def _steer(self, world: World, call: ToolCall, kind: str, values: Mapping[str, Any]) -> ToolResult:
         """Ask the simulator for an answer to one call with the event's fragment in its prompt."""
@@ -285,7 +296,7 @@ class Perturber:
         if not self._reads(call):
             self._changes += 1
         elif seen:
-            self._seen[key] = (self._changes, effects.read_value(result))
+            self._seen[key] = (self._changes, result)
 
     def _note_repeat(self, key: str) -> None:
         for record in self._repeats.pop(key, []):
@@ -322,6 +333,18 @@ class Perturber:
         if record is not None:
             self.records.append(record)
         return word
+
+
+def is_steered(world: World) -> bool:
+    """Whether a fragment in the simulator's prompt makes the events of a world: where it holds no state that must stay true."""
+    return isinstance(world, SimulatedWorld) and not isinstance(world, StatefulWorld)
+
+
+def is_computed(world: World, tool: str) -> bool:
+    """Whether the pack's code answers the agent's calls of a tool."""
+    if isinstance(world, PairWorld):
+        return world.backend.real is None or tool in world.backend.real
+    return not isinstance(world, SimulatedWorld) or (isinstance(world, StatefulWorld) and world.is_executed(tool))
 
 
 def make_key(call: ToolCall) -> str:

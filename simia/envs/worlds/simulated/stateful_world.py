@@ -71,13 +71,17 @@ class StatefulWorld(SimulatedWorld):
         if wrong is not None:
             return wrong
         arguments = call.arguments or {}
-        if self._services.is_executed(call.name, by):
+        if self.is_executed(call.name, by):
             result = await self._held.execute(call, by, self._calls)
             self.take(AnsweredCall(by, call.name, arguments, read_result(result)))
             return result
         answer, issue = (await self.predict([call], by))[0]
         answer = await self.settle(call, answer, by)
         return make_tool_result(call, answer, issue, ends=not answer.failed and call.name in self._backend.pack.ends)
+
+    def is_executed(self, name: str, by: By = "agent") -> bool:
+        """Whether the pack's code answers this tool."""
+        return self._services.is_executed(name, by)
 
     def pass_call(self) -> None:
         """Count a call that another world answered: the clock advances with calls."""
