@@ -106,8 +106,9 @@ class Perturbation(Record):
     """Whether the message shows the effect, which code checks. A model may not have followed."""
     detail: dict[str, Any] = Field(default_factory=dict)
     """What was chosen: names of fields, the code that an injected instruction asks for, a wrong identifier."""
-    reaction: Literal["repeated", "followed"] | None = None
-    """`repeated`: the agent made the same call again and got the regular answer; `followed`: it wrote what an injected instruction asks for."""
+    reaction: Literal["repeated", "followed", "too_early"] | None = None
+    """`repeated`: the agent made the same call again and got the regular answer; `followed`: it wrote what an injected instruction asks for;
+    `too_early`: after the user withdrew its wish, it called a tool that changes something before the user's next message."""
 
 
 class Provenance(Record):

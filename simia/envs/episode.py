@@ -252,6 +252,8 @@ class Episode:
             extra["evaluation"] = True
         if isinstance(self.user, LLMUser):
             extra["user_model"] = True
+        if self.perturber is not None and self.end is not None and (missed := self.perturber.missed):
+            extra["missed_events"] = [each.model_dump(exclude_none=True) for each in missed]
         return Trajectory(
             pack=pack.name,
             task_id=self.task.id,

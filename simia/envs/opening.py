@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -22,6 +22,7 @@ from simia import event_loop, terminal
 from simia.config import parse_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
+from simia.envs.perturbation.possible_events import check_tool_names, list_obstacles
 from simia.envs.remote.environment import RemoteBackend, RemoteEnvironment
 from simia.envs.remote.remote_pack import RemotePack, list_addresses, load_remote_packs, refuse_server_settings
 from simia.envs.role_models import ModelOpener, Role, RoleModels, user_kind
@@ -292,6 +293,8 @@ async def prepare_environment(
     ]
     for member in members:
         member.check_references(tasks if member.pack is pack else member.pack.tasks)
+    for line in check_perturbations(config, pack, tasks, members):
+        say(line)
     models = RoleModels(config, pack, engine=engine, engines=engines, without=without)
     if not may_use_default_llm:
         models.refuse_default_llm()
@@ -301,6 +304,21 @@ async def prepare_environment(
         await members[0].backend.start()  # of several packs each starts when its first task is played
     await models.open(say, stack, elsewhere=elsewhere)
     return PreparedEnvironment(config, pack, tasks, members, models)
+
+
+def check_perturbations(
+    config: EnvironmentConfig, pack: Pack, tasks: list[Task], members: Sequence[PreparedPack]
+) -> list[str]:
+    """Return a line for each planned event that cannot be made. Raises `UserError` for a tool that no pack has."""
+    if config.perturb is None:
+        return []
+    check_tool_names(config.perturb, [member.pack for member in members])
+    own = {name: [task for task in tasks if task.id.startswith(f"{name}/")] for name in getattr(pack, "members", ())}
+    found = [
+        list_obstacles(config.perturb, member.pack, chosen, member.backend, config.episode)
+        for member, chosen in zip(members, own.values() or [tasks], strict=True)
+    ]
+    return list(dict.fromkeys(line for lines in found for line in lines))
 
 
 def load_tasks(

@@ -17,6 +17,8 @@ class PerturbationCount:
 
     kind: str
     """The kind, or `any`."""
+    planned: int = 0
+    """Events of the schedules. Those that were not made found no call or message to which they apply before the episode was over."""
     made: int = 0
     """Events that were made."""
     happened: int = 0
@@ -25,6 +27,8 @@ class PerturbationCount:
     """Events after which the agent made the same call again."""
     followed: int = 0
     """Injected instructions that the agent obeyed."""
+    too_early: int = 0
+    """Withdrawn wishes that the agent acted on before the user renewed them."""
     episodes: int = 0
     """Scored episodes in which it happened."""
     solved: int = 0
@@ -50,27 +54,43 @@ def estimate_share(solved: int, episodes: int) -> Estimate | None:
 
 
 def count_perturbations(rows: Iterable[Mapping[str, Any]]) -> list[PerturbationCount]:
-    """Count the events of stored trajectories, by kind in the order of their names, and of any kind last. None: no events."""
-    episodes = [(row.get("perturbations") or [], (row.get("reward") or {}).get("value")) for row in rows]
-    kinds = sorted({event["kind"] for events, _ in episodes for event in events})
+    """Count the events of stored trajectories, by kind in the order of their names, and of any kind last. None: no events were planned."""
+    episodes = [DisturbedEpisode.read(row) for row in rows]
+    kinds = sorted({event["kind"] for each in episodes for event in (*each.made, *each.missed)})
     if not kinds:
         return []
     return [count_kind(kind, episodes) for kind in (*kinds, ALL)]
 
 
-def count_kind(kind: str, episodes: Iterable[tuple[list[dict[str, Any]], float | None]]) -> PerturbationCount:
-    """Count one kind in (events, reward) of each episode; the reward is None where it was not scored."""
+@dataclass(frozen=True, slots=True)
+class DisturbedEpisode:
+    """The events of a stored trajectory, and its reward; None where it was not scored."""
+
+    made: list[dict[str, Any]]
+    missed: list[dict[str, Any]]
+    reward: float | None
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> DisturbedEpisode:
+        missed = (row.get("extra") or {}).get("missed_events") or []
+        return cls(row.get("perturbations") or [], missed, (row.get("reward") or {}).get("value"))
+
+
+def count_kind(kind: str, episodes: Iterable[DisturbedEpisode]) -> PerturbationCount:
+    """Count one kind, or `any`, in episodes."""
     found = PerturbationCount(kind)
-    for events, reward in episodes:
-        own = [event for event in events if kind in (event["kind"], ALL)]
+    for each in episodes:
+        own = [event for event in each.made if kind in (event["kind"], ALL)]
         shown = [event for event in own if event.get("happened", True)]
+        found.planned += len(own) + sum(kind in (event["kind"], ALL) for event in each.missed)
         found.made += len(own)
         found.happened += len(shown)
         found.repeated += sum(event.get("reaction") == "repeated" for event in shown)
         found.followed += sum(event.get("reaction") == "followed" for event in shown)
-        if reward is None:
+        found.too_early += sum(event.get("reaction") == "too_early" for event in shown)
+        if each.reward is None:
             continue
-        solved = reward >= SUCCESS
+        solved = each.reward >= SUCCESS
         if shown:
             found.episodes += 1
             found.solved += solved

@@ -22,7 +22,7 @@ from simia.jobs import Run
 from simia.report.console import make_plain_text
 from simia.report.evaluation_report import load_users_tasks
 from simia.report.pack_scores import print_pack_scores
-from simia.report.perturbation_table import print_perturbations
+from simia.report.perturbation_table import list_perturbation_lines, print_perturbations
 from simia.statistics import RolloutStatistics, summarize_rewards
 from simia.trajectory import write_compact_json
 
@@ -45,7 +45,7 @@ def print_rollout(run: Run, to: Console) -> None:
         row = body["trajectory"]
         reward, end = row.get("reward") or {}, row.get("end") or {}
         rewards[str(item.spec["task"])].append(reward.get("value"))
-        disturbed.append({"perturbations": row.get("perturbations"), "reward": reward})
+        disturbed.append({name: row.get(name) for name in ("perturbations", "extra", "reward")})
         ends[f"{end.get('kind', 'terminated')}: {end.get('code', 'no reason')}"] += 1
         for name, value in (reward.get("parts") or {}).items():
             parts[name].append(value)
@@ -126,6 +126,7 @@ def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> N
         failures = classify_failures(episodes, tasks)
         lines += [f"failure: {each.party}, {each.kind}: {each.detail}" for each in failures]
         lines += [f"note: {each}" for each in notes]
+    lines += list_perturbation_lines(row)
     for line in lines:
         to.print(make_plain_text(line), soft_wrap=True)
 

@@ -16,7 +16,14 @@ from typing import Any
 from simia.envs.perturbation import effects
 from simia.envs.perturbation.checks import shows_event
 from simia.envs.perturbation.known_fields import collect_fields
-from simia.envs.perturbation.settings import TOOL_EVENTS, USER_EVENTS, PerturbSettings, PlannedEvent, plan_events
+from simia.envs.perturbation.settings import (
+    READ_ONLY,
+    TOOL_EVENTS,
+    USER_EVENTS,
+    PerturbSettings,
+    PlannedEvent,
+    plan_events,
+)
 from simia.envs.perturbation.user_events import UserEvents
 from simia.envs.users import EpisodeView, User, UserStop
 from simia.envs.worlds.arguments import make_failure, refuse_call
@@ -33,7 +40,6 @@ from simia.trajectory import Message, Perturbation, ToolCall, digest, write_comp
 
 REFUSALS = 2  # calls that a rate limit refuses
 REFUSING = ("transient_error", "rate_limit", "changed_policy")
-READ_ONLY = ("partial_result", "stale_data", "ambiguous_match")
 SHOWN_ONLY = ("words", "earlier", "true")  # of an event's values: the messages hold them
 
 StartWorld = Callable[[], Awaitable[World]]
@@ -65,20 +71,31 @@ class Perturber:
         self._changes = 0
         self._repeats: dict[str, list[Perturbation]] = {}
         """Call → events after which the same call, made again, gives the regular result."""
+        self._withdrawn: Perturbation | None = None
+        """The event by which the user withdrew its wish, until it speaks again."""
 
     def fork(self) -> Perturber:
         """Copy it for a forked episode."""
         made = copy.copy(self)
-        names = ("records", "_due", "_rng", "_user", "_confirmed", "_held", "_renamed", "_seen", "_repeats")
+        names = (
+            "records", "_due", "_rng", "_user", "_confirmed", "_held", "_renamed", "_seen", "_repeats", "_withdrawn",
+        )  # fmt: skip
         copies = copy.deepcopy({name: getattr(self, name) for name in names})  # in one, so that records stay shared
         for name, value in copies.items():
             setattr(made, name, value)
         return made
 
+    @property
+    def missed(self) -> list[PlannedEvent]:
+        """Planned events that were not made so far."""
+        return [*self._due, *self._user.missed]
+
     # -- the agent's calls ------------------------------------------------------------------------------------------
 
     async def call(self, world: World, calls: Sequence[ToolCall], at: int) -> list[ToolResult]:
         """Run the agent's calls in order. `at`: index of the message that will hold the first result."""
+        if self._withdrawn is not None and any(self._reaches_tool(call) and self._writes(call) for call in calls):
+            self._withdrawn.reaction = "too_early"
         if not self._disturbs(len(calls)):
             results = await world.call(calls)
             for call, result in zip(calls, results, strict=True):
@@ -98,8 +115,8 @@ class Perturber:
         return bool(active) or any(each.at <= self._calls + calls for each in self._due)
 
     async def _call(self, world: World, call: ToolCall, at: int) -> ToolResult:
-        if refuse_call(call, self._specs, check_schema=self._checks_arguments) is not None:
-            return (await world.call([call]))[0]  # it reaches no tool
+        if not self._reaches_tool(call):
+            return (await world.call([call]))[0]
         key, steered = make_key(call), is_steered(world)
         if key in self._held and not steered:
             result = replace(self._held.pop(key), call_id=call.id)
@@ -112,10 +129,11 @@ class Perturber:
             return (await self._steer(world, call, standing, {})) if steered else effects.make_error(call, standing)
         return await (self._call_model if steered else self._call_code)(world, call, key, at)
 
-    @property
-    def _checks_arguments(self) -> bool:
+    def _reaches_tool(self, call: ToolCall) -> bool:
+        """Whether a tool takes the call: it is known, and the arguments fit its schema where that is checked."""
         how = self._pack.executable
-        return how is None or how.checks_arguments
+        checked = how is None or how.checks_arguments
+        return refuse_call(call, self._specs, check_schema=checked) is None
 
     def _find_standing(self, call: ToolCall, key: str) -> str | None:
         """The earlier event that refuses this call; None: it may run."""
@@ -285,7 +303,7 @@ class Perturber:
 
     def _note(self, call: ToolCall, result: ToolResult, *, seen: bool = True) -> None:
         """Note a call that was run. `seen`: its result is the regular one."""
-        if refuse_call(call, self._specs, check_schema=self._checks_arguments) is not None:
+        if not self._reaches_tool(call):
             return
         self._calls += 1
         key = make_key(call)
@@ -330,8 +348,12 @@ class Perturber:
     async def reply(self, user: User, view: EpisodeView, at: int) -> Message | UserStop:
         """Return the user's next message. `at`: index that it will have among the episode's messages."""
         word, record = await self._user.reply(user, view, at)
+        if isinstance(word, UserStop) or not word.calls:  # it has spoken
+            self._withdrawn = None
         if record is not None:
             self.records.append(record)
+            if record.kind == "change_of_mind" and record.happened:
+                self._withdrawn = record
         return word
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.config import Config
 
@@ -25,6 +25,8 @@ UserEvent = Literal["change_of_mind", "wrong_id", "impatience", "off_topic"]
 EventKind = Literal[ToolEvent, UserEvent]
 TOOL_EVENTS: tuple[EventKind, ...] = get_args(ToolEvent)
 USER_EVENTS: tuple[EventKind, ...] = get_args(UserEvent)
+READ_ONLY = ("partial_result", "stale_data", "ambiguous_match")  # events of look-ups
+SAMPLING = ("kinds", "events", "within", "share")  # settings that a schedule stands in place of
 
 
 class PlannedEvent(Config):
@@ -32,7 +34,14 @@ class PlannedEvent(Config):
 
     kind: EventKind = Field(description="What happens; docs/perturb.md lists the kinds.")
     at: int = Field(1, ge=1, description="Number of the agent's call, or of the user's message, counted from 1.")
-    tool: str | None = Field(None, description="Only calls of this tool; unset: of any.")
+    tool: str | None = Field(None, description="Only calls of this tool; unset: of any. Not for events of the user.")
+
+    @model_validator(mode="after")
+    def check_tool(self) -> Self:
+        """Refuse a tool of the user's events, which are messages."""
+        if self.tool is not None and self.kind in USER_EVENTS:
+            raise ValueError(f"{self.kind} disturbs a message of the user, who calls no {self.tool}: leave out tool")
+        return self
 
 
 class PerturbSettings(Config):
@@ -47,9 +56,24 @@ class PerturbSettings(Config):
     within: int = Field(3, ge=1, description="Events are planned for the first so many calls, or messages of the user.")
     share: float = Field(1.0, ge=0, le=1, description="Share of the tasks whose episodes are disturbed.")
     seed: int = Field(0, description="With the task and the environment's seed it decides the schedule.")
-    schedule: list[PlannedEvent] = Field(
-        default_factory=list, description="The events of every episode, in place of sampled ones."
+    schedule: list[PlannedEvent] | None = Field(
+        None,
+        description="The events of every episode, in place of `kinds`, `events`, `within` and `share`; empty: none.",
     )
+
+    @model_validator(mode="after")
+    def check_schedule(self) -> Self:
+        """Refuse settings of sampled events beside a schedule, where they would mean nothing."""
+        if self.schedule is not None:
+            fields = type(self).model_fields
+            beside = [
+                name for name in SAMPLING if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+            ]
+            if beside:
+                raise ValueError(
+                    f"schedule names all events, so {' and '.join(beside)} would mean nothing: leave out one or the other"
+                )
+        return self
 
 
 def plan_events(settings: PerturbSettings, task_id: str, seed: int) -> list[PlannedEvent]:
@@ -57,7 +81,7 @@ def plan_events(settings: PerturbSettings, task_id: str, seed: int) -> list[Plan
 
     Kinds are sampled without repetition until all were used.
     """
-    if settings.schedule:
+    if settings.schedule is not None:
         return list(settings.schedule)
     source = random.Random(f"{settings.seed}/{task_id}/{seed}")
     if source.random() >= settings.share:

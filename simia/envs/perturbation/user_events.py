@@ -25,8 +25,9 @@ class UserEvents:
     goals, with tools that are revealed later, and with withheld facts."""
 
     def __init__(self, planned: Sequence[PlannedEvent], task: Task, rng: random.Random) -> None:
-        fixed = bool(task.goals or task.reveals or task.withheld)
-        self._due = [each for each in planned if not (fixed and each.kind in TWO_MESSAGES)]
+        fixed = has_fixed_messages(task)
+        self._left_out = [each for each in planned if fixed and each.kind in TWO_MESSAGES]
+        self._due = [each for each in planned if each not in self._left_out]
         self._opening, self._rng = task.opening, rng
         self._identifiers = [
             each
@@ -37,6 +38,11 @@ class UserEvents:
         self._turns = 0
         self._pending: list[Message] = []
         self._again: tuple[str, dict[str, Any]] | None = None
+
+    @property
+    def missed(self) -> list[PlannedEvent]:
+        """Planned events that were not made so far."""
+        return [*self._left_out, *self._due]
 
     async def reply(self, user: User, view: EpisodeView, at: int) -> Said:
         """Return the user's next message, and the event that it shows. `at`: the message's index in the episode."""
@@ -136,3 +142,8 @@ class UserEvents:
             return await user.reply(view)
         finally:
             user.steering = ""
+
+
+def has_fixed_messages(task: Task) -> bool:
+    """Whether the number or the place of the user's messages has a meaning in a task."""
+    return bool(task.goals or task.reveals or task.withheld)

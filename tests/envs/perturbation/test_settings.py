@@ -38,13 +38,32 @@ def test_a_share_of_the_tasks_is_disturbed() -> None:
 
 def test_a_schedule_stands_in_place_of_sampled_events() -> None:
     event = PlannedEvent(kind="rate_limit", at=2, tool="get_order")
-    assert plan_events(PerturbSettings(schedule=[event], share=0), "t", 0) == [event]
+    assert plan_events(PerturbSettings(schedule=[event]), "t", 0) == [event]
+    assert plan_events(PerturbSettings(schedule=[]), "t", 0) == []
+
+
+def test_dumped_settings_are_read_again() -> None:
+    event = PlannedEvent(kind="rate_limit", at=2, tool="get_order")
+    for settings in (PerturbSettings(), PerturbSettings(share=0.5, events=2), PerturbSettings(schedule=[event])):
+        assert parse_config(PerturbSettings, settings.model_dump(mode="json"), where="perturb") == settings
+
+
+LIMIT = {"kind": "rate_limit"}
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"kinds": ["earthquake"]}, "kinds"), ({"kinds": []}, "kinds"), ({"rate": 1}, "rate"), ({"events": 0}, "events")],
+    [
+        ({"kinds": ["earthquake"]}, "kinds"),
+        ({"kinds": []}, "kinds"),
+        ({"rate": 1}, "rate"),
+        ({"events": 0}, "events"),
+        ({"schedule": [{"kind": "wrong_id", "tool": "get_order"}]}, "wrong_id disturbs a message of the user"),
+        ({"schedule": [LIMIT], "share": 0}, "schedule names all events, so share would mean nothing"),
+        ({"schedule": [LIMIT], "kinds": ["rate_limit"], "events": 2}, "so kinds and events would mean nothing"),
+        ({"schedule": [], "within": 1}, "so within would mean nothing"),
+    ],
 )
-def test_unknown_kinds_and_settings_are_refused(settings: dict[str, object], words: str) -> None:
+def test_unknown_kinds_and_meaningless_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
         parse_config(PerturbSettings, settings, where="perturb")

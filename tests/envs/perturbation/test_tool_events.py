@@ -17,6 +17,7 @@ from simia.envs.play.player import play
 from simia.errors import Code
 from simia.exporting.parquet_table import to_table_row
 from simia.formats.parquet_rows import from_table_row
+from simia.prompts import read_lines
 from simia.trajectory import Message, ToolCall, Trajectory
 
 ORDER = {"order_id": "ORD-20464", "email": "yann.legoff@example.com"}
@@ -197,6 +198,46 @@ async def test_a_fork_goes_on_with_the_same_schedule_and_records_of_its_own(shop
     assert fork.perturber is not episode.perturber
     await fork.close()
     await episode.close()
+
+
+async def say(episode: Episode, text: str) -> Message:
+    return (await episode.step(Message(role="assistant", content=text))).messages[-1]
+
+
+def list_reactions(episode: Episode) -> list[str | None]:
+    return [each.reaction for each in episode.trajectory.perturbations]
+
+
+async def test_a_change_between_the_withdrawal_and_the_renewed_wish_is_too_early(shop: Environment) -> None:
+    episode = await start(shop, "change_of_mind")
+    await call(episode, "get_order", ORDER)
+    await call(episode, "add_note", {"order_id": "ORD-20464"})
+    assert list_reactions(episode) == [None], "neither a look-up nor a call that reaches no tool"
+    fork = await episode.fork()
+    await say(fork, "Take your time.")
+    assert fork.messages[-1].text in read_lines("perturb/decisions.txt")
+    await call(fork, "add_note", NOTE)
+    assert list_reactions(fork) == [None], "the user wants it again"
+    await fork.close()
+    await call(episode, "add_note", NOTE)
+    assert list_reactions(episode) == ["too_early"]
+    await episode.close()
+
+
+async def test_planned_events_that_never_came_are_in_the_ended_episode(shop: Environment) -> None:
+    planned = [{"kind": "rate_limit", "at": 99}, {"kind": "slow_result", "tool": "add_note"}, {"kind": "impatience"}]
+    shop.perturb = PerturbSettings.model_validate({"schedule": [*planned, {"kind": "off_topic", "at": 99}]})
+    episode = await shop.reset(TASK)
+    await call(episode, "get_order", ORDER)
+    assert "missed_events" not in episode.trajectory.extra
+    while episode.end is None:
+        await episode.step(Message(role="assistant", content="I see."))
+    assert [each.kind for each in episode.trajectory.perturbations] == ["impatience"]
+    assert episode.trajectory.extra["missed_events"] == [
+        {"kind": "rate_limit", "at": 99},
+        {"kind": "slow_result", "at": 1, "tool": "add_note"},
+        {"kind": "off_topic", "at": 99},
+    ]
 
 
 async def play_all(shop: Environment, agent: str, perturb: PerturbSettings | None, limit: int = 24) -> list[Trajectory]:

@@ -115,6 +115,7 @@ async def test_tasks_whose_turns_are_counted_get_no_further_messages() -> None:
         async with started(kind, task, user="none") as (episode, _):
             assert await talk(episode) == ["Where is ORD-4711?", "Thanks."]
             assert episode.trajectory.perturbations == []
+            assert episode.trajectory.extra["missed_events"] == [{"kind": kind, "at": 1}]
     async with started("impatience", task, user="none") as (episode, _):
         assert len(await talk(episode)) == 2
         assert [each.kind for each in episode.trajectory.perturbations] == ["impatience"]
