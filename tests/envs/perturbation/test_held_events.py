@@ -34,8 +34,8 @@ async def held(**settings: Any) -> AsyncIterator[tuple[Environment, CodeSimulato
     pack = Pack.load(PACK)
     model = CodeSimulator(pack)
     async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
-        how = {"knowledge": "code", "reward": "rules", "engine": engine, **settings}
-        async with await open_environment(pack, backend="simulated", user=ScriptedUser, **how) as environment:
+        how = {"backend": "simulated", "knowledge": "code", "reward": "rules", "engine": engine, **settings}
+        async with await open_environment(pack, user=ScriptedUser, **how) as environment:
             yield environment, model
 
 
@@ -81,3 +81,15 @@ async def test_an_event_of_one_tool_is_made_whoever_answers_it(kind: str, tool: 
             assert shown.error is Code.TOOL_ERROR
         else:
             assert record.detail["field"] not in json.loads(shown.text)
+
+
+async def test_in_a_mixed_world_a_simulated_look_up_out_of_date_is_the_agents_earlier_one() -> None:
+    """The start is not asked of the model again."""
+    routes = {"*": "simulated", "update_email": "executable"}
+    async with held(backend=routes, split_state=True) as (environment, model):
+        found, _ = await play_calls(environment, "stale_data")
+        (record,) = found.perturbations
+        assert (record.happened, record.by, record.reaction) == (True, "code", "repeated")
+        results = [message.text for message in found.messages if message.role == "tool"]
+        assert results[0] == results[4] != results[5]
+        assert len(model.asked) == len(CALLS)

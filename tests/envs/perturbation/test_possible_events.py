@@ -87,3 +87,16 @@ async def test_a_tool_that_does_not_exist_is_refused_with_near_names() -> None:
         await list_lines(
             BARE, {"schedule": [{"kind": "rate_limit", "tool": "zzz"}]}, backend="simulated", knowledge="schema"
         )
+
+
+async def test_with_several_packs_a_tool_is_one_of_any() -> None:
+    packs = [{"pack": "customer_service"}, {"pack": "hotel_front_desk"}]
+    perturb = {"schedule": [{"kind": "rate_limit", "tool": "get_order"}]}
+    said: list[str] = []
+    async with await open_environment({"packs": packs, "user": "scripted", "perturb": perturb}, say=said.append):
+        assert said == [
+            "perturb: pack hotel_front_desk: rate_limit of get_order is not made here: the pack has no such tool"
+        ]
+    perturb["schedule"][0]["tool"] = "get_ordr"
+    with pytest.raises(UserError, match="no tool named 'get_ordr' in the packs; did you mean get_order"):
+        await open_environment({"packs": packs, "user": "scripted", "perturb": perturb})
