@@ -33,13 +33,17 @@ from simia.authoring.varied_prices import (
     scale_amounts,
 )
 from simia.authoring.varied_values import (
+    IN_CODE,
     ValueMapping,
     collect_identifiers,
     collect_people,
+    is_in_files,
     list_words,
     map_identifiers,
     map_people,
+    names_value,
     replace_values,
+    split_by_code,
 )
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.environment import Environment
@@ -59,7 +63,6 @@ from simia.trajectory import Trajectory
 ValueKind = Literal["names", "ids", "prices"]
 KINDS: tuple[ValueKind, ...] = ("names", "ids", "prices")
 AT_ONCE = 8
-IN_CODE = "the pack's code names it"
 NUMBER_IN_CODE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 UNCHANGED = ("id", "split", "tags", "extra", "measured", "kind", "name", "match", "combine", "pattern")
 """Fields of tasks, tests and tools whose texts are no values."""
@@ -194,24 +197,6 @@ def map_values(
             report.replaced["texts"] = report.replaced.get("texts", 0) + 1
     report.kept = mapping.kept
     return mapping
-
-
-def names_value(code: str, value: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", code) is not None
-
-
-def is_in_files(pack: Pack, value: str) -> bool:
-    """Whether a file of the pack that is a text, such as its pack.yaml or a description, has the value."""
-    assert pack.root is not None
-    files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
-    return any(names_value(path.read_text(encoding="utf-8"), value) for path in files)
-
-
-def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:
-    """The values that the code does not name; the others are noted as left alone."""
-    named = {each for each in values if names_value(code, each)}
-    mapping.kept |= dict.fromkeys(sorted(named), IN_CODE)
-    return set(values) - named
 
 
 def replace_in_fields(value: Any, change: Callable[[Any], Any]) -> Any:

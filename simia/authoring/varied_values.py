@@ -11,11 +11,12 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from simia.authoring.fresh_people import choose_person, write_handle
+from simia.pack import Pack
 
 IDENTIFIER = re.compile(r"(?=.*[A-Za-z])[A-Za-z]{1,10}([-_#][A-Za-z]{1,6})?[-_#]?\d{2,}")
 IDENTIFIER_COLUMN = re.compile(r"(^|_)(ids?|code|number|ref)$")
@@ -31,6 +32,7 @@ PERSON_TABLE = re.compile(
     r"|candidates?|applicants?|borrowers?|tenants?|volunteers?|passengers?|residents?|clients?)$"
 )
 PARTICLES = "(?:de|del|van|vande|vander|der|den|ter|le|la|di|da|von|o|d)?"
+IN_CODE = "the pack's code names it"
 FEWEST_LETTERS = 3
 TRIES = 50
 
@@ -197,3 +199,21 @@ def replace_values(value: Any, pattern: re.Pattern[str] | None, values: Mapping[
     if not isinstance(value, str):
         return value
     return pattern.sub(lambda found: values.get(found[0]) or values[found[0].casefold()], value)
+
+
+def names_value(code: str, value: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", code) is not None
+
+
+def is_in_files(pack: Pack, value: str) -> bool:
+    """Whether a file of the pack that is a text, such as its pack.yaml or a description, has the value."""
+    assert pack.root is not None
+    files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
+    return any(names_value(path.read_text(encoding="utf-8"), value) for path in files)
+
+
+def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:
+    """The values that the code does not name; the others are noted as left alone."""
+    named = {each for each in values if names_value(code, each)}
+    mapping.kept |= dict.fromkeys(sorted(named), IN_CODE)
+    return set(values) - named
