@@ -39,8 +39,18 @@ def endpoint() -> Iterator[FakeEndpoint]:
     served.stop()
 
 
-@pytest.mark.parametrize("kind", ["executable", "simulated"])
-def test_a_remote_environment_shows_what_the_plain_one_shows(endpoint: FakeEndpoint, kind: str) -> None:
-    found = check(Remote, endpoint.url, ["customer_service"], [kind])
+@pytest.mark.parametrize(
+    ("pack", "kind", "checks"),
+    [
+        ("customer_service", "executable", 8),
+        ("customer_service", "simulated", 9),
+        ("office", "executable", 1),
+        ("office", "simulated", 9),
+    ],
+)
+def test_a_remote_environment_shows_what_the_plain_one_shows(
+    endpoint: FakeEndpoint, pack: str, kind: str, checks: int
+) -> None:
+    found = check(Remote, endpoint.url, [pack], [kind])
     assert {name: why for name, why in found.items() if why} == {}
-    assert len(found) == (8 if kind == "executable" else 9)
+    assert len(found) == checks
