@@ -1,7 +1,7 @@
 """GRPO with TRL on a pack, on one page: an environment, TRL's trainer, and nothing patched between them.
 
     python -m simia.venvs trl       # once: prints the PYTHON of an environment with TRL; then
-    PYTHON -m pip install simia
+    PYTHON -m pip install .         # in a clone: simia is on no package index yet (docs/install.md)
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service executable
     PYTHON examples/grpo.py Qwen/Qwen3-0.6B customer_service simulated     # no code of the pack is run: a model plays its tools
     PYTHON -m torch.distributed.run --standalone --nproc-per-node 8 examples/grpo.py ...       # on 8 GPUs

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import email
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 import simia
 from tests.e2e.test_readme import adapt_line, prepare_folder, shown
@@ -109,6 +112,25 @@ def test_the_sdist_holds_what_make_test_reads(built: Distributions) -> None:
     for folder in ("docs", "scripts", "examples"):
         ours = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
         assert {name for name in ours if "__pycache__" not in name} <= names
+
+
+@pytest.mark.parametrize("name", ["two-cpu-nodes", "8xh100"])
+def test_the_machines_of_a_ray_cluster_install_the_copied_wheel(
+    built: Distributions, tmp_path: Path, name: str
+) -> None:
+    """What `ray up` does on a machine, without an index and without the dependencies."""
+    cluster = yaml.safe_load((ROOT / "configs" / "ray" / f"{name}.yaml").read_text(encoding="utf-8"))
+    wheels = {target: source for target, source in cluster["file_mounts"].items() if source.endswith(".whl")}
+    ((target, source),) = wheels.items()
+    assert source == f"dist/{built.wheel.name}", "what docs/scale.md builds"
+    copy = tmp_path / target.removeprefix("~/")
+    shutil.copy(built.wheel, copy)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in cluster["setup_commands"]:
+        done = run("bash", "-c", command, HOME=str(tmp_path), PATH=path, PIP_NO_INDEX="1", PIP_NO_DEPS="1")
+        assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = (tmp_path / "simia").glob("lib/*/site-packages/simia-*.dist-info/direct_url.json")
+    assert json.loads(found.read_text())["url"] == copy.as_uri()
 
 
 def test_the_readmes_first_commands_run_from_the_wheel_alone(installed: Path, tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def export_pack(
     limit: LIMIT = None,
     requirement: Annotated[
         str,
-        typer.Option("--requirement", help="What pip installs as simia there; a wheel's path is copied for Harbor."),
+        typer.Option(
+            "--requirement", help="What pip installs as simia there, or the path of a wheel, which is copied."
+        ),
     ] = f"simia=={__version__}",
     base: Annotated[
         str | None, typer.Option("--base", help="Harbor, OpenEnv: base image with Python 3.11 or newer on Debian.")
@@ -46,6 +48,7 @@ def export_pack(
     For Harbor each task's solution is played first; tasks that one agent cannot solve alone are left out.
     """
     from simia.authoring.pack_draft import draft_pack, refuse_existing
+    from simia.exporting.requirements import describe_requirement
 
     if to != "harbor" and (trust_container or unsafe):
         option = "--trust-container" if trust_container else "--unsafe"
@@ -62,7 +65,7 @@ def export_pack(
             lines = export_to_verifiers(loaded, chosen, draft, requirement)
         else:
             lines = export_to_openenv(loaded, chosen, draft, requirement, base)
-    for line in lines:
+    for line in [*lines, describe_requirement(requirement)]:
         say(line)
     if loaded.evaluation:
         say(f"{loaded.name} is for evaluation only, and what was exported says so")

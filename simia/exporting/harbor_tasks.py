@@ -31,7 +31,7 @@ from simia.exporting.harbor_files import (
     write_toml,
 )
 from simia.exporting.pack_copy import copy_pack, copy_pack_without_solutions
-from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra
+from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra, find_wheel
 from simia.exporting.single_turn import count_turns, list_solution_calls, make_final_answer
 from simia.pack import Pack
 from simia.task import Task
@@ -58,7 +58,7 @@ class ImageSettings:
     @property
     def wheel(self) -> Path | None:
         """The wheel that is copied; None for a requirement that pip finds."""
-        return Path(self.requirement) if self.requirement.endswith(".whl") else None
+        return find_wheel(self.requirement)
 
 
 def write_harbor_tasks(pack: Pack, tasks: Iterable[Task], out: Path, settings: ImageSettings) -> list[Path]:
@@ -77,10 +77,7 @@ def write_harbor_tasks(pack: Pack, tasks: Iterable[Task], out: Path, settings: I
         UserError: The pack asks for files, variables or the network, the wheel does not exist, or the disk refuses.
     """
     check_pack(pack)
-    if settings.wheel is not None and not settings.wheel.is_file():
-        raise UserError(
-            f"{settings.wheel} is no file: give --requirement a wheel that exists, or a requirement for pip"
-        )
+    find_wheel(settings.requirement)
     folders: list[Path] = []
     for task in tasks:
         folder = out / make_folder_name(task.id, {each.name for each in folders})

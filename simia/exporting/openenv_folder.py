@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from simia.authoring.pack_draft import write_yaml
-from simia.errors import UserError
 from simia.exporting.harbor_files import write_toml
 from simia.exporting.pack_copy import copy_pack
-from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra
+from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra, find_wheel, refer_to_wheel
 from simia.pack import Pack
 from simia.task import Task
 
@@ -87,7 +87,7 @@ if __name__ == "__main__":
 DOCKERFILE = """\
 FROM {base}
 RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir {requirement}
+{source}RUN pip install --no-cache-dir {requirement}
 {build}COPY . /app/env
 RUN mkdir -p /app/data
 WORKDIR /app/env
@@ -121,20 +121,22 @@ def write_openenv_folder(pack: Pack, tasks: Sequence[Task], out: Path, requireme
         pack: The pack.
         tasks: The tasks of it that the environment has.
         out: The folder of the environment.
-        requirement: What pip installs as simia.
+        requirement: What pip installs as simia, or the path of a wheel, which is copied into the folder.
         base: Base image with Python 3.11 or newer on Debian.
 
     Returns:
         The name of the environment.
 
     Raises:
-        UserError: The requirement is a wheel or none of pip's, a link leads out of the pack, or the disk refuses.
+        UserError: The requirement is none of pip's, the wheel does not exist, a link leads out of the pack, or the disk refuses.
     """
-    if requirement.endswith(".whl"):
-        raise UserError(
-            f"--requirement {requirement}: a wheel is for --to harbor; write a requirement, such as simia==VERSION"
-        )
-    installed = add_extra(add_extra(requirement, "sandbox"), "serve")
+    wheel = find_wheel(requirement)
+    project, here, in_image = (
+        (requirement,) * 3 if wheel is None else (refer_to_wheel(wheel), f"./{wheel.name}", f"/tmp/{wheel.name}")
+    )
+    project, here, in_image = (add_extra(add_extra(each, "sandbox"), "serve") for each in (project, here, in_image))
+    if wheel is not None:
+        shutil.copy(wheel, out)
     name = re.sub(r"[^a-z0-9]+", "_", pack.name.lower()).strip("_") or "pack"
     told = f" It is {EVALUATION_ONLY}." if pack.evaluation else ""
     mark = f"\n**The tasks are {EVALUATION_ONLY}.**\n" if pack.evaluation else ""
@@ -146,15 +148,19 @@ def write_openenv_folder(pack: Pack, tasks: Sequence[Task], out: Path, requireme
         "__init__.py": f'"""The pack {name} as an environment of OpenEnv.{told}"""\n',
         "client.py": CLIENT.format(task=tasks[0].id.replace("\\", "\\\\").replace('"', '\\"')),
         "openenv.yaml": write_yaml(make_manifest(pack, tasks, name)),
-        "pyproject.toml": write_toml(make_project(pack, name, installed)).lstrip(),
+        "pyproject.toml": write_toml(make_project(pack, name, project)).lstrip(),
         "server/__init__.py": '"""The server."""\n',
         "server/app.py": APP.format(pack=name, mark=told),
         "server/Dockerfile": DOCKERFILE.format(
-            base=base, requirement=shlex.quote(installed), build=build, port=PORT
+            base=base,
+            source="" if wheel is None else f"COPY {wheel.name} /tmp/\n",
+            requirement=shlex.quote(in_image),
+            build=build,
+            port=PORT,
         ),
         "README.md": README.format(
             title=pack.name, pack=pack.name, name=name.replace("_", "-"), count=len(tasks), licence=pack.licence, mark=mark,
-            requirement=shlex.quote(installed), openenv=OPENENV,
+            requirement=shlex.quote(here), openenv=OPENENV,
         ),
     }  # fmt: skip
     for path, text in texts.items():

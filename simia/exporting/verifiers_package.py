@@ -9,13 +9,13 @@ The package holds the whole pack, since rewards need the solutions. The code tha
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from simia.errors import UserError
 from simia.exporting.harbor_files import write_toml
 from simia.exporting.pack_copy import copy_pack
-from simia.exporting.requirements import EVALUATION_ONLY, add_extra
+from simia.exporting.requirements import EVALUATION_ONLY, add_extra, find_wheel, refer_to_wheel
 from simia.pack import Pack
 from simia.task import Task
 
@@ -83,18 +83,16 @@ def write_verifiers_package(pack: Pack, tasks: Sequence[Task], out: Path, requir
         pack: The pack.
         tasks: The tasks of it that the package has.
         out: The folder of the project.
-        requirement: What pip installs as simia.
+        requirement: What pip installs as simia, or the path of a wheel, which is copied into the folder.
 
     Returns:
         The name of the environment.
 
     Raises:
-        UserError: The requirement is a wheel or none of pip's, a link leads out of the pack, or the disk refuses.
+        UserError: The requirement is none of pip's, the wheel does not exist, a link leads out of the pack, or the disk refuses.
     """
-    if requirement.endswith(".whl"):
-        raise UserError(
-            f"--requirement {requirement}: a wheel is for --to harbor; write a requirement, such as simia==VERSION"
-        )
+    wheel = find_wheel(requirement)
+    needed = add_extra(requirement if wheel is None else refer_to_wheel(wheel), "sandbox")
     slug = re.sub(r"[^a-z0-9]+", "_", pack.name.lower()).strip("_") or "pack"
     module = f"simia_{slug}"
     name = module.replace("_", "-")
@@ -108,11 +106,13 @@ def write_verifiers_package(pack: Pack, tasks: Sequence[Task], out: Path, requir
             "readme": "README.md",
             "requires-python": ">=3.11",
             "keywords": ["verifiers", "simia", *(["evaluation-only"] if pack.evaluation else [])],
-            "dependencies": [add_extra(requirement, "sandbox"), VERIFIERS],
+            "dependencies": [needed, VERIFIERS],
         },
         "build-system": {"requires": ["hatchling"], "build-backend": "hatchling.build"},
         "tool": {"hatch": {"build": {"targets": {"wheel": {"packages": [module]}}}, "metadata": {"allow-direct-references": True}}},
     }  # fmt: skip
+    if wheel is not None:
+        shutil.copy(wheel, out)
     (out / module).mkdir()
     copy_pack(pack, out / module / "pack", tasks)
     told = f" It is {EVALUATION_ONLY}." if pack.evaluation else ""

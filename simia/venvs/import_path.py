@@ -90,5 +90,7 @@ def list_needed() -> dict[str, str]:
             wanted = [line for line in one.requires or () if "extra ==" not in line]
             waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
     if found.pop("simia", None) is None:
-        raise UserError("simia is on the path but not installed here, so what it needs is unknown: pip install simia")
+        raise UserError(
+            "simia is on the path but not installed here, so what it needs is unknown: install its clone or its wheel by pip"
+        )
     return found

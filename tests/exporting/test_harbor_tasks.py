@@ -253,6 +253,8 @@ def test_an_extra_is_added_to_every_form_of_requirement() -> None:
     assert add_extra("simia @ git+https://example.com/simia", "mcp") == "simia[mcp] @ git+https://example.com/simia"
     assert add_extra("simia", "mcp") == "simia[mcp]"
     assert add_extra("simia[openai]>=0.2", "mcp") == "simia[mcp,openai]>=0.2"
+    assert add_extra(add_extra("/tmp/simia-1.whl", "mcp"), "serve") == "/tmp/simia-1.whl[serve,mcp]"
+    assert add_extra("simia @ file:///tmp/simia-1.whl", "mcp") == "simia[mcp] @ file:///tmp/simia-1.whl"
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

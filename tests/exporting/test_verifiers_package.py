@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import email
 import json
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
-from simia.exporting.requirements import EVALUATION_ONLY
+from simia.exporting.requirements import BUILD_WHEEL, EVALUATION_ONLY
+from simia.version import __version__
 from tests.command import run_simia
 from tests.exporting.test_harbor_tasks import drop_code, make_pack
 
@@ -29,6 +35,64 @@ def test_the_project_holds_the_pack_with_the_chosen_tasks(tmp_path: Path) -> Non
     module = ast.parse((tmp_path / "out" / "simia_my_pack" / "__init__.py").read_text())
     names = [node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     assert names == ["Taskset", "Harness", "Environment", "load_environment"]
+
+
+@pytest.mark.parametrize(("form", "extras"), [("verifiers", "sandbox"), ("openenv", "serve,sandbox")])
+def test_a_wheel_is_copied_and_required_from_the_folder(tmp_path: Path, form: str, extras: str) -> None:
+    given, out = tmp_path / "dist" / "simia-0.3.0-py3-none-any.whl", tmp_path / "out"
+    given.parent.mkdir()
+    given.write_bytes(b"wheel")
+    done = run_simia(
+        "pack", "export", make_pack(tmp_path / "my_pack"), "--to", form, "--out", out, "--requirement", given
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"installs simia from the copied {given.name}" in done.stdout
+    assert (out / given.name).read_bytes() == b"wheel"
+    moved = out.rename(tmp_path / "moved")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(moved)]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [each for each in archive.namelist() if each.endswith("/METADATA")]
+        needs = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
+    (simia,) = [need for each in needs if (need := Requirement(each)).name == "simia"]
+    assert simia.url == (moved / given.name).as_uri(), "the wheel is found where the folder lies when it is installed"
+    assert simia.extras == set(extras.split(","))
+
+
+def test_an_openenv_image_installs_the_copied_wheel(tmp_path: Path) -> None:
+    wheel = tmp_path / "simia-0.3.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    out = tmp_path / "out"
+    done = run_simia(
+        "pack", "export", make_pack(tmp_path / "my_pack"), "--to", "openenv", "--out", out, "--requirement", wheel
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (out / "server" / "Dockerfile").read_text().splitlines()
+    at = lines.index(f"COPY {wheel.name} /tmp/")
+    assert lines[at + 1] == f"RUN pip install --no-cache-dir '/tmp/{wheel.name}[serve,sandbox]'"
+    assert f"pip install './{wheel.name}[serve,sandbox]'" in (out / "README.md").read_text()
+
+
+@pytest.mark.parametrize("form", ["verifiers", "openenv", "harbor"])
+def test_without_a_wheel_one_line_says_what_is_needed(tmp_path: Path, form: str) -> None:
+    pack = make_pack(tmp_path / "my_pack")
+    done = run_simia("pack", "export", pack, "--to", form, "--out", tmp_path / "out", "--task", "todo-1")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if "package index" in line]
+    assert line.startswith(f"requires simia=={__version__}, and simia is on no package index yet")
+    assert f"--requirement WHEEL (in a clone of simia, {BUILD_WHEEL} makes one)" in line
+
+
+def test_a_wheel_of_another_package_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "other-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"")
+    pack = make_pack(tmp_path / "my_pack")
+    for form in ("verifiers", "openenv", "harbor"):
+        done = run_simia("pack", "export", pack, "--to", form, "--out", tmp_path / "out", "--requirement", wheel)
+        assert done.returncode == 2
+        assert f"{wheel.name} is no wheel of simia: in a clone of simia, {BUILD_WHEEL} makes one" in done.stderr
+        assert not (tmp_path / "out").exists()
 
 
 def test_an_evaluation_pack_says_so(tmp_path: Path) -> None:
@@ -52,7 +116,7 @@ def test_a_pack_without_code_is_exported_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--requirement", "simia.whl"], "a wheel is for --to harbor"),
+        (["--requirement", "simia-9.whl"], "simia-9.whl is no file"),
         (["--requirement", "; rm"], "is no requirement for pip"),
         (["--trust-container"], "--trust-container is for --to harbor"),
         (["--base", "debian:12"], "--base is for --to harbor and --to openenv"),

@@ -47,8 +47,49 @@ def test_no_text_names_an_extra_that_does_not_exist() -> None:
         assert [canonicalize_name(module) for module in modules] == packages
 
 
+INSTALLS = re.compile(r"pip install(?: -[-\w]+)* [^`#\n]*?(?<![\w/])simia(?=\[|==|[\s'\"`]|$)")
+"""A line that has pip look for simia by its name, not at a path."""
+UNPUBLISHED = "on no package index yet"
+
+
+def test_no_page_has_pip_look_for_simia_on_an_index() -> None:
+    """Only docs/install.md names such a line, to say what it does."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*"), *ROOT.glob("configs/**/*.yaml")]
+    read = {
+        str(path.relative_to(ROOT)): path.read_text("utf-8") for path in pages if path.suffix in (".md", ".py", ".yaml")
+    }
+    del read["docs/log.md"]  # the log keeps the words of its time
+    named = {page for page, text in read.items() if INSTALLS.search(text)}
+    assert named == {"docs/install.md"}
+    ours = re.compile(r"pip install '?\.?(?:/[\w./-]+)?\[|simia-[\d.]+-py3-none-any\.whl")
+    shown = {page for page, text in read.items() if ours.search(text)}
+    assert len(shown) > 8
+    assert {page for page in shown if UNPUBLISHED not in " ".join(read[page].split())} == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install simia",
+        "pip install 'simia[ray]'",
+        "pip install --no-deps simia",
+        "PYTHON -m pip install simia==0.3",
+    ],
+)
+def test_a_line_that_asks_an_index_is_recognised(line: str) -> None:
+    assert INSTALLS.search(line)
+    assert not INSTALLS.search(line.replace("simia", "./simia-0.3.0.whl"))
+
+
+def test_pages_name_the_wheel_of_this_version() -> None:
+    """The wheel's name contains the version, which a release raises."""
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("configs/ray/*.yaml")]
+    named = {version for page in pages for version in re.findall(r"simia-([\d.]+)-py3", page.read_text("utf-8"))}
+    assert named == {PROJECT["version"]}
+
+
 def test_every_extra_has_one_line() -> None:
-    lines = re.findall(r"^\| `pip install 'simia\[(\w+)\]'` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
+    lines = re.findall(r"^\| `pip install '\.\[(\w+)\]'` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
     assert sorted(lines) == sorted(DECLARED)
 
 
