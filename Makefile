@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 # The extras that fit into one environment; vllm and those of trainers exclude one another.
 LOCKED := openai embedded datasets languages mcp ray sandbox plots serve
+# The scripts of eval/bench that print figures; tests/test_benchmarks.py names the others.
+BENCHES := engine post amplify requests repair near values languages truth domain_tokens report environment sessions rooms gym_serving many_packs \
+	simulated stateful schedule episodes server server_memory ray_engine tau2
 PARALLEL := -n $(WORKERS) --dist loadgroup
 STAMP := $(VENV)/.installed
 
@@ -76,9 +79,9 @@ bill: $(VENV)/tools/.made  ## simia.cdx.json: the locked packages as a bill of m
 audit: $(VENV)/tools/.made  ## known vulnerabilities in requirements.lock; fails where a package could not be audited
 	$(VENV)/tools/bin/python scripts/audit.py
 
-bench: $(VENV)/.dev  ## every benchmark of eval/bench: our figure beside the bound's and the peers'
+bench: $(VENV)/.dev  ## every benchmark of eval/bench (an hour or more): our figure beside the bound's and the peers'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check datasketch
-	for bench in engine post amplify requests repair near values report environment sessions rooms simulated schedule episodes tau2; do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
+	for bench in $(BENCHES); do $(BIN)/python eval/bench/$$bench.py || failed=1; done; exit $${failed:-0}
 
 clean:           ## remove the environment and caches of this clone
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,7 @@
 """Truth checks: the share of corrupted and of right trajectories that they reject, by kind and language, and what each check costs.
 
-    python eval/bench/truth.py tests/quality/data/truth/seen
+    python eval/bench/truth.py                  # tests/quality/data/truth/seen
+    python eval/bench/truth.py FOLDER
 
 The folder holds `right.jsonl` and `corrupted.jsonl`: one object a line with `id`, `language`, `kind`, `note` and `trajectory` (a row
 in simia's own dialect). Intervals are Wilson's, 95 %. All other rules run as well, with their default switches: a row's `plan` gives its
@@ -30,6 +31,7 @@ from simia.quality.truth.truth_checks import CHECKS, TruthChecks, find_untruths
 from simia.statistics import compute_wilson_interval
 from simia.trajectory import Trajectory
 
+SEEN = Path(__file__).parents[2] / "tests" / "quality" / "data" / "truth" / "seen"
 WANTED = 0.70
 Row = tuple[dict[str, Any], Trajectory]
 
@@ -76,7 +78,7 @@ def measure(rows: list[Row], check: Callable[[Trajectory], object], rounds: int 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=SEEN)
     parser.add_argument("--only-truth", action="store_true")
     parser.add_argument("--every", action="store_true", help="also the truth checks that are off by default")
     args = parser.parse_args()
