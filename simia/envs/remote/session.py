@@ -76,6 +76,8 @@ class RemoteServer:
             if isinstance(body, dict) and body.get("protocol", 0) > PROTOCOL:
                 raise UserError(f"{self.url} speaks a newer protocol than this simia: upgrade simia")
             self.description = EnvironmentDescription.model_validate(body)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise UserError(self._explain_certificate(error)) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise UserError(f"{self.url} cannot be reached ({explain_error(error)}): is the server running?") from None
         except ValueError:
@@ -103,6 +105,13 @@ class RemoteServer:
             return f"{self.url} serves no environment here: the address is https://HOST/PACK"
         return f"{self.url} answered {status}: it is no server of simia, or not ready"
 
+    def _explain_certificate(self, error: aiohttp.ClientConnectorCertificateError) -> str:
+        reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        return (
+            f"{self.url} has a certificate that this machine does not trust ({clean_text(reason)}): "
+            "name the file of its authority in SSL_CERT_FILE"
+        )
+
     async def connect(self, session_id: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket for a session. Raises `Unavailable`, or `Aborted` for what waiting does not change."""
         try:
@@ -125,6 +134,8 @@ class RemoteServer:
                 found = Aborted(Code.NOT_FOUND, self._explain_status(404))
             else:
                 found = Unavailable(f"the server answered {error.status}")
+        except aiohttp.ClientConnectorCertificateError as error:
+            found = Aborted(Code.CONNECTION, self._explain_certificate(error))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             found = Unavailable(explain_error(error))
         raise found  # outside of the blocks: aiohttp's exceptions carry the request's headers
