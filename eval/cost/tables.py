@@ -1,7 +1,8 @@
 """The tables of docs/cost.md, computed from `figures.json` and `configs/prices.yaml`: `python eval/cost/tables.py` writes them into the page.
 
-Nothing is measured here. A line through the two measured runs gives what a run needs at all and what each trajectory adds; the tables extend
-it. Sizes beyond the larger run are therefore extrapolated, and the page says so.
+Nothing is measured here. A line through two measured runs gives what a run needs at all and what each trajectory adds; the tables extend
+it. Memory is on the line through the larger of these runs and a run of 90,000, whose figure is in README.md. Sizes beyond the runs are
+therefore extrapolated, and the page says so.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ PAGE = HERE.parents[1] / "docs" / "cost.md"
 BEGIN, END = "<!-- computed by eval/cost/tables.py -->", "<!-- end of what is computed -->"
 SIZES = (90_000, 1_000_000, 100_000_000)
 EPISODES = 10_000
-RATES = (50, 500)
-"""Replies a second of an endpoint: a rented one, and one with large limits or servers of one's own."""
+RATES = {50: "a rented endpoint, assumed", 489: "simia with 256 requests at once", 1709: "simia with 1,024 at once"}
+"""Replies a second, and whose rate it is. simia's are those of README.md, measured by eval/bench/engine.py at 0.5 s a reply."""
+LARGE_RUN = {"n": 90_000, "peak_mb": 311.0}
+"""Memory of the run of README.md, measured by eval/bench/amplify.py with the checks of form."""
 MODELS = ("gpt-5-nano", "gpt-5-mini", "gpt-5")
 ACCEPTED = 0.8
 """Share of the replies that is accepted. It depends on model and seeds; a first run of 100 shows yours."""
@@ -45,6 +48,11 @@ class Line:
         low, high = ((run["n"], TOTALS[total](run)) for run in runs)
         each = (high[1] - low[1]) / (high[0] - low[0])
         return cls(base=low[1] - each * low[0], each=each)
+
+    @classmethod
+    def of_memory(cls, runs: list[Mapping[str, float]]) -> Line:
+        """Resident megabytes: the line through the larger of the two runs and the run of 90,000."""
+        return cls.through([runs[-1], LARGE_RUN], "memory_mb")
 
     def at(self, n: int) -> float:
         return self.base + self.each * n
@@ -78,7 +86,7 @@ def compute_size(n: int, runs: list[Mapping[str, float]], request: RequestGroup,
     replies = n / ACCEPTED
     endpoint = replies / rate / 3600
     processor = Line.through(runs, "cpu_ms").at(n) / 3_600_000
-    memory = Line.through(runs, "memory_mb").at(n) / 1024
+    memory = Line.of_memory(runs).at(n) / 1024
     bounds = ["the endpoint" if endpoint >= processor else "the processor of one process"]
     if memory > MEMORY_GB:
         bounds.append(f"memory, above {MEMORY_GB} GB")
@@ -95,6 +103,10 @@ def format_hours(hours: float) -> str:
     return f"{hours * 60:.0f} min" if hours < 1 else f"{hours:.1f} h" if hours < 48 else f"{hours / 24:,.0f} days"
 
 
+def format_size(gigabytes: float) -> str:
+    return f"{gigabytes:,.1f} GB" if gigabytes >= 1 else f"{gigabytes * 1024:,.0f} MB"
+
+
 def format_dollars(low: float, high: float) -> str:
     return f"${low:,.0f} to ${high:,.0f}"
 
@@ -103,7 +115,7 @@ def render(figures: Mapping[str, Any], request: RequestGroup) -> str:
     """All tables in Markdown."""
     runs, play = figures["runs"], figures["episodes"]
     at = {(n, rate): compute_size(n, runs, request, rate) for n in SIZES for rate in RATES}
-    first = {n: at[n, RATES[0]] for n in SIZES}
+    first = {n: at[n, min(RATES)] for n in SIZES}
     head = "| | " + " | ".join(f"{n:,}" for n in SIZES) + " |\n|---|" + "---|" * len(SIZES)
     rows = [
         ("replies, of which 80 % are accepted", [f"{first[n]['replies']:,.0f}" for n in SIZES]),
@@ -119,14 +131,15 @@ def render(figures: Mapping[str, Any], request: RequestGroup) -> str:
         ]
         rows.append((f"{model}, with and without a prefix cache", cells))
     rows += [
-        (f"time at {rate} replies a second", [format_hours(at[n, rate]["endpoint_h"]) for n in SIZES]) for rate in RATES
+        (f"time at {rate:,} replies a second ({whose})", [format_hours(at[n, rate]["endpoint_h"]) for n in SIZES])
+        for rate, whose in RATES.items()
     ]
     rows += [
         ("processor time of one process", [format_hours(first[n]["cpu_h"]) for n in SIZES]),
-        ("memory of one process, GB", [f"{first[n]['memory_gb']:,.1f}" for n in SIZES]),
-        ("disk, GB", [f"{first[n]['disk_gb']:,.1f}" for n in SIZES]),
+        ("memory of one process, measured at 90,000", [format_size(first[n]["memory_gb"]) for n in SIZES]),
+        ("disk", [format_size(first[n]["disk_gb"]) for n in SIZES]),
     ]
-    rows += [(f"the bound at {rate} replies a second", [at[n, rate]["bound"] for n in SIZES]) for rate in RATES]
+    rows += [(f"the bound at {rate:,} replies a second", [at[n, rate]["bound"] for n in SIZES]) for rate in RATES]
     body = "\n".join(f"| {name} | {' | '.join(cells)} |" for name, cells in rows)
     requests = EPISODES * play["requests"]
     lines = [
@@ -138,9 +151,23 @@ def render(figures: Mapping[str, Any], request: RequestGroup) -> str:
         assert price is not None
         cost = compute_price(requests, play["prompt"], play["prompt"] * play["cached"], play["reply"], price)
         lines.append(f"| {model}, with and without a prefix cache | {format_dollars(*cost)} |")
-    lines += [f"| time at {rate} replies a second | {format_hours(requests / rate / 3600)} |" for rate in RATES]
+    lines += [
+        f"| time at {rate:,} replies a second ({whose}) | {format_hours(requests / rate / 3600)} |"
+        for rate, whose in RATES.items()
+    ]
     processor = EPISODES * play["calls"] * play["simulated_ms_a_call"] / 3_600_000
     lines.append(f"| processor time of simia | {format_hours(processor)} |")
+    small, large = figures["stored"]
+    grown = (large["peak_mb"] - small["peak_mb"]) / (large["episodes"] - small["episodes"])
+    memory = large["peak_mb"] + grown * (EPISODES - large["episodes"])
+    lines.append(
+        f"| memory of simia, 64 episodes at once | {memory:,.0f} MB; measured: {large['peak_mb']:,.0f} MB after {large['episodes']:,} |"
+    )
+    each = large["replies_kb_each"] + large["rows_kb_each"]
+    lines.append(
+        f"| disk | {format_size(EPISODES * each / 2**20)}: {large['replies_kb_each']:.1f} KB of replies and "
+        f"{large['rows_kb_each']:.1f} KB of trajectory an episode |"
+    )
     table = "\n".join(lines)
     return f"### Amplification\n\n{head}\n{body}\n\n### {EPISODES:,} episodes of RL\n\n| | |\n|---|---|\n{table}"
 
