@@ -68,6 +68,19 @@ class Jobs:
         )
         return figures
 
+    def command(self, where: str, *words: str) -> str:
+        """Run `simia` with these words, and its run in the folder of `where`. Returns what it printed."""
+        done = subprocess.run(
+            [self._python, "-m", "simia", *words, "--name", "one", "--runs", str(self.root / where / "runs")],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "not-a-key", **RAY},
+            cwd=self.root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done.stdout
+
     def accepted(self, where: str) -> list[bytes]:
         """The accepted results, and the verdicts of all items up to the last one, as they are stored."""
         with closing(Run.read_only(self.root / where / "runs", "one")) as run:
@@ -193,22 +206,61 @@ def test_a_long_rollout_accepts_what_one_process_accepts(jobs: Jobs, environment
         endpoint.stop()
 
 
+def test_the_option_plays_an_evaluation_on_ray(jobs: Jobs) -> None:
+    """`simia eval … --engine ray` and the same line without the option."""
+    endpoint = FakeEndpoint()
+    try:
+        words = ["eval", "packs", "--pack", "customer_service", "--limit", "4", "--trials", "2"]
+        words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=fake", "--set", "accept=0"]
+        alone = jobs.command("alone", *words)
+        store = jobs.root / "stores"
+        told = jobs.command(
+            "nodes", *words, "--engine", "ray", "--set", "engine.address=local", "--set", f"engine.store={store}"
+        )
+    finally:
+        endpoint.stop()
+    with closing(Run.read_only(jobs.root / "nodes" / "runs", "one")) as run:
+        assert run.saved_config()["engine"]["kind"] == "ray"
+    assert not list(store.iterdir()), "the workers' stores were there, and are removed"
+    assert jobs.accepted("alone")
+    assert jobs.accepted("nodes") == jobs.accepted("alone")
+    assert jobs.count_replies("nodes") == jobs.count_replies("alone")
+    assert "customer_service" in told
+    assert find_scores(told) == find_scores(alone)
+
+
+def find_scores(told: str) -> list[str]:
+    """The lines of an evaluation that hold scores."""
+    return [line for line in told.splitlines() if "customer_service" in line and "--runs" not in line]
+
+
 @pytest.mark.all
 def test_a_synthesis_makes_the_packs_that_one_process_makes(jobs: Jobs) -> None:
+    """Two workers, and a node, are lost between recorded replies, where gyms are built and solutions executed."""
     settings = [
         "llm.kind=replay", f"llm.path={RECORDINGS / 'codegym.jsonl'}", "llm.match=draw", "solutions.k=4", "difficulty.agent=null",
         "problems=1",
     ]  # fmt: skip
     config = load_config(CodeGymConfig, "synth/codegym", settings).model_dump(mode="json")
     jobs.work("alone", "synth", config)
-    jobs.work("nodes", "synth", config, nodes=2)
-    assert jobs.accepted("nodes") == jobs.accepted("alone")
-    packs = [jobs.root / where / "one-packs" for where in ("alone", "nodes")]
-    files = [
-        {str(path.relative_to(pack)): path.read_bytes() for path in pack.rglob("*") if path.is_file()} for pack in packs
-    ]
-    assert files[0] == files[1]
-    assert files[0]
+    expected = read_packs(jobs, "alone")
+    assert expected
+    for way, probe in {
+        "undisturbed": {},
+        "worker": {"kill": "worker", "at": 3},
+        "node": {"kill": "node", "at": 4},
+    }.items():
+        figures = jobs.work(way, "synth", config, nodes=2, **probe)
+        assert len(figures["lost"]) == {"undisturbed": 0, "worker": 2, "node": 1}[way], figures
+        assert jobs.accepted(way) == jobs.accepted("alone"), way
+        assert jobs.count_replies(way) == jobs.count_replies("alone"), way
+        assert read_packs(jobs, way) == expected, way
+
+
+def read_packs(jobs: Jobs, where: str) -> dict[str, bytes]:
+    """The files of the packs that a synthesis wrote."""
+    folder = jobs.root / where / "one-packs"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_node_without_what_the_job_needs_is_named_before_work_begins(jobs: Jobs) -> None:

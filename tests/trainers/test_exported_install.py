@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,11 +41,12 @@ def wheel(environments: Callable[[str], Path], tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that holds pip alone."""
-    folder = tmp_path_factory.mktemp("empty")
-    venv.create(folder, with_pip=True)
-    return folder / "bin"
+def empty() -> Iterator[Path]:
+    """The programs of an environment that holds pip alone, in a folder that the sandbox's user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        venv.create(folder, with_pip=True)
+        yield Path(folder) / "bin"
 
 
 @pytest.fixture
