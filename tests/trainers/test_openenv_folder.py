@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from simia.venvs import make_python_path
+from simia.version import __version__
 from tests.command import run_simia
 from tests.trainers.conftest import ROOT, Trainer
 
@@ -22,9 +23,11 @@ PROBE = Path(__file__).with_name("openenv_folder_probe.py")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an exported pack."""
+    """The folder of an exported pack, which requires a wheel that lies in it. tests/trainers/test_exported_install.py installs one."""
     out = tmp_path_factory.mktemp("openenv") / "shop"
-    done = run_simia("pack", "export", "customer_service", "--to", "openenv", "--out", out)
+    wheel = out.with_name(f"simia-{__version__}-py3-none-any.whl")
+    wheel.touch()
+    done = run_simia("pack", "export", "customer_service", "--to", "openenv", "--out", out, "--requirement", wheel)
     assert done.returncode == 0, done.stderr
     return out
 
