@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from statistics import NormalDist, stdev
 from typing import Any
 
 import pytest
@@ -264,6 +266,26 @@ def test_the_detectable_effect_is_that_of_the_plan() -> None:
     assert f"**Detectable effect: {found[0.3]:.1f} points**" in page
     assert f"With a correlation of 0 it is {found[0.0]:.1f}, with 1 it is {found[1.0]:.1f};" in page
     assert f"it is {amplification_figures.Power(seed_sd=4.5).compute_detectable_effect():.1f}." in page
+
+
+def test_the_detectable_effect_of_the_second_try_follows_from_the_first() -> None:
+    page = " ".join((LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text().split())
+    found = amplification_report.load_results(LOOP / "amplification")
+    wordings = {task: row["wording"] for task, row in found["swapped"][0]["tasks"].items()}
+    rewards = {arm: amplification_report.read_rewards(found[arm]) for arm in ("amplified", "swapped")}
+    normal, effects = NormalDist(), []
+    for level in (0.95, 0.975):
+        row = amplification_figures.compare_arms(rewards["amplified"], rewards["swapped"], wordings, level)
+        width, edge = 50 * (row["high"] - row["low"]), normal.inv_cdf((1 + level) / 2)
+        effects.append((edge + normal.inv_cdf(0.8)) * width / edge)
+        assert f"half width of {width:.2f}" in page
+        assert f"({edge:.3f} + 0.842) × {width / edge:.2f} = {effects[-1]:.1f}" in page
+    assert f"**Detectable effect: {effects[0]:.1f} points with an interval of 95 %, {effects[1]:.1f} with" in page
+    spread = [stdev(100 * sum(row.values()) / len(row) for row in arm.values()) for arm in rewards.values()]
+    assert [round(sd, 1) for sd in spread] == [4.5, 8.0]
+    power = amplification_figures.Power(seed_sd=math.sqrt(sum(sd**2 for sd in spread) / 2))
+    both = [power.compute_detectable_effect(), power.compute_detectable_effect(0.025)]
+    assert f"these two standard deviations gives {both[0]:.1f} and {both[1]:.1f}" in page
 
 
 def test_tasks_of_one_wording_widen_the_interval() -> None:
