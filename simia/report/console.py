@@ -41,7 +41,12 @@ def print_whole(table: Table, to: Console) -> None:
     """Print a table. Where the output is no terminal, such as a log file, no cell is cut or wrapped."""
     if to.is_terminal:
         to.print(table)
-        return
+    else:
+        print_uncut(table, to)
+
+
+def print_uncut(table: Table, to: Console) -> None:
+    """Print a table without cutting or wrapping a cell, also where its lines are longer than a terminal's."""
     before, needed = to.width, to.measure(table, options=to.options.update(max_width=WIDEST)).maximum
     to.width = max(before, needed)
     to.print(table)

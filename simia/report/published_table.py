@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from simia.evaluation.published.tables import PublishedPaper, PublishedTable, find_discrepancies
-from simia.report.console import make_plain_text, make_table
+from simia.report.console import make_plain_text, make_table, print_uncut, print_whole
 from simia.statistics import Estimate
 
 
@@ -33,7 +33,7 @@ def list_tables(paper: PublishedPaper, to: Console) -> None:
         listed.add_row(table.id, table.section, table.caption)
     for number, content in paper.others.items():
         listed.add_row(number, "", f"no results: {content}")
-    to.print(listed)
+    print_whole(listed, to)
 
 
 def print_table(paper: PublishedPaper, table: PublishedTable, ours: Sequence[OurRow], to: Console) -> None:
@@ -61,7 +61,7 @@ def print_table(paper: PublishedPaper, table: PublishedTable, ours: Sequence[Our
         figures = [mine.figures.get(name) for name in table.columns]
         cells = ["" if each is None else f"{each.value:.{digits}f}" for each in figures]
         listed.add_row(f"{mine.run} ({mine.model})", *cells)
-    to.print(listed)
+    print_uncut(listed, to)
     lines = [line for mine in ours for line in describe_row(mine, table)]
     lines += [f"does not agree: {each}" for each in wrong]
     lines += [f"note: {note}" for note in table.notes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import re
 from pathlib import Path
@@ -21,6 +23,8 @@ from simia.evaluation.published.tables import (
     read_paper,
 )
 from simia.evaluation.suites import load_suite
+from simia.report.console import Terminal
+from simia.report.published_table import print_table
 from simia.search_path import data_root
 
 TABLES = [(paper, table) for paper in PAPERS for table in read_paper(paper).tables]
@@ -174,6 +178,23 @@ def test_every_table_is_printed_without_our_rows() -> None:
         assert "nan" not in printed
     assert "33.8 (38.80)" in simia("eval", "table", "simia", "2")
     assert "no results" in simia("eval", "table", "simia")
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+@pytest.mark.parametrize(("paper", "table"), TABLES, ids=NAMES)
+def test_no_name_and_no_number_is_cut_at_80_columns(paper: str, table: PublishedTable, terminal: bool) -> None:
+    to = Terminal(width=80, file=io.StringIO(), force_terminal=terminal, color_system=None, no_color=True)
+    print_table(read_paper(paper), table, [], to)
+    lines = to.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    digits = max(0, -round(math.log10(table.unit)))
+    for model, row in table.rows.items():
+        figures = [f"{value:.{digits}f}" for value in row.values]
+        found = [
+            re.sub(r" \([\d.]+\)", "", line.removeprefix(model)).split() for line in lines if line.startswith(model)
+        ]
+        assert figures in found, (model, found)
+    heading = " ".join(lines[1].split())
+    assert heading == " ".join(["model", *(" ".join(column.title.split()) for column in table.columns.values())])
 
 
 def test_unknown_papers_and_tables_are_one_clear_line() -> None:
