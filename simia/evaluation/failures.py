@@ -184,7 +184,10 @@ def fold(text: str) -> str:
 def find_agent_fault(row: Mapping[str, Any]) -> Finding:
     """Classify a scored episode whose failure is the agent's."""
     reward, code = row.get("reward") or {}, (row.get("end") or {}).get("code")
-    errors = [each for each in row.get("messages", []) if each["role"] == "tool" and each.get("error")]
+    results = [
+        each for each in row.get("messages", []) if each["role"] == "tool" and each.get("visible_to") != ["user"]
+    ]
+    errors = [each for each in results if each.get("error")]
     if code == Code.MAX_ERRORS:
         return "agent", "fails again and again", f"{errors[-1].get('name')}: {read_text(errors[-1])}" if errors else ""
     if code in LIMITS:
