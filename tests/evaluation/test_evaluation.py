@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -232,13 +233,38 @@ def test_missing_data_are_one_line(folder: Path) -> None:
     assert words == "suite officebench needs its data: add --data FOLDER, OfficeBench's folder of tasks (1-1, 1-2, …)"
 
 
+def play_tau2(*words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Play tau2 by its references and by doing nothing, and return the figures by domain."""
+    for agent in ("reference", "nothing"):
+        simia("eval", "tau2", *words, "--trials", "1", "--agent", agent, "--name", agent)
+    right, wrong = (json.loads(simia("report", name, "--json"))["scores"]["parts"] for name in ("reference", "nothing"))
+    assert list(right) == list(wrong) == ["airline", "retail", "telecom"]
+    return right, wrong
+
+
+def count_solved(parts: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Part → solved tasks, scored tasks."""
+    return {
+        name: (round(part["figures"]["avg@1"]["value"] * part["scored"]), part["scored"])
+        for name, part in parts.items()
+    }
+
+
 @pytest.mark.usefixtures("environments")
 def test_tau2_by_its_references_and_by_doing_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three of the first five tasks of airline, and two of the first 13 of retail, change nothing and ask for no words."""
     monkeypatch.chdir(tmp_path)
-    for agent in ("reference", "nothing"):
-        simia("eval", "tau2", "--limit", "12", "--trials", "1", "--agent", agent, "--name", agent)
-    right, wrong = (json.loads(simia("report", name, "--json"))["scores"]["parts"] for name in ("reference", "nothing"))
-    assert list(right) == ["airline", "retail", "telecom"]
-    assert {part["figures"]["avg@1"]["value"] for part in right.values()} == {1.0}
-    assert wrong["retail"]["figures"]["avg@1"]["value"] == wrong["telecom"]["figures"]["avg@1"]["value"] == 0.0
-    assert wrong["airline"]["figures"]["avg@1"]["value"] < 1.0 or wrong["airline"]["tasks"] < 3
+    right, wrong = play_tau2("--limit", "30")
+    assert count_solved(right) == {"airline": (5, 5), "retail": (13, 13), "telecom": (12, 12)}
+    assert count_solved(wrong) == {"airline": (3, 5), "retail": (2, 13), "telecom": (0, 12)}
+
+
+@pytest.mark.all
+@pytest.mark.usefixtures("environments")
+def test_all_tasks_of_tau2_by_their_references_and_by_doing_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    right, wrong = play_tau2()
+    assert count_solved(right) == {"airline": (50, 50), "retail": (114, 114), "telecom": (114, 114)}
+    assert count_solved(wrong) == {"airline": (19, 50), "retail": (7, 114), "telecom": (0, 114)}
