@@ -35,11 +35,11 @@ Given = dict[str, Any]
 def check_command(words: Sequence[str], made: Collection[str] = ()) -> None:
     """Raises `UserError` for an unknown program, command, option or setting, or a value of the wrong type.
 
-    `made`: folders that earlier commands make packs in; `packs=[FOLDER/*]` of these is checked with a bundled pack in its place.
+    `made`: folders that earlier commands make packs in, and runs that they make; `packs=[FOLDER/*]` of these is checked with a bundled pack in its place.
     """
     program, *rest = (replace_packs(word, made) for word in words)
     if program == "simia":
-        check_simia(rest)
+        check_simia(rest, made)
     elif program == "student":
         check_script(ROOT / "eval" / "loop" / "student.py", rest)
     elif program == "python" and rest[:1] == ["-m"]:
@@ -55,8 +55,9 @@ def replace_packs(word: str, made: Collection[str]) -> str:
 
 
 def find_made(words: Sequence[str]) -> str | None:
-    """The folder that a command makes packs in."""
-    return words[words.index("--out") + 1] if tuple(words[:2]) == ("simia", "synth") else None
+    """The folder that a command makes packs in, or the run that it makes."""
+    option = "--out" if tuple(words[:2]) == ("simia", "synth") else "--name"
+    return words[words.index(option) + 1] if option in words else None
 
 
 def check_script(path: Path, words: Sequence[str]) -> None:
@@ -69,8 +70,10 @@ def check_script(path: Path, words: Sequence[str]) -> None:
             raise UserError(f"{path.name} has no option {word}; it has {', '.join(sorted(known))}")
 
 
-def check_simia(words: Sequence[str]) -> None:
+def check_simia(words: Sequence[str], made: Collection[str]) -> None:
     name, given = parse_line(words)
+    if name == "export":
+        check_sources(given, made)
     if check := CHECKS.get(name):
         check(given)
 
@@ -120,6 +123,13 @@ def check_evaluation(given: Given) -> None:
 
 def check_judge(given: Given) -> None:
     load_config(QualitySettings, given["config"], given["settings"] or [])
+
+
+def check_sources(given: Given, made: Collection[str]) -> None:
+    """A source without a folder is a run, which an earlier command has to make."""
+    for source in given["sources"] or ():
+        if "/" not in source and source not in made:
+            raise UserError(f"simia export {source}: no earlier command makes this run; a pack is given by its folder")
 
 
 def check_export(given: Given) -> None:

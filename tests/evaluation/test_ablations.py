@@ -15,6 +15,7 @@ from eval.ablations.outcomes import draw_counts, save_counts
 from eval.ablations.recorded_fidelity import make_body, measure
 from eval.ablations.run import main
 from simia.errors import UserError
+from simia.evaluation.benchmarks import list_benchmarks
 from tests.command import run_simia
 
 CASES = [
@@ -31,6 +32,18 @@ def test_every_ablation_of_the_papers_has_a_plan() -> None:
     assert {paper: papers.count(paper) for paper in sorted(set(papers))} == {
         "CodeGym": 3, "EnvFactory": 2, "EnvScaler": 5, "ScaleEnv": 4, "Simia": 5, "simia": 6,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in list_ablations() if name.startswith(("envscaler_", "envfactory_"))])
+def test_full_sizes_play_each_benchmark_of_the_paper_that_runs(name: str, tmp_path: Path) -> None:
+    plan = load_ablation(name)
+    paper = plan.source.partition(",")[0]
+    runs = {each.suite for each in list_benchmarks() if each.state == "runs" and paper in each.papers}
+    assert runs
+    assert plan.full is not None
+    for arm in {step.arm.name for step in list_steps(plan.full, "full", tmp_path)}:
+        steps = [step for step in list_steps(plan.full, "full", tmp_path) if step.arm.name == arm and step.result]
+        assert runs <= {step.words[2] for step in steps if step.words[:2] == ("simia", "eval")}
 
 
 @pytest.mark.parametrize(("name", "size"), CASES)
@@ -75,6 +88,7 @@ def test_syntheses_pass_their_own_dry_run(tmp_path: Path) -> None:
         ("simia train llamafactory simia-no-such", "no run of configs/llamafactory"),
         ("simia train trl trl/grpo --set stage.no_such=1", "unknown key 'stage.no_such'"),
         ("simia eval tau3", "tau3"),
+        ("simia export eval/loop/pack office", "simia export office: no earlier command makes this run"),
         ("student learn a b --no-such c", "no option --no-such"),
         ("rm -rf out", "begins with simia, student or python -m"),
     ],
