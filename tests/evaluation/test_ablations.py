@@ -12,6 +12,7 @@ from eval.ablations.ablation import PLANS, list_ablations, list_steps, load_abla
 from eval.ablations.command_checks import check_command
 from eval.ablations.gym_filters import OFF, ON, PROBLEMS, AcceptedGym, ArmResult, count_arm, replay_arm
 from eval.ablations.outcomes import draw_counts, save_counts
+from eval.ablations.recorded_checks import count_all, list_recordings, replay_all
 from eval.ablations.recorded_fidelity import make_body, measure
 from eval.ablations.run import main
 from simia.errors import UserError
@@ -158,6 +159,32 @@ def test_stored_gyms_give_the_stored_counts() -> None:
     rows = [row for result in results for row in count_arm(result, filtered)]
     assert json.loads((RESULTS / "codegym_accepted.json").read_text())["rows"] == rows
     assert {row["arm"] for row in rows} == {ON, OFF}
+
+
+def test_recorded_replies_are_read_again_with_checks_on_and_off() -> None:
+    """One reply of the small model names an identifier that nobody gave; a strong model's three are accepted either way."""
+    chosen = [each for each in list_recordings() if each.name in ("quickstart", "blind-json")]
+    found = replay_all(chosen)
+    changed = {
+        (arm, name, item): (verdict, found[arm][name][item])
+        for arm in found
+        for name, items in found["checks"].items()
+        for item, verdict in items.items()
+        if found[arm][name][item] != verdict
+    }
+    assert set(changed.values()) == {("ungrounded_id", "passed")}
+    assert {(name, item) for _, name, item in changed} == {("quickstart", "i000011")}
+    counts = {(row["arm"], row["measure"]): (row["count"], row["of"]) for row in count_all(chosen, found)}
+    assert counts["checks", "accepted, of the replies of small models"] == (20, 25)
+    assert counts["without both", "accepted, of the replies of small models"] == (21, 25)
+    assert counts["checks", "accepted, of the replies of a strong model"] == (3, 3)
+
+
+def test_stored_counts_of_checks_are_over_all_recorded_replies() -> None:
+    rows = json.loads((RESULTS / "own_checks_accepted.json").read_text())["rows"]
+    for model in ("small models", "a strong model"):
+        items = sum(len(each.list_items()) for each in list_recordings() if each.model == model)
+        assert {row["of"] for row in rows if row["measure"] == f"accepted, of the replies of {model}"} == {items}
 
 
 @pytest.mark.all
