@@ -12,7 +12,7 @@ from simia.cli.options import NEW_PACK, UNSAFE
 from simia.errors import UserError
 from simia.terminal import say
 
-HELP = "Import foreign environments as packs: tau2, taubench, bfcl, officebench, agentbench, gymnasium, codegym, mcp, openapi."
+HELP = "Import foreign environments as packs: tau2, taubench, bfcl, acebench, officebench, agentbench, gymnasium, codegym, mcp, openapi."
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
@@ -51,6 +51,18 @@ def bfcl(
     from simia.importers.bfcl import import_multi_turn
 
     import_multi_turn(folder, out, say=say)
+
+
+@app.command()
+def acebench(
+    folder: Annotated[Path, typer.Argument(help="A checkout of ACEBench.")],
+    part: Annotated[str, typer.Argument(help="multi_step, multi_turn_phone or multi_turn_travel.")],
+    out: NEW_PACK = None,
+) -> None:
+    """Import a part of ACEBench-Agent's English tasks as a pack for evaluation, run by its own API classes in the sandbox."""
+    from simia.importers.acebench import import_part
+
+    import_part(folder, part, out, say=say)
 
 
 @app.command()

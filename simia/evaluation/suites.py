@@ -21,6 +21,8 @@ from simia.envs.config import PackShare
 from simia.envs.remote.remote_pack import list_server_settings
 from simia.errors import UserError
 from simia.evaluation.chained_tasks import hash_files
+from simia.importers.acebench import NEEDED as ACEBENCH_FOLDER
+from simia.importers.acebench import import_part
 from simia.importers.agentbench import import_problems
 from simia.importers.bfcl import NEEDED, import_multi_turn
 from simia.importers.officebench import import_tasks
@@ -71,6 +73,7 @@ SOURCES: dict[str, BenchmarkSource] = {
     "taubench": BenchmarkSource(
         lambda variant, data, out, say: import_taubench(data, variant, out, say), TAUBENCH_FOLDER
     ),
+    "acebench": BenchmarkSource(lambda variant, data, out, say: import_part(data, variant, out, say), ACEBENCH_FOLDER),
     "officebench": BenchmarkSource(
         lambda variant, data, out, say: import_tasks(data, out, say=say), "OfficeBench's folder of tasks (1-1, 1-2, …)"
     ),

@@ -208,7 +208,7 @@ def test_a_complete_run_is_not_played_again_and_names_its_report(folder: Path) -
 
 def test_a_wrong_suite_and_no_trials_are_one_line(folder: Path) -> None:
     words = refuse("eval", "pakcs", "--agent", "nothing")
-    assert words.startswith("no suite named 'pakcs'; did you mean packs? (there are: agentbench_os, bfcl, ")
+    assert words.startswith("no suite named 'pakcs'; did you mean packs? (there are: acebench, agentbench_os, bfcl, ")
     assert refuse("eval", "packs", "--trials", "0") == "--trials: expected a number of at least 1, got 0"
 
 
