@@ -75,6 +75,15 @@ def estimate_pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - math.comb(n - c, k) / math.comb(n, k)
 
 
+def compute_pass_at_k_interval(n: int, c: int, k: int) -> tuple[float, float]:
+    """The 95 % interval of pass@k of one task, 1 - (1 - p)^k at the bounds of Wilson's interval of p.
+
+    The estimate without bias from few tries can lie outside: with k = n it is 0 or 1.
+    """
+    low, high = compute_wilson_interval(c, n)
+    return 1.0 - (1.0 - low) ** k, 1.0 - (1.0 - high) ** k
+
+
 def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
     """C(c, k) / C(n, k)."""
     return math.comb(c, k) / math.comb(n, k)

@@ -7,7 +7,14 @@ import random
 
 import pytest
 
-from simia.statistics import bootstrap_interval, estimate_pass_at_k, estimate_pass_hat_k, summarize_rewards
+from simia.statistics import (
+    bootstrap_interval,
+    compute_pass_at_k_interval,
+    compute_wilson_interval,
+    estimate_pass_at_k,
+    estimate_pass_hat_k,
+    summarize_rewards,
+)
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 2), (4, 2, 3), (6, 3, 1), (5, 0, 2), (5, 5, 5), (6, 4, 4)])
@@ -16,6 +23,12 @@ def test_the_estimates_are_the_share_of_all_draws(n: int, c: int, k: int) -> Non
     draws = list(itertools.combinations(tries, k))
     assert estimate_pass_at_k(n, c, k) == pytest.approx(sum(any(d) for d in draws) / len(draws))
     assert estimate_pass_hat_k(n, c, k) == pytest.approx(sum(all(d) for d in draws) / len(draws))
+
+
+def test_the_interval_of_pass_at_k_follows_from_the_share_of_successes() -> None:
+    assert compute_pass_at_k_interval(4, 1, 1) == pytest.approx(compute_wilson_interval(1, 4))
+    assert compute_pass_at_k_interval(4, 1, 2) == pytest.approx((0.090, 0.910), abs=0.002)
+    assert compute_pass_at_k_interval(4, 0, 4)[0] == 0.0 < compute_pass_at_k_interval(4, 4, 4)[0] < 1.0
 
 
 def test_a_table_by_hand() -> None:

@@ -18,6 +18,7 @@ from simia.errors import UserError
 from simia.exporting.api import export
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
+from simia.statistics import compute_wilson_interval
 from simia.synthesis.building.pack_writing import open_built
 from simia.synthesis.conversations.conversation_stages import ConversationSettings, list_conversation_stages
 from simia.synthesis.conversations.turn_playing import ContinuingAgent
@@ -124,6 +125,18 @@ def test_conversations_over_both_environments_become_gated_tasks(
     alone = [tmp_path / "alone" / key for key in load_both()]
     assert recipe.write(outputs, tmp_path / "alone") == alone
     assert [Pack.load(folder).tasks for folder in alone] == [[], []]
+
+
+def test_pass_at_k_of_four_solvers_has_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = list_replies()
+    for solver, same_as in (("solver3", "solver1"), ("solver4", "solver2")):
+        replies |= {draw.replace(same_as, solver): text for draw, text in replies.items() if same_as in draw}
+    stages = list_stages(1, solving={"solvers": 4})[:-2]
+    notes = run_stages(monkeypatch, tmp_path, SolverBackend(replies), stages).notes["solved"][f"{KEY}/0"]
+    assert notes["passed"] == [2, 2]
+    assert notes["pass_at_k"]["pass@2"] == [0.833333] * 2
+    assert notes["intervals"]["pass@1"] == [pytest.approx(compute_wilson_interval(2, 4))] * 2
+    assert notes["intervals"]["pass@4"] == [pytest.approx((0.478, 0.9995), abs=0.001)] * 2
 
 
 def check_pack(folder: Path) -> None:

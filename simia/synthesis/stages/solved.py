@@ -14,7 +14,7 @@ from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.rewards import score_trajectory
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.state import Change
-from simia.statistics import estimate_pass_at_k
+from simia.statistics import compute_pass_at_k_interval, estimate_pass_at_k
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.building.pack_writing import open_built, write_environment
 from simia.synthesis.conversations.conversation import (
@@ -81,16 +81,14 @@ class Solved:
                 solved = await solver.solve()
             finally:
                 await environment.close()
-        counts = [(turn.solvers, turn.passed) for turn in solved.turns]
+        counts, ks = [(turn.solvers, turn.passed) for turn in solved.turns], range(1, self._settings.solvers + 1)
         context.note(
             turns=len(solved.turns),
             planned=len(solver.turns),
             unsolved=solved.unsolved,
             passed=[passed for _, passed in counts],
-            pass_at_k={
-                f"pass@{k}": [round(estimate_pass_at_k(n, c, k), 6) for n, c in counts]
-                for k in range(1, self._settings.solvers + 1)
-            },
+            pass_at_k={f"pass@{k}": [round(estimate_pass_at_k(n, c, k), 6) for n, c in counts] for k in ks},
+            intervals={f"pass@{k}": [compute_pass_at_k_interval(n, c, k) for n, c in counts] for k in ks},
         )
         if not solved.turns:
             raise Refused(Reason.TURN_UNSOLVED, solved.unsolved)
