@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from eval.ablations.recorded_fidelity import make_body, measure
 from eval.ablations.run import main
 from simia.errors import UserError
 from simia.evaluation.benchmarks import list_benchmarks
+from simia.search_path import data_root
 from tests.command import run_simia
+from tests.synthesis.source_fixtures import DOCUMENTS
 
 CASES = [
     (name, size)
@@ -67,17 +70,26 @@ def test_every_command_is_one_of_simia(
     assert len(results) == len(set(results)), "no evaluation overwrites another"
 
 
+def write_sources(folder: Path) -> None:
+    """What the commands of the plans read in their working directory."""
+    shutil.copy(PLANS.parent / "discovery_tasks.jsonl", folder / "tasks.jsonl")
+    shutil.copytree(data_root() / "seeds" / "problems", folder / "problems")
+    shutil.copytree(DOCUMENTS, folder / "sources")
+
+
 def test_syntheses_pass_their_own_dry_run(tmp_path: Path) -> None:
     """One of each recipe; the others differ in settings, which the test above loads."""
+    write_sources(tmp_path)
     seen = set()
     for name in list_ablations():
         plan = load_ablation(name).full
         for step in list_steps(plan, "full", tmp_path) if plan else ():
-            if step.words[:2] == ("simia", "synth") and step.words[2] not in seen and step.words[2] in ("scaleenv",):
+            if step.words[:2] == ("simia", "synth") and step.words[2] not in seen:
                 seen.add(step.words[2])
-                done = run_simia(*step.words[1:], "--dry-run", cwd=tmp_path)
-                assert done.returncode == 0, done.stderr
-    assert seen == {"scaleenv"}
+                done = run_simia(*step.words[1:], "--dry-run", cwd=tmp_path, env={"OPENAI_API_KEY": "not-a-key"})
+                assert done.returncode == 0, (step.words, done.stderr)
+                assert "price: " in done.stderr
+    assert seen == {"codegym", "envfactory", "envscaler", "scaleenv"}
 
 
 @pytest.mark.parametrize(
