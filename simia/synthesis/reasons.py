@@ -109,6 +109,7 @@ class Reason(MeaningfulCode):
     TESTS_FAIL = "tests_fail", "a test still fails after the rounds of the debug loop"
     UNEXPECTED_FAILURE = "unexpected_failure", "a call ends in an exception that is no refusal, a crash or a limit"
     DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
+    UNKNOWN_ID = "unknown_id", "a call returns an id that no row has and no tool finds"
     TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
     REFUSED_QUESTION = (
         "refused_question",

@@ -14,6 +14,7 @@ ADVICE = {
     ),
     Reason.TESTS_FAIL: f"raise building.debug_rounds, or {STRONGER}",
     Reason.UNEXPECTED_FAILURE: f"raise building.debug_rounds, or {STRONGER}",
+    Reason.UNKNOWN_ID: STRONGER,
     Reason.TOO_FEW_TOOLS: "lower building.kept, or raise building.operations",
     Reason.CHECKER_BLIND: CHECKER,
     Reason.ASSESSMENT_UNREADABLE: CHECKER,

@@ -1,6 +1,7 @@
 """Interaction completeness of the shipped synthesized packs (ScaleEnv §4.2): a call that the schemas allow is answered or refused.
 
-No call fails unexpectedly, a refused call and a call of a reading tool change nothing, and no call leaves a key without its row.
+No call fails unexpectedly, a refused call and a call of a reading tool change nothing, no call leaves a key without its row, and none returns an
+id that no row has.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from simia.pack import Pack
 from simia.search_path import data_root, list_names
 from simia.state import diff_states
 from simia.synthesis.building.random_calls import EPISODE, draw_arguments
+from simia.synthesis.building.returned_ids import list_unknown_ids
 from simia.trajectory import ToolCall
 
 HOTEL, GYM = 1_000, 200
@@ -54,6 +56,10 @@ async def play_random_calls(name: str, count: int) -> tuple[list[str], dict[str,
                 changes = diff_states(before, state)
                 if changes and (result.error or tool.name not in writes):
                     faults.append(f"{call}: it refuses or reads, and changes {changes[:2]}")
+                if tables and not result.error:
+                    faults += [
+                        f"{call}: unknown {each}" for each in list_unknown_ids(result.data, arguments, before, state)
+                    ]
                 if changes and pack.state_schema is not None:
                     faults += [f"{call}: {each}" for each in pack.state_schema.find_violations(state)]
             await world.close()

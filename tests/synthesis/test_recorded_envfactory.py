@@ -18,7 +18,7 @@ from tests.synthesis.test_recorded_envscaler import RECORDINGS, check_pack
 SOURCES = RECORDINGS / "sources" / "makerspace"
 SETTINGS = (
     "llm.kind=replay", f"llm.path={RECORDINGS / 'envfactory-makerspace.jsonl'}", "llm.match=draw", "building.operations=11",
-    "building.kept=8", "building.formats=false", "conversations.plans.number=13", "conversations.plans.sampling.shortest=2",
+    "building.kept=8", "building.formats=false", "building.repeats=0", "conversations.plans.number=13", "conversations.plans.sampling.shortest=2",
     "conversations.plans.sampling.longest=5", "conversations.solving.solvers=1",
 )  # fmt: skip
 

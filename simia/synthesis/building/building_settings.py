@@ -23,6 +23,9 @@ class BuildingSettings(Config):
     """Rounds in which tool, test or example are repaired; then the tool is dropped (ScaleEnv §3.2)."""
     random_calls: int = Field(default=200, ge=0)
     """Random calls to the complete environment."""
+    repeats: int = Field(default=10, ge=0)
+    """How often the tests of tools that write are repeated after the random calls, with other new ids. Recordings that are older than this
+    setting are replayed with 0 where a tool does not pass."""
     execution: bool = True
     """Whether code is executed before it is accepted. False only measures what execution finds."""
 

@@ -1,4 +1,5 @@
-"""Random calls that the tools' schemas allow, with ids of the state: none may fail unexpectedly or break the schema of the state."""
+"""Random calls that the tools' schemas allow, with ids of the state: none may fail unexpectedly, break the schema of the state, or return
+an id that leads nowhere."""
 
 from __future__ import annotations
 
@@ -6,17 +7,21 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from simia.authoring.tool_tests import BROKEN
 from simia.envs.play.random_arguments import Sampler
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Aborted
 from simia.state import diff_states
+from simia.synthesis.building.returned_ids import find_unknown_id
 from simia.synthesis.building.tool_runs import find_state_breach, hide_addresses, require_sandbox
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.reasons import Reason
 from simia.task import Task
 from simia.tool import ToolSpec
+from simia.tool_test import ToolTest
 
 EPISODE = 25  # calls in one episode
 SHARE_OF_IDS = 0.5
@@ -48,17 +53,60 @@ async def make_random_calls(
                 name = names[made % len(names)]
                 made += 1
                 arguments = draw_arguments(rng, built.tools[name].spec, state)
-                try:
-                    fault, state, done = await make_call(world, designs[name], arguments, state, built)
-                except Aborted as error:
-                    await require_sandbox(backend, error)
-                    fault, done = (Reason.UNEXPECTED_FAILURE, error.detail or str(error.code)), False
+                fault, state, done = await try_call(backend, world, designs[name], arguments, state, built)
                 succeeded += done
                 if fault:
                     refused[name] = (fault[0], f"{name}({arguments}): {fault[1]}")
                     names.remove(name)
                     break
     return refused, succeeded
+
+
+async def repeat_tests(
+    backend: ExecutableBackend, built: BuiltEnvironment, repeats: int
+) -> dict[str, tuple[Reason, str]]:
+    """Repeat the tests of tools that write, each `repeats` times, in episodes with other new ids than the tests had.
+
+    Random arguments seldom make a row where a choice is a plain text. Tests with equal states share an episode, each time in another order.
+
+    Returns:
+        Tool → why it is refused, with the call.
+    """
+    designs = {tool.name: tool for tool in built.design.tools}
+    refused: dict[str, tuple[Reason, str]] = {}
+    groups: dict[bytes, list[ToolTest]] = {}
+    for test in built.tests:
+        if test.expect.outcome == "success" and built.tools[test.call.name].writes:
+            groups.setdefault(orjson.dumps(test.initial), []).append(test)
+    for seed in range(1, 1 + repeats):
+        for group in groups.values():
+            shuffled = random.Random(seed).sample(group, len(group))
+            calls = [call for test in shuffled for call in (*test.before, test.call)]
+            async with await backend.open(Task(id=f"repeated/{seed}", initial=group[0].initial), seed=seed) as world:
+                state = await world.state()
+                for call in (call for call in calls if call.name in built.tools and call.name not in refused):
+                    arguments = dict(call.arguments)
+                    fault, state, _ = await try_call(backend, world, designs[call.name], arguments, state, built)
+                    if fault:
+                        refused[call.name] = (fault[0], f"{call.name}({arguments}): {fault[1]}")
+                        break
+    return refused
+
+
+async def try_call(
+    backend: ExecutableBackend,
+    world: ExecutableWorld,
+    tool: ToolDesign,
+    arguments: dict[str, Any],
+    before: Any,
+    built: BuiltEnvironment,
+) -> tuple[tuple[Reason, str] | None, Any, bool]:
+    """Make one call, which may also end the sandbox of the episode."""
+    try:
+        return await make_call(world, tool, arguments, before, built)
+    except Aborted as error:
+        await require_sandbox(backend, error)
+        return (Reason.UNEXPECTED_FAILURE, error.detail or str(error.code)), before, False
 
 
 async def make_call(
@@ -72,7 +120,11 @@ async def make_call(
     changes = diff_states(before, after)
     if changes and (result.error or not tool.writes):
         return (Reason.READ_TOOL_WRITES, "it changes the state, and it reads or refuses"), after, False
-    return find_state_breach(built.design, tool, changes, after), after, result.error is None
+    fault = find_state_breach(built.design, tool, changes, after)
+    if fault is None and result.error is None:
+        unknown = await find_unknown_id(world, built, result.data, arguments, before, after)
+        fault = (Reason.UNKNOWN_ID, unknown) if unknown else None
+    return fault, after, result.error is None
 
 
 def draw_arguments(rng: random.Random, spec: ToolSpec, state: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.building.debug_loop import ToolDebugger, ToolDraft
 from simia.synthesis.building.method_lint import CheckedMethod
-from simia.synthesis.building.random_calls import make_random_calls
+from simia.synthesis.building.random_calls import make_random_calls, repeat_tests
 from simia.synthesis.building.state_model import write_state_model
 from simia.synthesis.building.tool_runs import LoadFault, open_sandbox, run_tool_tests
 from simia.synthesis.design import BuiltEnvironment, BuiltTool, DroppedTool, EnvironmentDesign
@@ -69,7 +69,9 @@ class EnvironmentStage:
         dropped: dict[str, str] = {}
         succeeded = 0
         while built.tools:
-            faults, succeeded = await check_environment(built, context, self._settings.random_calls)
+            faults, succeeded = await check_environment(
+                built, context, self._settings.random_calls, self._settings.repeats
+            )
             if not faults:
                 break
             for name, (reason, detail) in faults.items():
@@ -96,15 +98,23 @@ class EnvironmentStage:
         return True
 
 
-async def check_environment(built: BuiltEnvironment, context: StageContext, calls: int) -> tuple[Faults, int]:
-    """Run all tests, then random calls if they pass. Returns tool → its first fault, and how many random calls succeeded."""
+async def check_environment(
+    built: BuiltEnvironment, context: StageContext, calls: int, repeats: int = 0
+) -> tuple[Faults, int]:
+    """Run all tests; if they pass, random calls, and the tests again with other new ids.
+
+    Returns tool → its first fault, and how many random calls succeeded.
+    """
     try:
         async with open_sandbox(context, built) as backend:
             faults: Faults = {}
             for run in await run_tool_tests(backend, built.design, built.tests):
                 if run.reason is not None:
                     faults.setdefault(run.test.call.name, (run.reason, f"{run.test.name}: {run.detail}"))
-            return (faults, 0) if faults else await make_random_calls(backend, built, calls)
+            if faults:
+                return faults, 0
+            faults, succeeded = await make_random_calls(backend, built, calls)
+            return faults or await repeat_tests(backend, built, repeats), succeeded
     except LoadFault as fault:
         return dict.fromkeys(built.tools, (Reason.UNEXPECTED_FAILURE, str(fault))), 0
 
