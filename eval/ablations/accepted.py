@@ -1,12 +1,12 @@
 """One ablation of each synthesis paper at the level of accepted tasks: counts, stored as JSON, and a figure with Wilson's intervals.
 
-    python -m eval.ablations.accepted scaleenv      # execution and refinement off: tasks that the gate refuses, or that show an unusable tool
+    python -m eval.ablations.accepted scaleenv      # execution, refinement and topology off: tasks accepted, and what is wrong with them
     python -m eval.ablations.accepted envscaler     # execution and the check agent off: what is accepted and fails afterwards
     python -m eval.ablations.accepted envfactory    # topology off, graph refinement off: chains with an unsatisfied input
     python -m eval.ablations.accepted codegym       # filters off: tasks of too few or too many calls, or too few tools
 
-ScaleEnv and EnvScaler use the replies of tests/synthesis/fixtures, written by hand (`scaleenv_switches`, `synthesis_switches`). EnvFactory
-samples the graphs of the recorded pack `job_seeking` and of `customer_service`. CodeGym replays tests/recordings/codegym.jsonl (`gym_filters`).
+ScaleEnv and EnvScaler use the replies of tests/synthesis/fixtures, written by hand (`scaleenv_switches`, `synthesis_switches`); ScaleEnv without
+refinement also replays the recorded domain (`recorded_refinement`). EnvFactory samples the graphs of the recorded pack `job_seeking` and of `customer_service`. CodeGym replays tests/recordings/codegym.jsonl (`gym_filters`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 
 from eval.ablations.gym_filters import count_gym_filters
 from eval.ablations.outcomes import save_counts
-from eval.ablations.scaleenv_switches import count_task_switches
+from eval.ablations.recorded_refinement import count_refinement
+from eval.ablations.scaleenv_switches import count_samplers, count_task_switches
 from eval.ablations.synthesis_switches import count_all
 from simia.errors import UserError
 from simia.pack import Pack
@@ -37,6 +38,14 @@ def count_scaleenv() -> Iterator[Count]:
         yield make_count(switches.name, "tasks accepted, of those given", count.accepted, count.given)
         yield make_count(switches.name, "the gate refuses, of those accepted", len(count.refused), count.accepted)
         yield make_count(switches.name, "show an unusable tool, of those accepted", len(count.unusable), count.accepted)
+        yield make_count(
+            switches.name, "tools shown, of those of each accepted task's library", count.shown, 7 * count.accepted
+        )
+    for each in count_samplers():
+        yield make_count(each.sampler, "sampled chains that lack an input", each.unsatisfied, each.given)
+        yield make_count(each.sampler, "sampled chains accepted as tasks", each.accepted, each.given)
+        yield make_count(each.sampler, "sampled chains whose task the gate passes", each.passed, each.given)
+    yield from count_refinement(RESULTS)
 
 
 def count_envscaler() -> Iterator[Count]:
@@ -75,7 +84,7 @@ def make_count(arm: str, measure: str, count: int, of: int) -> Count:
 
 
 PAPERS: dict[str, tuple[str, Callable[[], Iterator[Count]]]] = {
-    "scaleenv": ("ScaleEnv without execution or refinement", count_scaleenv),
+    "scaleenv": ("ScaleEnv without execution, refinement or topology", count_scaleenv),
     "envscaler": ("EnvScaler without execution or the check agent", count_envscaler),
     "envfactory": ("EnvFactory without topology or graph refinement", count_envfactory),
     "codegym": ("CodeGym without its filters", lambda: count_gym_filters(RESULTS)),

@@ -82,12 +82,16 @@ class CaseGraphs(CaseEnvironments):
         return GRAPH
 
 
+def write_state(patch: dict[str, Any]) -> str:
+    """A reply with the library's state and a patch over it."""
+    return f"```json\n{orjson.dumps(merge_patch(LIBRARY['example'], patch)).decode()}\n```"
+
+
 def list_chain_replies(key: str, chain: str, replies: Mapping[str, Any] | None = None) -> dict[str, str]:
     """Sample → reply of a chain. `replies`: those that differ from the good ones; a `state` is a patch over the library's."""
     own: dict[str, Any] = {"state": {}, **GOOD_CHAINS[chain], **(replies or {})}
     if isinstance(own["state"], dict):
-        state = merge_patch(LIBRARY["example"], own["state"])
-        own["state"] = f"```json\n{orjson.dumps(state).decode()}\n```"
+        own["state"] = write_state(own["state"])
     found = {}
     for label, text in own.items():
         stage = "instructions" if label.split(".")[0] in WORDS.values() else "chains"
