@@ -1,4 +1,4 @@
-"""GRPO in TRL over three shipped packs of two recipes at once, with weights, by `simia train trl` and the config of docs/training.md.
+"""GRPO in TRL over three shipped packs of three recipes at once, with weights, by `simia train trl` and the config of docs/training.md.
 
 The training plays copies of the packs whose tasks show two tools: a prompt of all 33 tools of the hotel has 7,000 tokens.
 """
@@ -27,14 +27,14 @@ from tests.trainers.conftest import ROOT, Trainer
 from tests.trainers.test_trl_train import train
 
 SEEDS = ROOT / "seeds"
-PACKS = ("hotel_front_desk", "gyms/cold-cells", "gyms/ferry-trip")
+PACKS = ("hotel_front_desk", "gyms/cold-cells", "job_seeking")
 FOLDERS = {name.rpartition("/")[2]: name for name in PACKS}
 STEPS, GROUP = 3, 4
-PLAYED = {"hotel_front_desk": 2, "cold-cells": 3, "ferry-trip": 1}
+PLAYED = {"hotel_front_desk": 2, "cold-cells": 3, "job_seeking": 1}
 SHOWN = {
     "hotel_front_desk": ["find_guests", "get_reservation"],
     "cold-cells": ["observe", "done"],
-    "ferry-trip": ["observe", "done"],
+    "job_seeking": ["find_seekers", "get_job"],
 }
 TASKS = 3  # of each copy
 SMALL = {
@@ -64,11 +64,10 @@ def small_packs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def gym_model(trl: Trainer, small_packs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that submits answers in gyms, right ones and wrong ones."""
+    """A tiny model that submits answers in the gym, right ones and wrong ones."""
     out = tmp_path_factory.mktemp("models") / "gym-qwen"
     texts = [small_packs[folder] / "tools.json" for folder in PACKS]
-    gyms = [small_packs[folder] for folder in PACKS[1:]]
-    trl.run(Path(__file__).with_name("taught_gyms.py"), out, *texts, "--", *gyms)
+    trl.run(Path(__file__).with_name("taught_gyms.py"), out, *texts, "--", small_packs["gyms/cold-cells"])
     return out
 
 
@@ -116,15 +115,16 @@ def test_three_steps_of_grpo_over_three_packs(
     rewards: dict[str, list[float]] = defaultdict(list)
     for each in played:
         name, _, task = str(each.task_id).partition("/")
-        [rules] = Pack.load(FOLDERS[name]).task(task).reward.parts
-        assert isinstance(rules, ChecklistSpec)
-        checks = (each.evidence or {})["checks"]
-        assert set(checks) == set(rules.code), "the checks of the episode's own pack were executed"
         assert each.reward is not None
-        assert each.reward.value == float(all(checks.values()))
         rewards[name].append(each.reward.value)
-    assert set(rewards["hotel_front_desk"]) == {0.0}, "the model knows nothing of the hotel"
-    assert set(rewards["cold-cells"] + rewards["ferry-trip"]) == {0.0, 1.0}, (
-        "it knows right and wrong answers of the gyms"
-    )
+        if name == "job_seeking":
+            assert (each.evidence or {})["expected"], "the episode was compared with the final state of its own task"
+        else:
+            [rules] = Pack.load(FOLDERS[name]).task(task).reward.parts
+            assert isinstance(rules, ChecklistSpec)
+            checks = (each.evidence or {})["checks"]
+            assert set(checks) == set(rules.code), "the checks of the episode's own pack were executed"
+            assert each.reward.value == float(all(checks.values()))
+    assert set(rewards["hotel_front_desk"] + rewards["job_seeking"]) == {0.0}, "the model knows nothing of these two"
+    assert set(rewards["cold-cells"]) == {0.0, 1.0}, "it knows right and wrong answers of the gym"
     assert any(row["grad_norm"] > 0 for row in log if "loss" in row)
