@@ -22,7 +22,8 @@ def export(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Runs (id, unique prefix, path, or `last`), files of trajectories, packs; several are joined."
+            help="Runs (id, unique prefix, path, or `last`), files of trajectories, packs; several are joined. "
+            "With --to simulator: rollouts in executable worlds only."
         ),
     ] = None,
     to: Annotated[
@@ -47,10 +48,17 @@ def export(
             "--step-reasons", help="With --to codegym: a reason before each call, from calls and results alone."
         ),
     ] = False,
-    template: Annotated[Template, typer.Option("--template", help="LLaMA-Factory's template of your model.")] = "qwen",
+    template: Annotated[
+        Template | None,
+        typer.Option("--template", help="LLaMA-Factory's template of your model (qwen)."),
+    ] = None,
     cutoff: Annotated[
         int | None,
-        typer.Option("--cutoff", min=1, help="Longest example in tokens (12000); longer ones are refused, never cut."),
+        typer.Option(
+            "--cutoff",
+            min=1,
+            help="Longest example in tokens (12000; with --to simulator 20000); longer ones are refused, never cut.",
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -63,7 +71,10 @@ def export(
     mix: Annotated[
         list[str] | None, typer.Option("--mix", help="Share of a pack, as retail=0.7; may be repeated.")
     ] = None,
-    take: Annotated[int | None, typer.Option("--take", min=1, help="Total number of rows, with --mix.")] = None,
+    take: Annotated[
+        int | None,
+        typer.Option("--take", min=1, help="Total number of rows, with --mix; with --to simulator of training rows."),
+    ] = None,
     judged: Annotated[
         bool, typer.Option("--judged", help="Leave out trajectories that `simia judge` failed; keep unjudged ones.")
     ] = False,
@@ -101,9 +112,7 @@ def export(
                 "--to simulator makes rows of calls: leave out --mix, --system, --judged, --pairs, --push, --segment and --reasoning"
             )
         given = {"cutoff": cutoff, "take": take}
-        write_simulator(
-            sources or ["last"], runs, folder, config, settings or [], given, template, model, partial=partial
-        )
+        write_simulator(sources, runs, folder, config, settings or [], given, template, model, partial=partial)
         return
     if config is not None or settings:
         raise UserError("--config and --set are for --to simulator; other formats have the options above")
@@ -119,7 +128,7 @@ def export(
     if pairs is not None:
         if mix or take or system or judged or segment != "whole" or push:
             raise UserError("--pairs goes without --mix, --take, --system, --judged, --segment and --push: omit these")
-        entry = chosen.template if chosen else template
+        entry = chosen.template if chosen else template or "qwen"
         writer = LLaMAFactoryWriter("whole", reasoning, entry, cutoff or CUTOFF, model=chosen)
         write_pairs(names, runs, pairs, folder, to, writer, partial=partial)
         return
@@ -146,7 +155,7 @@ def export(
         segment=segment,
         reasoning=reasoning,
         step_reasons=step_reasons,
-        template=template,
+        template=template or "qwen",
         cutoff=cutoff or CUTOFF,
         model=chosen,
         facts=selection.facts,
@@ -180,13 +189,13 @@ def export(
 
 
 def write_simulator(
-    names: list[str],
+    sources: list[str] | None,
     runs: Path,
     folder: Path | None,
     config: str | None,
     settings: list[str],
     given: dict[str, int | None],
-    template: Template,
+    template: Template | None,
     model: str | None,
     *,
     partial: bool,
@@ -194,19 +203,28 @@ def write_simulator(
     """Write the rows of a simulator and say how many, and what was left out."""
     from simia.config import load_config
     from simia.exporting.llamafactory_rows import ModelEntry
-    from simia.exporting.simulator_export import export_simulator
+    from simia.exporting.simulator_export import NoTrainingRowsError, export_simulator, find_rollout
     from simia.exporting.simulator_settings import SimulatorConfig
-    from simia.jobs import find_run
 
+    names = sources or ["last"]
     chosen = load_config(SimulatorConfig, config or "simulator/default", settings, **given)
-    target = folder or find_run(runs, names[0]) / "export-simulator"
+    first = find_rollout(runs, names[0])
+    target = folder or first / "export-simulator"
+    if not sources:
+        say(f"run {first.name}, the latest in {runs}")
     entry = ModelEntry.named(model) if model else None
-    report = export_simulator(names, target, chosen, folder=runs, partial=partial, template=template, model=entry)
+    try:
+        report = export_simulator(names, target, chosen, folder=runs, partial=partial, template=template, model=entry)
+    except NoTrainingRowsError as error:
+        say_error(f"simia: {error}")
+        raise typer.Exit(1) from None
     for reason, number in report.left_out.items():
         say(f"{number} {reason} were left out")
     held = ", ".join(f"{number} by {use}" for use, number in report.held_out.items()) or "none"
     say(f"{report.rows} training rows of {report.episodes} episodes in {target}, held out: {held}")
     say("|Δ| of the training rows: " + ", ".join(f"{name}: {number}" for name, number in report.classes.items()))
+    for note in report.notes:
+        say_error(f"note: {note}")
     say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 
 

@@ -146,10 +146,10 @@ def read_config_text(name: str) -> str:
     return search_path.find_resource("configs", f"llamafactory/{name}").read_text(encoding="utf-8")
 
 
-def set_recipe_values(recipe: str, changes: dict[str, str]) -> str:
+def set_recipe_values(recipe: str, changes: dict[str, str], name: str = "sft") -> str:
     """Replace the values of these keys in the recipe; comments stay."""
     for key, value in changes.items():
         recipe, found = re.subn(rf"(?m)^{key}:[ ]*[^\s#]*", f"{key}: {value}", recipe)
         if found != 1:
-            raise UserError(f"configs/llamafactory/sft.yaml must have exactly one line for {key!r}; it has {found}")
+            raise UserError(f"configs/llamafactory/{name}.yaml must have exactly one line for {key!r}; it has {found}")
     return recipe

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -17,11 +19,13 @@ from simia.exporting.data_card import render_table
 from simia.exporting.export_records import Template
 from simia.exporting.exporter import draft_files, put_in_place, refuse_output_folder
 from simia.exporting.llamafactory_rows import ModelEntry, read_config_text, set_recipe_values
+from simia.exporting.simulator_notes import explain_no_rows, list_notes
 from simia.exporting.simulator_rows import CollectedRows, SimulatorRow, collect_rows
 from simia.exporting.simulator_settings import SimulatorConfig
 from simia.exporting.simulator_split import CLASSES, SplitRows, choose_tools, count_classes, split_rows
 from simia.exporting.token_estimate import CountTokens, estimate_tokens
 from simia.jobs import Run, find_run, refuse_partial
+from simia.search_path import find_named_resource
 
 DATA = {"simia": "data.jsonl", "simia_held_out": "held_out.jsonl"}
 TAGS = {
@@ -45,7 +49,19 @@ class State(BaseModel):
 class Nothing(Tools[State]):
     State = State
 '''
+PACKS = {
+    "": ("prompts", "Calls of {pack} to train a simulator on"),
+    "task": ("tasks", "Calls of {pack} in tasks that no training row is of"),
+    "tool": ("tools", "Calls of tools of {pack} that no training row calls"),
+    "pack": ("pack", "Calls of {pack}, which no training row is of"),
+}
+"""Why rows are held out → end of the name and description of a pack of their prompts."""
+PACK_FILES = ("pack.yaml", "policy.md", "tools.json", "world.py", "tasks.jsonl")
 REWARD = "simia.trainers.simulator_reward:score_episode"
+
+
+class NoTrainingRowsError(UserError):
+    """No row is left to train on. The message says why."""
 
 
 class SimulatorReport(BaseModel):
@@ -57,6 +73,7 @@ class SimulatorReport(BaseModel):
     classes: dict[str, int] = Field(description="Class of |Δ| → training rows.")
     left_out: dict[str, int] = Field(description="Reason → episodes, calls or rows that were left out.")
     longest: int = Field(description="Tokens of the longest row.")
+    notes: list[str] = Field(default_factory=list, description="What leaves out much, and what to do, a line each.")
     files: list[str] = Field(description="Names of the files written.")
 
 
@@ -67,22 +84,20 @@ def export_simulator(
     *,
     folder: Path = Path("runs"),
     partial: bool = False,
-    template: Template = "qwen",
+    template: Template | None = None,
     model: ModelEntry | None = None,
     count: CountTokens | None = None,
 ) -> SimulatorReport:
     """Write `out/` from rollouts in executable worlds. Existing files are replaced.
 
-    `folder`: of the runs; `count`: counts a text's tokens with the model's own tokenizer, else lengths are estimated. Raises `UserError`.
+    `folder`: of the runs; `template`, `model`: in place of those of the config's recipe; `count`: counts a text's tokens with the model's own tokenizer, else lengths are estimated. Raises `UserError`,
+    and `NoTrainingRowsError` before anything is written.
     """
     refuse_output_folder(out)
-    paths = [find_run(folder, name) for name in runs]
+    paths = [find_rollout(folder, name) for name in runs]
     found, split = asyncio.run(collect_and_split(paths, config, count or estimate_tokens, partial=partial))
-    if not split.train and not split.held_out:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in found.left_out.items())
-        raise UserError(
-            f"no row was written: {found.episodes} episodes were read, and left out were: {reasons or 'none'}"
-        )
+    if not split.train:
+        raise NoTrainingRowsError(explain_no_rows(found, split, config))
     rows = [*split.train, *(row for held in split.held_out.values() for row in held)]
     report = SimulatorReport(
         episodes=found.episodes,
@@ -91,14 +106,16 @@ def export_simulator(
         classes=count_classes(split.train),
         left_out=dict(found.left_out + split.left_out),
         longest=max(row.tokens for row in rows),
+        notes=list_notes(found, split, config),
         files=[],
     )
     texts = {
         **write_data(split),
         **dict(write_recipe(config, model.template if model else template, model)),
         **dict(write_prompt_packs(split.train, "prompts")),
-        **dict(write_prompt_packs([row for held in split.held_out.values() for row in held], "held_out_prompts")),
     }
+    for use, held in split.held_out.items():
+        texts.update(write_prompt_packs(held, "held_out_prompts", use))
     texts["README.md"] = write_card(config, split, report)
     with draft_files(out) as draft:
         for name, text in texts.items():
@@ -107,7 +124,23 @@ def export_simulator(
             (out / name).parent.mkdir(parents=True, exist_ok=True)
         report.files = list(texts)
         put_in_place(draft, out, report.files)
+    remove_other_packs(out, report.files)
     return report
+
+
+def find_rollout(folder: Path, name: str) -> Path:
+    """Find a run by name. Raises `UserError`, for a pack or a file with how to make a run."""
+    try:
+        return find_run(folder, name)
+    except UserError:
+        pack = (Path(name) / "pack.yaml").is_file() or find_named_resource("seeds", name) is not None
+        if not pack and not Path(name).is_file():
+            raise
+        what = "a pack" if pack else "a file"
+        raise UserError(
+            f"{name} is {what}, and rows of a simulator are made of rollouts in the executable world: simia rollout "
+            f"{name if pack else 'PACK'} --agent reference --name played, then simia export played --to simulator"
+        ) from None
 
 
 async def collect_and_split(
@@ -119,7 +152,7 @@ async def collect_and_split(
     tools = {pack: names for pack, names in choose_tools(found.rows, config.held_out).items() if names}
     if tools and config.world.dialect != "brief":  # whose prompts show the called tool alone
         found = await collect_runs(paths, config, count, tools, partial=partial)
-    return found, split_rows(found.rows, config.held_out, config.take, config.largest)
+    return found, split_rows(found.rows, config.held_out, config.take, config.largest, config.least)
 
 
 async def collect_runs(
@@ -142,32 +175,43 @@ def write_data(split: SplitRows) -> dict[str, str]:
     }
 
 
-def write_recipe(config: SimulatorConfig, template: Template, model: ModelEntry | None) -> Iterable[tuple[str, str]]:
-    """LLaMA-Factory's files: the shipped SFT recipe on these rows."""
+def write_recipe(
+    config: SimulatorConfig, template: Template | None, model: ModelEntry | None
+) -> Iterable[tuple[str, str]]:
+    """LLaMA-Factory's files: the recipe of the config on these rows. `template`, `model`: None leaves those of the recipe."""
     info = {
         name: {"file_name": file, "formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": TAGS}
         for name, file in DATA.items()
     }
-    changes = {"dataset": "simia", "template": template, "cutoff_len": str(config.cutoff), "mask_history": "false"}
+    changes = {"dataset": "simia", "cutoff_len": str(config.cutoff), "mask_history": "false"}
+    if template is not None:
+        changes["template"] = template
     if model is not None:
         changes["model_name_or_path"] = model.path
+    recipe = set_recipe_values(read_config_text(f"{config.recipe}.yaml"), changes, config.recipe)
     yield "dataset_info.json", json.dumps(info, indent=2) + "\n"
-    yield "ds_zero3.json", read_config_text("ds_zero3.json")
-    yield "train.yaml", set_recipe_values(read_config_text("sft.yaml"), changes)
+    if "ds_zero3.json" in recipe:
+        yield "ds_zero3.json", read_config_text("ds_zero3.json")
+    yield "train.yaml", recipe
     yield "simulator.yaml", yaml.safe_dump(config.model_dump(exclude_unset=True, mode="json"), sort_keys=False)
 
 
-def write_prompt_packs(rows: Iterable[SimulatorRow], folder: str) -> Iterable[tuple[str, str]]:
-    """A pack for each system text: each of its tasks is the request of a row, and its first answer ends the episode."""
+def write_prompt_packs(rows: Iterable[SimulatorRow], folder: str, use: str = "") -> Iterable[tuple[str, str]]:
+    """Packs whose tasks are the requests of rows, one for each pack and system text. The first answer ends an episode.
+
+    `use`: why the rows are held out, which names the packs; none: they are trained on.
+    """
     groups: dict[tuple[str, str], list[SimulatorRow]] = defaultdict(list)
     for row in rows:
         groups[row.pack, row.messages[0]["content"]].append(row)
     numbers: Counter[str] = Counter()
+    ending, description = PACKS[use]
     for (pack, system), group in groups.items():
         numbers[pack] += 1
-        name = f"{pack}_prompts" + (f"_{numbers[pack]}" if numbers[pack] > 1 else "")
+        name = f"{pack}_{ending}" + (f"_{numbers[pack]}" if numbers[pack] > 1 else "")
         head = {
-            "format": 2, "name": name, "description": f"Calls of {pack} that a simulator answers.", "licence": "unknown",
+            "format": 2, "name": name, "description": f"{description.format(pack=pack)}: each task is one request.",
+            "licence": "unknown",
             "policy": "policy.md", "tools": "tools.json", "tasks": "tasks.jsonl", "user": "none",
             "executable": {"code": "world.py", "object": "Nothing", "isolation": "shared"},
         }  # fmt: skip
@@ -184,6 +228,20 @@ def write_prompt_packs(rows: Iterable[SimulatorRow], folder: str) -> Iterable[tu
         yield f"{folder}/{name}/tools.json", "[]\n"
         yield f"{folder}/{name}/world.py", WORLD
         yield f"{folder}/{name}/tasks.jsonl", "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in tasks)
+
+
+def remove_other_packs(out: Path, written: Iterable[str]) -> None:
+    """Remove the packs of prompts of an earlier export that this one did not write. What else lies in their folders stays."""
+    kept = {(out / name).parent for name in written}
+    for world in [*out.glob("prompts/*/world.py"), *out.glob("held_out_prompts/*/world.py")]:
+        if world.parent in kept or world.read_text(encoding="utf-8", errors="replace") != WORLD:
+            continue
+        for name in PACK_FILES:
+            (world.parent / name).unlink(missing_ok=True)
+        shutil.rmtree(world.parent / "__pycache__", ignore_errors=True)
+        for folder in (world.parent, world.parent.parent):
+            with contextlib.suppress(OSError):  # something else lies there
+                folder.rmdir()
 
 
 def write_card(config: SimulatorConfig, split: SplitRows, report: SimulatorReport) -> str:

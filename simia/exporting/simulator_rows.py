@@ -42,7 +42,9 @@ TRAIN = "train"
 EVALUATION = "episodes of tasks that are for evaluation only"
 NOT_EXECUTABLE = "episodes that were not executed"
 DIVERGED = "episodes whose calls give other results today"
+DISTURBED = "episodes whose results were disturbed (perturb)"
 NOT_OPENED = "episodes that cannot be set up today"
+EXECUTED = "calls that the pack's code answers (world.compute: reads)"
 CRASHED = "calls that the world did not carry out"
 TOO_LONG = "rows longer than the cutoff"
 UNSHOWN = "rows whose result has texts of the state that the prompt does not show"
@@ -78,11 +80,15 @@ class SimulatorRow:
 
 @dataclass(slots=True)
 class CollectedRows:
-    """The rows of runs, and how many episodes, calls and rows were left out, by reason."""
+    """The rows of runs, and how many episodes, calls and rows were left out, by reason.
+
+    `too_long`: tokens and |Δ| of each row that is longer than the cutoff.
+    """
 
     rows: list[SimulatorRow] = field(default_factory=list)
     episodes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    too_long: list[tuple[int, int]] = field(default_factory=list)
 
 
 async def collect_rows(
@@ -139,41 +145,47 @@ class RowMaker:
         else:
             try:
                 steps = await replay_calls(self._code, task, t)
-                found.rows += await self._make_rows(t, task, steps, found.left_out)
+                found.rows += await self._make_rows(t, task, steps, found)
             except ReplayDivergedError as error:
-                log.warning("%s: %s", t.provenance.item, error)
-                found.left_out[DIVERGED] += 1
+                if t.perturbations:
+                    found.left_out[DISTURBED] += 1
+                else:
+                    log.warning("%s: %s", t.provenance.item, error)
+                    found.left_out[DIVERGED] += 1
             except (UserError, Aborted) as error:
                 log.warning("%s: %s", t.provenance.item, error)
                 found.left_out[NOT_OPENED] += 1
 
     async def _make_rows(
-        self, t: Trajectory, task: Task, steps: list[RecordedStep], left_out: Counter[str]
+        self, t: Trajectory, task: Task, steps: list[RecordedStep], found: CollectedRows
     ) -> list[SimulatorRow]:
         names = [tool.name for tool in self.pack.tools] if task.tools is None else task.tools
         shown = task.model_copy(update={"tools": [name for name in names if name not in self.hidden]})
-        found: list[SimulatorRow] = []
+        rows: list[SimulatorRow] = []
         world = await self._simulated.open(shown if self.hidden else task, seed=int(t.extra.get("seed", 0)))
         try:
             for step in steps:
-                if step.result.error in (None, Code.TOOL_ERROR):
+                if step.result.error not in (None, Code.TOOL_ERROR):
+                    found.left_out[CRASHED] += 1
+                elif self._simulated.is_executed(step.call.name, step.by):
+                    found.left_out[EXECUTED] += 1
+                else:
                     prompt = world.messages([step.call], step.by)
                     if step.call.name in self.hidden:
                         prompt[0]["content"] = self._simulated.feedback.write_system(task)
-                    row = self._make_row(task, step, prompt, left_out)
-                    found += [] if row is None else [row]
+                    row = self._make_row(task, step, prompt, found)
+                    rows += [] if row is None else [row]
+                if step.result.error in (None, Code.TOOL_ERROR):
                     world.take(AnsweredCall(step.by, step.call.name, step.call.arguments or {}, read_answer(step)))
-                else:
-                    left_out[CRASHED] += 1
                 if isinstance(world, StatefulWorld):
                     await world.follow(diff_states(step.before, step.after))
                     world.pass_call()
         finally:
             await world.close()
-        return found
+        return rows
 
     def _make_row(
-        self, task: Task, step: RecordedStep, prompt: list[dict[str, Any]], left_out: Counter[str]
+        self, task: Task, step: RecordedStep, prompt: list[dict[str, Any]], found: CollectedRows
     ) -> SimulatorRow | None:
         """The row of one call, or None where it is counted as left out."""
         answer = read_answer(step)
@@ -181,10 +193,11 @@ class RowMaker:
         messages = [*prompt, {"role": "assistant", "content": write_reply(truth)}]
         tokens = sum(self._count(each["content"]) + TURN_TOKENS for each in messages)
         if tokens > self.config.cutoff:
-            left_out[TOO_LONG] += 1
+            found.left_out[TOO_LONG] += 1
+            found.too_long.append((tokens, truth.delta))
             return None
         if self.config.answerable and self.config.world.holds_state and self._find_unshown(step, prompt):
-            left_out[UNSHOWN] += 1
+            found.left_out[UNSHOWN] += 1
             return None
         arguments = step.call.arguments or {}
         return SimulatorRow(self.pack.name, task.id, task.split, step.call.name, arguments, messages, truth, tokens)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from simia.config import Config
 from simia.envs.worlds.simulated.settings import SimulatedSettings
@@ -22,6 +22,16 @@ class HeldOutSettings(Config):
     )
     tasks: Share = Field(0.0, description="Share of each pack's training tasks whose rows are held out.")
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def check_tools(cls, value: Any) -> Any:
+        """Refuse what is neither a share nor a list, with both in the message."""
+        if not isinstance(value, list) and not (
+            isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+        ):
+            raise ValueError(f"expected a share of at least 0 and below 1, or a list of tools, got {value!r:.60}")
+        return value
+
 
 class SimulatorConfig(Config):
     """What configs/simulator/*.yaml hold."""
@@ -31,15 +41,26 @@ class SimulatorConfig(Config):
         default_factory=lambda: SimulatedSettings(knowledge="state"),
         description="The simulated world whose prompts the rows have, as `backend_settings`: use the trained model with the same.",
     )
-    cutoff: int = Field(12_000, ge=64, description="Longest row in tokens; longer ones are refused, not cut.")
+    cutoff: int = Field(20_000, ge=64, description="Longest row in tokens; longer ones are refused, not cut.")
     take: int | None = Field(
-        None, ge=1, description="Number of training rows, in equal parts of the classes of |Δ|, as far as there are."
+        None,
+        ge=1,
+        description="Number of training rows, in equal parts of the classes of |Δ|, as far as there are; `largest` does not hold then.",
     )
     largest: float = Field(
         0.5,
         gt=0,
         le=1,
         description="Without `take`: largest share of the training rows that one class of |Δ| may have; 1: all rows.",
+    )
+    least: int = Field(
+        100,
+        ge=0,
+        description="Without `take`: rows that the largest class keeps whatever its share is, if it has them.",
+    )
+    recipe: str = Field(
+        "sft",
+        description="Recipe of configs/llamafactory that train.yaml copies: sft (a 7B model on 8 GPUs), sft_small (SmolLM2-135M on one).",
     )
     held_out: HeldOutSettings = Field(default_factory=HeldOutSettings, description="What is kept for measuring.")
     answerable: bool = Field(

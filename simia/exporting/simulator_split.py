@@ -25,15 +25,21 @@ BALANCE = "training rows of classes of |Δ| that have too many"
 
 @dataclass(slots=True)
 class SplitRows:
-    """Rows by use. `held_out`: `pack`, `tool` or `task` → rows; `left_out`: why others are in neither."""
+    """Rows by use. `held_out`: `pack`, `tool` or `task` → rows; `left_out`: why others are in neither; `lost`: tools of which the balance
+    left no training row."""
 
     train: list[SimulatorRow] = field(default_factory=list)
     held_out: dict[str, list[SimulatorRow]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    lost: list[str] = field(default_factory=list)
 
 
 def split_rows(
-    rows: Sequence[SimulatorRow], settings: HeldOutSettings, take: int | None = None, largest: float = 1.0
+    rows: Sequence[SimulatorRow],
+    settings: HeldOutSettings,
+    take: int | None = None,
+    largest: float = 1.0,
+    least: int = 0,
 ) -> SplitRows:
     """Split the rows of all packs. What a held-out row asks for is never in a training row. Raises `UserError` for unknown names."""
     found = SplitRows()
@@ -68,7 +74,8 @@ def split_rows(
             found.left_out[NAMED] += 1
         else:
             kept.append(row)
-    found.train = balance_rows(kept, take, largest)
+    found.train = balance_rows(kept, take, largest, least)
+    found.lost = sorted({row.tool for row in kept} - {row.tool for row in found.train})
     found.left_out[BALANCE] += len(kept) - len(found.train)
     found.left_out = +found.left_out
     return found
@@ -88,7 +95,10 @@ def choose_tools(rows: Iterable[SimulatorRow], settings: HeldOutSettings) -> dic
                 f"held_out.tools: no row is of a tool {unknown[0]!r}; there are: {', '.join(sorted(every))}"
             )
         return {pack: names & {*settings.tools} for pack, names in known.items()}
-    return {pack: choose_share(names, settings.tools, pack) for pack, names in known.items()}
+    return {
+        pack: set() if pack in settings.packs else choose_share(names, settings.tools, pack)
+        for pack, names in known.items()
+    }
 
 
 def choose_tasks(rows: Iterable[SimulatorRow], settings: HeldOutSettings) -> set[str]:
@@ -117,11 +127,13 @@ def count_classes(rows: Iterable[SimulatorRow]) -> dict[str, int]:
     return {name: counts[name] for name in CLASSES}
 
 
-def balance_rows(rows: Sequence[SimulatorRow], take: int | None = None, largest: float = 1.0) -> list[SimulatorRow]:
+def balance_rows(
+    rows: Sequence[SimulatorRow], take: int | None = None, largest: float = 1.0, least: int = 0
+) -> list[SimulatorRow]:
     """Choose rows by class of |Δ|, within a class one tool and outcome after the other. The order of the rows stays.
 
-    `take`: so many rows, in equal parts as far as there are; without it the largest class has at most the share `largest`, unless
-    there is no other.
+    `take`: so many rows, in equal parts as far as there are. Without it the largest class has at most the share `largest`, or `least`
+    rows if these are more, and each tool keeps a row: more rows never leave fewer.
     """
     groups: dict[str, list[SimulatorRow]] = defaultdict(list)
     for row in rows:
@@ -130,12 +142,17 @@ def balance_rows(rows: Sequence[SimulatorRow], take: int | None = None, largest:
     if take is None:
         most = max(counts, key=lambda name: counts[name], default="")
         rest = len(rows) - counts.get(most, 0)
-        if rest and largest < 1:
-            counts[most] = min(counts[most], max(1, int(rest * largest / (1 - largest))))
+        if most and largest < 1:
+            counts[most] = min(counts[most], max(least, int(rest * largest / (1 - largest))))
         quotas = counts
     else:
         quotas = share_equally(counts, take)
-    chosen = {id(row) for name, group in groups.items() for row in alternate_tools(group)[: quotas[name]]}
+    ordered = {name: alternate_tools(group) for name, group in groups.items()}
+    taken = [row for name, group in ordered.items() for row in group[: quotas[name]]]
+    if take is None:
+        first = {(row.pack, row.tool): row for group in ordered.values() for row in reversed(group)}
+        taken += [first[tool] for tool in first.keys() - {(row.pack, row.tool) for row in taken}]
+    chosen = {id(row) for row in taken}
     return [row for row in rows if id(row) in chosen]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import shutil
 from collections import Counter
@@ -21,10 +22,20 @@ from simia.envs.users import EpisodeView
 from simia.envs.worlds.executable import make_executable_backend
 from simia.errors import UserError
 from simia.evaluation.simulator_score import make_truth
-from simia.exporting.simulator_export import export_simulator
-from simia.exporting.simulator_rows import DIVERGED, NOT_EXECUTABLE, TOO_LONG, UNSHOWN, SimulatorRow
+from simia.exporting.simulator_export import NoTrainingRowsError, export_simulator
+from simia.exporting.simulator_notes import list_notes
+from simia.exporting.simulator_rows import (
+    DISTURBED,
+    DIVERGED,
+    EXECUTED,
+    NOT_EXECUTABLE,
+    TOO_LONG,
+    UNSHOWN,
+    CollectedRows,
+    SimulatorRow,
+)
 from simia.exporting.simulator_settings import HeldOutSettings, SimulatorConfig
-from simia.exporting.simulator_split import balance_rows, share_equally, split_rows
+from simia.exporting.simulator_split import balance_rows, choose_tools, share_equally, split_rows
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.trainers.simulator_reward import score_completions
@@ -119,17 +130,17 @@ async def test_a_model_that_knows_the_rows_plays_the_world_as_the_code_does(
 
 
 def test_held_out_tools_are_in_no_training_row(played: Path, tmp_path: Path) -> None:
-    held = {"tools": ["finish_todo"]}
+    held = {"tools": ["add_todo"]}
     report = export(played, tmp_path / "out", world={"knowledge": "state"}, held_out=held)
     train, kept = read_rows(tmp_path / "out" / "data.jsonl"), read_rows(tmp_path / "out" / "held_out.jsonl")
-    assert report.held_out == {"tool": 2, "task": 1}
-    assert {row["tool"] for row in kept if row["held_out"] == "tool"} == {"finish_todo"}
-    assert all("finish_todo" in row["messages"][0]["content"] for row in kept if row["held_out"] == "tool")
-    assert not any("finish_todo" in json.dumps(row) for row in train)
+    assert report.held_out == {"tool": 1, "task": 2}
+    assert {row["tool"] for row in kept if row["held_out"] == "tool"} == {"add_todo"}
+    assert all("add_todo" in row["messages"][0]["content"] for row in kept if row["held_out"] == "tool")
+    assert not any("add_todo" in json.dumps(row) for row in train)
     assert report.left_out["training rows whose request names a held-out tool"] >= 1  # the history tells of it
     brief = export(played, tmp_path / "brief", held_out=held)
     assert brief.rows == 2
-    assert "finish_todo" not in (tmp_path / "brief" / "data.jsonl").read_text()
+    assert "add_todo" not in (tmp_path / "brief" / "data.jsonl").read_text()
 
 
 def test_rows_that_are_too_long_or_cannot_be_answered_are_left_out(played: Path, tmp_path: Path) -> None:
@@ -161,6 +172,76 @@ def test_episodes_that_are_not_what_the_code_does_today_are_left_out(played: Pat
     config.write_text(config.read_text().replace(str(played), str(tmp_path / "copy")))
     with pytest.raises(UserError, match=DIVERGED):
         export(tmp_path / "copy", tmp_path / "out")
+
+
+def test_disturbed_episodes_are_left_out_and_said_to_be(played: Path, tmp_path: Path) -> None:
+    shutil.copytree(played, tmp_path / "copy")
+    done = run_simia(
+        "rollout", tmp_path / "copy" / "todos", "--agent", "repeating", "--name", "disturbed", "--set", "perturb.kinds=[transient_error]",
+        cwd=tmp_path / "copy",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = SimulatorConfig.model_validate({"world": WORLD, "largest": 1})
+    report = export_simulator(["disturbed", "ref"], tmp_path / "out", config, folder=tmp_path / "copy" / "runs")
+    assert report.left_out[DISTURBED] == 2
+    assert DIVERGED not in report.left_out
+    with pytest.raises(
+        NoTrainingRowsError, match=rf"2 {re.escape(DISTURBED)} were left out.*play the pack without perturb"
+    ):
+        export_simulator(["disturbed"], tmp_path / "alone", config, folder=tmp_path / "copy" / "runs")
+
+
+def test_calls_that_the_world_answers_by_code_are_no_rows(played: Path, tmp_path: Path) -> None:
+    report = export(played, tmp_path / "out", world={**WORLD, "compute": "reads"})
+    rows = read_rows(tmp_path / "out" / "data.jsonl") + read_rows(tmp_path / "out" / "held_out.jsonl")
+    assert {row["tool"] for row in rows} == {"finish_todo", "add_todo"}
+    assert report.left_out[EXECUTED] == 3
+    export(played, tmp_path / "all")
+    every = read_rows(tmp_path / "all" / "data.jsonl") + read_rows(tmp_path / "all" / "held_out.jsonl")
+    assert [row for row in every if row["tool"] != "list_todos"] == rows
+
+
+def test_a_repeated_export_replaces_the_packs_of_the_earlier_one(played: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(played, out, held_out={"tools": ["add_todo"]})
+    assert {path.name for path in out.glob("*prompts/*")} == {"todos_prompts", "todos_tasks", "todos_tools"}
+    packs = {path.name: Pack.load(path) for path in out.glob("*prompts/*")}
+    assert packs["todos_tools"].description.startswith("Calls of tools of todos that no training row calls")
+    assert packs["todos_tasks"].description.startswith("Calls of todos in tasks that no training row is of")
+    (out / "held_out_prompts" / "mine").mkdir()
+    (out / "held_out_prompts" / "mine" / "world.py").write_text("mine")
+    (out / "held_out_prompts" / "todos_tools" / "notes.txt").write_text("mine")
+    report = export(played, out)
+    assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
+        *report.files, "held_out_prompts/mine/world.py", "held_out_prompts/todos_tools/notes.txt",
+    }  # fmt: skip
+
+
+def test_a_held_out_pack_has_one_system_text() -> None:
+    rows = [make_row(n, tool=f"tool{n % 5}", pack=pack) for pack in "pq" for n in range(10)]
+    assert choose_tools(rows, HeldOutSettings(packs=["q"], tools=0.2))["q"] == set()
+
+
+def test_the_files_for_a_small_model(played: Path, tmp_path: Path) -> None:
+    done = run_simia(
+        "export",
+        "--to",
+        "simulator",
+        "-c",
+        "simulator/small",
+        "--out",
+        tmp_path / "out",
+        "--set",
+        "held_out={}",
+        cwd=played,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "run ref, the latest in runs" in done.stdout
+    recipe = yaml.safe_load((tmp_path / "out" / "train.yaml").read_text())
+    assert (recipe["model_name_or_path"], recipe["template"]) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2")
+    assert (recipe["dataset"], recipe["cutoff_len"]) == ("simia", 1024)
+    assert "deepspeed" not in recipe
+    assert not (tmp_path / "out" / "ds_zero3.json").exists()
 
 
 def test_the_files_for_llamafactory(played: Path, tmp_path: Path) -> None:
@@ -241,6 +322,18 @@ def test_a_simulated_rollout_is_no_truth(played: Path, tmp_path: Path) -> None:
     [
         (["--to", "simulator", "--mix", "a=1"], "leave out --mix"),
         (["--to", "trl", "--set", "cutoff=3"], "are for --to simulator"),
+        (
+            ["--to", "simulator", "--set", "held_out.tools=1.5"],
+            "a share of at least 0 and below 1, or a list of tools, got 1.5",
+        ),
+        (
+            ["--to", "simulator", "--set", "held_out.tools=1"],
+            "a share of at least 0 and below 1, or a list of tools, got 1",
+        ),
+        (
+            ["--to", "simulator", "--set", "held_out.tools=-0.2"],
+            "a share of at least 0 and below 1, or a list of tools, got -0.2",
+        ),
         (["--to", "simulator", "--set", "held_out.tools=[fly]"], "no row is of a tool 'fly'"),
         (
             ["--to", "simulator", "--set", "world.dialect=agentworld-mcp", "--set", "world.knowledge=schema"],
@@ -253,6 +346,28 @@ def test_what_does_not_fit_is_refused(played: Path, tmp_path: Path, words: list[
     assert done.returncode == 2
     assert says in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "todos",
+            r"todos is a pack, .*: simia rollout todos --agent reference --name played, then simia export played --to simulator",
+        ),
+        ("customer_service", "customer_service is a pack, .*: simia rollout customer_service"),
+        ("data.parquet", "data.parquet is a file, .*: simia rollout PACK"),
+        ("nothing", "there is no run 'nothing'"),
+    ],
+)
+def test_what_is_no_run_is_told_how_to_become_one(
+    played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.parquet").touch()
+    (tmp_path / "todos").symlink_to(played / "todos")
+    with pytest.raises(UserError, match=says):
+        export_simulator([name], tmp_path / "out", SimulatorConfig(), folder=played / "runs")
 
 
 # -- splits -----------------------------------------------------------------------------------------------------
@@ -330,12 +445,72 @@ def uneven() -> list[SimulatorRow]:
     ],
 )
 def test_balance(uneven: list[SimulatorRow], take: int | None, largest: float, counts: list[int]) -> None:
-    found = balance_rows(uneven, take, largest)
+    found = balance_rows(uneven, take, largest, least=1)
     assert [Counter(row.truth.delta for row in found)[delta] for delta in (0, 2, 4, 9)] == counts
     tools = Counter(row.tool for row in found if row.truth.delta == 0)
     assert max(tools.values()) - min(tools.values()) <= 1
     assert balance_rows([], 3) == []
-    assert len(balance_rows([row for row in uneven if not row.truth.delta], None, 0.5)) == 60, "there is nothing else"
+    assert [row.truth.delta for row in balance_rows(uneven, None, 0.5, least=50)].count(0) == 50
+
+
+@pytest.mark.parametrize("largest", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("least", [0, 4, 100])
+def test_more_rows_never_leave_fewer(uneven: list[SimulatorRow], largest: float, least: int) -> None:
+    random.Random(0).shuffle(uneven)
+    sizes = [len(balance_rows(uneven[:n], None, largest, least)) for n in range(len(uneven) + 1)]
+    assert sizes == sorted(sizes)
+    same = [make_row(n, tool="abc"[n % 3]) for n in range(60)]
+    assert (
+        len(balance_rows(same, None, largest, 40))
+        == 40
+        <= len(balance_rows([*same, make_row(delta=2)], None, largest, 40))
+    )
+
+
+def test_the_balance_leaves_a_row_of_each_tool() -> None:
+    rows = [*(make_row(n, tool=f"look_{n % 7}") for n in range(30)), make_row(delta=2, tool="write")]
+    assert len(balance_rows(rows, None, 0.5)) == 8
+    assert {row.tool for row in balance_rows(rows, None, 0.5)} == {row.tool for row in rows}
+    found = split_rows(rows, HeldOutSettings(), take=4)
+    assert len(found.lost) == 4
+    config = SimulatorConfig(take=4)
+    assert list_notes(CollectedRows(rows), found, config) == [
+        "3 of 4 training rows are of |Δ| 0, since there are few others: play more calls that change something or take fewer",
+        f"--take 4 leaves no training row of {', '.join(found.lost)}: take more",
+    ]
+    found = split_rows(rows, HeldOutSettings(), None, 0.5)
+    assert list_notes(CollectedRows(rows), found, SimulatorConfig())[0] == (
+        "balancing the classes of |Δ| leaves out 23 of 31 training rows: --set largest=1 keeps all"
+    )
+
+
+def test_many_calls_over_the_cutoff_are_told(played: Path, tmp_path: Path) -> None:
+    longest = export(played, tmp_path / "all").longest
+    report = export(played, tmp_path / "some", cutoff=longest - 1)
+    assert len(report.notes) == 1
+    found = re.fullmatch(
+        rf"(\d+)% of the calls are over the cutoff of {longest - 1:,} tokens, among them all with \|Δ\| 3-6: try --cutoff (\d+)",
+        report.notes[0],
+    )
+    assert found is not None
+    assert int(found[1]) < 50
+    assert export(played, tmp_path / "found", cutoff=int(found[2])).rows == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--set", "held_out.packs=[todos]"], r"5 rows are held out by pack\).*: hold out less \(held_out.packs\)"),
+        (["--cutoff", "64"], r"7 rows longer than the cutoff were left out\).*: try --cutoff \d+00$"),
+    ],
+)
+def test_no_training_row_is_a_failure(played: Path, tmp_path: Path, words: list[str], says: str) -> None:
+    done = run_simia("export", "ref", "--to", "simulator", *words, "--out", tmp_path / "out", cwd=played)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert re.search(says, line), line
+    assert "next:" not in done.stdout
+    assert not (tmp_path / "out").exists()
 
 
 def test_equal_parts_as_far_as_there_are() -> None:
