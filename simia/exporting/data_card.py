@@ -15,6 +15,8 @@ from simia.exporting.export_records import ExportReport
 
 HUB_LICENCES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "bsd-3-clause"}
 DATA = {"parquet": "data.parquet", "hf": "data/train-*.parquet"}
+ACCEPTED = "accepted"
+"""Key of `CardFacts.counts` that is no reason."""
 COLUMNS = {
     "`version`, `id`": "version of the form, hash of the content",
     "`pack`, `task_id`, `split`": "environment and task",
@@ -40,6 +42,7 @@ class CardFacts(BaseModel):
     models: list[str] = Field(default_factory=list, description="Models that wrote the trajectories.")
     prompts: dict[str, str] = Field(default_factory=dict, description="Prompt file to its hash.")
     licences: list[str] = Field(default_factory=list, description="Licences of seeds and packs.")
+    origins: list[str] = Field(default_factory=list, description="Who wrote the trajectories, for each kind of source.")
     counts: dict[str, int] = Field(default_factory=dict, description="Reason code (or `accepted`) to items of the run.")
 
 
@@ -59,6 +62,8 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
         contents["trajectories without a system text"] = missing
     if report.languages:
         contents["languages"] = ", ".join(f"`{code}` ({count})" for code, count in report.languages.items())
+    if report.disturbed:
+        contents["episodes with disturbed results or users"] = f"{report.disturbed} of {report.exported}"
     if report.longest:
         how = "counted" if report.counted else "estimated, rather too many"
         contents["longest row, tokens"] = f"{report.longest} ({how})"
@@ -66,24 +71,25 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
         "run": facts.run or "unknown",
         "config": facts.config_digest or "unknown",
         "models": join_names(facts.models),
-        "seeds": join_names(facts.seeds),
-        "licences of the seeds": join_names(facts.licences),
+        "seeds or packs": join_names(facts.seeds),
+        "licences": join_names(facts.licences),
         **{f"prompt `{name}`": f"`{digest}`" for name, digest in sorted(facts.prompts.items())},
     }
+    refused = {reason: number for reason, number in facts.counts.items() if reason != ACCEPTED}
+    kept = f" (accepted: {facts.counts[ACCEPTED]:,})" if ACCEPTED in facts.counts else ""
     head = yaml.safe_dump(build_front_matter(facts, report, data), sort_keys=False, allow_unicode=True)
     sections = [
         f"---\n{head}---",
         f"# {facts.name}",
         facts.description,
-        "Agent trajectories with tool calls, made by simulation with `simia`: a language model wrote user, agent and tool "
-        "results. Names, numbers and outcomes in them are invented.",
+        " ".join(["Agent trajectories with tool calls, exported with `simia`.", *facts.origins]),
         "## Contents",
         render_table(("what", "value"), contents.items()),
         *describe_usage(report),
         "## Provenance",
         render_table(("what", "value"), provenance.items()),
         "## What was left out",
-        *render_rejections("While the trajectories were made:", facts.counts),
+        *render_rejections(f"While the trajectories were made{kept}:", refused),
         *render_rejections("At export (each one stands in `refused.jsonl`):", report.refused),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -139,7 +145,7 @@ def describe_usage(report: ExportReport) -> list[str]:
 def render_rejections(title: str, counts: dict[str, int]) -> list[str]:
     if not counts:
         return [f"{title} nothing."]
-    meanings = {str(code): code.meaning for code in Code}  # `counts` may also hold other words, such as `accepted`
+    meanings = {str(code): code.meaning for code in Code}
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [(f"`{code}`", str(count), meanings.get(code, "")) for code, count in ordered]
     return [title, render_table(("reason", "count", "meaning"), rows)]

@@ -41,6 +41,7 @@ class ExportReport(BaseModel):
     exported: int = Field(default=0, description="Trajectories with at least one row.")
     rows: int = Field(default=0, description="Rows written.")
     without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
+    disturbed: int = Field(default=0, description="Exported trajectories with a perturbation that happened.")
     trained_turns: int = Field(default=0, description="Assistant turns that are trained.")
     longest: int = Field(default=0, description="Tokens of the longest row.")
     languages: dict[str, int] = Field(

@@ -68,6 +68,7 @@ def export(
     if to == "codegym":
         configuration = dict(configure(trainer))
     languages: Counter[str] = Counter()
+    licences: set[str] = set()
     with draft_files(out) as draft:
         with contextlib.ExitStack() as stack:
             refused = stack.enter_context((draft / "refused.jsonl").open("wb"))
@@ -91,6 +92,9 @@ def export(
                 if to == "hf" and report.rows > before:
                     languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before
+                if report.rows > before and t.provenance.licence:
+                    licences.add(t.provenance.licence)
+                report.disturbed += report.rows > before and any(each.happened for each in t.perturbations)
                 report.without_system += report.rows > before and not t.system
             for each in dropped:
                 report.trajectories += 1
@@ -99,6 +103,8 @@ def export(
                 refused.write(json.dumps(account).encode() + b"\n")
             data_names = writer.close()
             report.languages = dict(languages.most_common())
+        if licences and not {*facts.licences} - {"unknown"}:
+            facts = facts.model_copy(update={"licences": sorted(licences)})
         texts = {**configuration, "README.md": render_card(facts, report)}
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -14,6 +15,7 @@ from simia import formats
 from simia.errors import Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.exporting.episode_groups import BestOfGroups
+from simia.exporting.origins import describe_origin
 from simia.exporting.teacher_episodes import DroppedEpisode, TeacherEpisodes, has_teacher_filters
 from simia.jobs import Run, find_run, refuse_partial
 from simia.jobs.run import is_run
@@ -152,12 +154,18 @@ def read_facts(run: Run) -> CardFacts:
         name=run.id,
         run=run.id,
         config_digest=digest(run.saved_config()),
-        seeds=sorted({str(seed["pack"]) for seed in used} | set(list_hub_seeds(run))),
+        seeds=sorted({str(seed["pack"]) for seed in used} | set(list_hub_seeds(run)) | list_played(run, facts)),
         models=[str(facts.get("model"))],
         prompts=facts.get("prompts", {}),
         licences=sorted({str(seed.get("licence") or "unknown") for seed in used}),
+        origins=[describe_origin(run)],
         counts={**counts, **run.ledger.reasons()},
     )
+
+
+def list_played(run: Run, facts: Mapping[str, Any]) -> set[str]:
+    """The pack whose tasks a rollout plays."""
+    return {str(facts["pack"])} if run.is_rollout and facts.get("pack") else set()
 
 
 def list_hub_seeds(run: Run) -> list[str]:
@@ -175,6 +183,9 @@ def merge_facts(facts: list[CardFacts], names: list[str], runs: Path) -> CardFac
         counts.update(each.counts)
     others = [name if formats.is_hub_name(name) else Path(name).name for name in names if is_file_or_pack(name, runs)]
     licences = {licence for each in facts for licence in each.licences} | set(list_licences(names, runs))
+    origins = [origin for each in facts for origin in each.origins]
+    if others:
+        origins.append("Files, data sets and packs among the sources are as they were read.")
     return CardFacts(
         name=" + ".join(Path(name).name for name in names),
         run=", ".join(each.run for each in facts if each.run) or None,
@@ -183,6 +194,7 @@ def merge_facts(facts: list[CardFacts], names: list[str], runs: Path) -> CardFac
         models=sorted({model for each in facts for model in each.models}),
         prompts={name: hashed for each in facts for name, hashed in each.prompts.items()},
         licences=sorted(licences) or ["unknown"],
+        origins=[*dict.fromkeys(origins)],
         counts=dict(counts),
     )
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -20,12 +20,13 @@ from simia.exporting.export_records import Template
 from simia.exporting.exporter import draft_files, put_in_place, refuse_output_folder
 from simia.exporting.llamafactory_rows import ModelEntry, read_config_text, set_recipe_values
 from simia.exporting.simulator_notes import explain_no_rows, list_notes
-from simia.exporting.simulator_rows import CollectedRows, SimulatorRow, collect_rows
+from simia.exporting.simulator_rows import CollectedRows, RowSource, SimulatorRow, collect_rows
 from simia.exporting.simulator_settings import SimulatorConfig
 from simia.exporting.simulator_split import CLASSES, SplitRows, choose_tools, count_classes, split_rows
 from simia.exporting.token_estimate import CountTokens, estimate_tokens
 from simia.jobs import Run, find_run, refuse_partial
 from simia.search_path import find_named_resource
+from simia.version import __version__
 
 DATA = {"simia": "data.jsonl", "simia_held_out": "held_out.jsonl"}
 TAGS = {
@@ -109,14 +110,15 @@ def export_simulator(
         notes=list_notes(found, split, config),
         files=[],
     )
+    licences = {name: licence for source in found.sources for name, licence in source.packs.items()}
     texts = {
         **write_data(split),
         **dict(write_recipe(config, model.template if model else template, model)),
-        **dict(write_prompt_packs(split.train, "prompts")),
+        **dict(write_prompt_packs(split.train, "prompts", licences=licences)),
     }
     for use, held in split.held_out.items():
-        texts.update(write_prompt_packs(held, "held_out_prompts", use))
-    texts["README.md"] = write_card(config, split, report)
+        texts.update(write_prompt_packs(held, "held_out_prompts", use, licences))
+    texts["README.md"] = write_card(config, split, report, found.sources)
     with draft_files(out) as draft:
         for name, text in texts.items():
             (draft / name).parent.mkdir(parents=True, exist_ok=True)
@@ -196,10 +198,12 @@ def write_recipe(
     yield "simulator.yaml", yaml.safe_dump(config.model_dump(exclude_unset=True, mode="json"), sort_keys=False)
 
 
-def write_prompt_packs(rows: Iterable[SimulatorRow], folder: str, use: str = "") -> Iterable[tuple[str, str]]:
+def write_prompt_packs(
+    rows: Iterable[SimulatorRow], folder: str, use: str = "", licences: Mapping[str, str] | None = None
+) -> Iterable[tuple[str, str]]:
     """Packs whose tasks are the requests of rows, one for each pack and system text. The first answer ends an episode.
 
-    `use`: why the rows are held out, which names the packs; none: they are trained on.
+    `use`: why the rows are held out, which names the packs; none: they are trained on. `licences`: of the packs that the rows are of.
     """
     groups: dict[tuple[str, str], list[SimulatorRow]] = defaultdict(list)
     for row in rows:
@@ -211,7 +215,7 @@ def write_prompt_packs(rows: Iterable[SimulatorRow], folder: str, use: str = "")
         name = f"{pack}_{ending}" + (f"_{numbers[pack]}" if numbers[pack] > 1 else "")
         head = {
             "format": 2, "name": name, "description": f"{description.format(pack=pack)}: each task is one request.",
-            "licence": "unknown",
+            "licence": (licences or {}).get(pack, "unknown"),
             "policy": "policy.md", "tools": "tools.json", "tasks": "tasks.jsonl", "user": "none",
             "executable": {"code": "world.py", "object": "Nothing", "isolation": "shared"},
         }  # fmt: skip
@@ -244,8 +248,13 @@ def remove_other_packs(out: Path, written: Iterable[str]) -> None:
                 folder.rmdir()
 
 
-def write_card(config: SimulatorConfig, split: SplitRows, report: SimulatorReport) -> str:
+def write_card(config: SimulatorConfig, split: SplitRows, report: SimulatorReport, sources: Sequence[RowSource]) -> str:
     """The README.md of an export for simulators."""
+    runs = [
+        (f"`{each.run}`", f"`{each.config}`", f"`{each.agent}`", ", ".join(each.packs), f"`{each.contents}`")
+        for each in sources
+    ]
+    packs = {name: licence for each in sources for name, licence in each.packs.items()}
     uses: dict[str, list[SimulatorRow]] = {
         "train": split.train,
         **{f"held-out {use}": rows for use, rows in split.held_out.items()},
@@ -267,6 +276,10 @@ def write_card(config: SimulatorConfig, split: SplitRows, report: SimulatorRepor
         "## Use",
         "Serve the trained model and let it play the tools with the settings of these prompts:",
         f"```sh\nsimia rollout PACK --set backend=simulated --set 'backend_settings={settings}' --set simulator.base_url=URL\n```",
+        "## Provenance",
+        f"Exported with simia {__version__}. The answers are those of the packs' code; a pack's version is the hash of its contents and tasks.",
+        render_table(("run", "config", "agent", "packs", "version of the packs"), runs),
+        render_table(("pack", "licence"), packs.items()),
         "## What was left out",
         render_table(("reason", "count"), [(reason, str(number)) for reason, number in report.left_out.items()])
         if report.left_out

@@ -78,6 +78,21 @@ class SimulatorRow:
         }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """A rollout whose calls became rows, for the card."""
+
+    run: str
+    agent: str
+    """The model, or the agent without one."""
+    packs: dict[str, str]
+    """Name → licence."""
+    contents: str
+    """Hash of the packs and tasks as the run read them, which stands for a version."""
+    config: str
+    """Hash of the run's config."""
+
+
 @dataclass(slots=True)
 class CollectedRows:
     """The rows of runs, and how many episodes, calls and rows were left out, by reason.
@@ -89,6 +104,7 @@ class CollectedRows:
     episodes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     too_long: list[tuple[int, int]] = field(default_factory=list)
+    sources: list[RowSource] = field(default_factory=list)
 
 
 async def collect_rows(
@@ -103,6 +119,17 @@ async def collect_rows(
     names = list(pack.members) if isinstance(pack, CombinedPack) else [""]
     async with AsyncExitStack() as stack:
         worlds: dict[str, RowMaker] = {}
+        facts = run.ledger.meta("facts") or {}
+        packs = {each.name: each.licence for _, each in list_packs(settings, pack)}
+        found.sources.append(
+            RowSource(
+                run.id,
+                str(facts.get("model", "unknown")),
+                packs,
+                str(facts.get("contents", "unknown")),
+                digest(run.saved_config()),
+            )
+        )
         for name, (own, each) in zip(names, list_packs(settings, pack), strict=True):
             if each.executable is None:
                 raise UserError(f"run {run.id}: pack {each.name} has no code, so its states are not known")

@@ -57,7 +57,7 @@ def test_the_card_tells_the_hub_licence_language_size_and_origin(tmp_path: Path)
         "size_categories": ["n<1K"],
     }
     assert head["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*.parquet"}]
-    assert "| seeds | `office` |" in card
+    assert "| seeds or packs | `office` |" in card
     assert "| languages | `en` (20) |" in card
 
 

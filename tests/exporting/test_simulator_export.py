@@ -39,7 +39,7 @@ from simia.exporting.simulator_split import balance_rows, choose_tools, share_eq
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.trainers.simulator_reward import score_completions
-from simia.trajectory import Message, ToolCall
+from simia.trajectory import Message, ToolCall, digest
 from tests.command import run_simia
 from tests.envs.worlds.test_simulated import simulated
 from tests.packs.small import small
@@ -266,6 +266,19 @@ def test_the_files_for_llamafactory(played: Path, tmp_path: Path) -> None:
     assert settings is not None
     assert json.loads(settings[1])["dialect"] == "brief"
     assert Counter(row["held_out"] for row in read_rows(out / "held_out.jsonl")) == {"task": 2}
+
+
+def test_the_card_names_runs_packs_and_licences(played: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(played, out, world={"knowledge": "state"}, held_out={"tools": ["add_todo"]})  # which reads the run twice
+    card = (out / "README.md").read_text()
+    with closing(Run.read_only(played / "runs", "ref")) as run:
+        contents = run.ledger.meta("facts")["contents"]
+        config = digest(run.saved_config())
+    assert card.count(f"| `ref` | `{config}` | `reference` | todos | `{contents}` |") == 1
+    licence = Pack.load(played / "todos").licence
+    assert f"| todos | {licence} |" in card
+    assert {Pack.load(path).licence for path in out.glob("*prompts/*")} == {licence}
 
 
 class Knowing:
