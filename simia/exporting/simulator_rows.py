@@ -174,7 +174,7 @@ class RowMaker:
                 steps = await replay_calls(self._code, task, t)
                 found.rows += await self._make_rows(t, task, steps, found)
             except ReplayDivergedError as error:
-                if t.perturbations:
+                if any(each.happened for each in t.perturbations):
                     found.left_out[DISTURBED] += 1
                 else:
                     log.warning("%s: %s", t.provenance.item, error)
