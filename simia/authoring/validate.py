@@ -24,6 +24,12 @@ async def validate_pack(
         f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
         f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
     ]
+    unsolved = sum(not task.solved and task.id not in pack.references for task in pack.tasks)
+    if unsolved:
+        all_of_them = "; set backend_settings.knowledge=schema there" if unsolved == len(pack.tasks) else ""
+        facts.append(
+            f"{unsolved} of {len(pack.tasks)} tasks have no solution: the models of a simulated world see the task alone{all_of_them}"
+        )
     findings = [*check_seeds_and_tasks(pack), *check_pack_names(pack)]
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]

@@ -185,8 +185,7 @@ class PreparedPack:
 
     def check_references(self, tasks: list[Task]) -> None:
         """Raise `UserError` where the simulator is to see the tasks' references and no task has one."""
-        simulator = getattr(self.backend, "simulated", self.backend)
-        if isinstance(simulator, simulated.SimulatedBackend):
+        if (simulator := find_simulator(self.backend)) is not None:
             simulator.check_references(tasks)
 
 
@@ -373,3 +372,9 @@ def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
         raise UserError(f"no back end named {name!r}; {hint}")
     make: BackendMaker = BACKENDS[name] if name in BACKENDS else installed[name].load()
     return make(pack, **config.backend_settings)
+
+
+def find_simulator(backend: Backend) -> simulated.SimulatedBackend | None:
+    """Return the part of a back end in which a model plays tools; None without one."""
+    found = getattr(backend, "simulated", backend)
+    return found if isinstance(found, simulated.SimulatedBackend) else None

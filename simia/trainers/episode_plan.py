@@ -25,6 +25,8 @@ class EpisodePlan:
     """The trainer's setting that bounds what follows the prompt, and its tokens, where it has none for the prompt."""
     dialogue: bool = True
     """Whether the user's answers reach the policy."""
+    place: str = "stage"
+    """The section of the config that is this environment."""
 
 
 def count_validations(steps: int, every: int, *, before: bool) -> int:

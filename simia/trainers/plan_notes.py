@@ -6,10 +6,42 @@ from collections.abc import Mapping, Sequence
 
 from simia.amplification.cost_estimate import RequestGroup
 from simia.envs.config import EnvironmentConfig
-from simia.envs.opening import list_packs
+from simia.envs.opening import find_simulator, list_packs, make_backend
 from simia.envs.remote.remote_pack import plays_remotely
-from simia.envs.role_models import judges_outcome_by_model
+from simia.envs.role_models import judges_by_model, judges_outcome_by_model
+from simia.envs.several_packs import CombinedPack
 from simia.trainers.episode_plan import EpisodePlan
+
+
+def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
+    """Return a line for each environment in which some tasks lack the solution that its models are to see.
+
+    Raises `UserError` where no task to train on has one. Tasks to validate on may lack it where they are played as those of training.
+    """
+    lines = []
+    for plan in plans:
+        if plays_remotely(plan.stage):
+            continue
+        missing, asked = 0, 0
+        several = isinstance(plan.pack, CombinedPack)
+        names = list(plan.pack.members) if isinstance(plan.pack, CombinedPack) else [plan.pack.name]
+        for name, (settings, pack) in zip(names, list_packs(plan.stage, plan.pack), strict=True):
+            simulator = find_simulator(make_backend(pack, settings))
+            if simulator is None:
+                continue
+            prefix = f"{name}/"
+            tasks = (
+                [pack.task(t.id.removeprefix(prefix)) for t in plan.tasks if t.id.startswith(prefix)]
+                if several
+                else plan.tasks
+            )
+            if plan.what.startswith("training") or plan.place.endswith("val_environment"):
+                simulator.check_references(tasks, f"{plan.place}.")
+            missing, asked = missing + len(simulator.list_unsolved(tasks)), asked + len(tasks)
+        if missing:
+            who = "simulator and judge see" if judges_by_model(plan.stage) else "the simulator sees"
+            lines.append(f"{plan.what}: {missing} of {asked} tasks have no solution: {who} the task alone")
+    return lines
 
 
 def describe_rewards(plans: Sequence[EpisodePlan]) -> str:

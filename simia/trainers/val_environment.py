@@ -44,6 +44,11 @@ class StageSettings(Config):
             return data
         return {**data, "val_environment": derive_environment(stage if isinstance(stage, Mapping) else {}, changes)}
 
+    @property
+    def validation_place(self) -> str:
+        """The section that says in which environment to validate."""
+        return "stage" if self.val_environment is None else "val_environment"
+
     def for_validation(self) -> Self:
         """Return the settings with the environment to validate in as `stage`."""
         return self if self.val_environment is None else self.model_copy(update={"stage": self.val_environment})

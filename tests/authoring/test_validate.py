@@ -193,3 +193,15 @@ async def test_names_that_exist_are_no_finding(tmp_path: Path) -> None:
         ),
     }  # fmt: skip
     assert await found(tmp_path / "p", **files) == []
+
+
+@pytest.mark.parametrize(("without", "says"), [(0, None), (1, "the task alone"), (2, "knowledge=schema there")])
+async def test_tasks_without_a_solution_are_counted(without: int, says: str | None, tmp_path: Path) -> None:
+    rows = [{**copy.deepcopy(TASKS[0]), "id": f"t{n}"} for n in range(2)]
+    for row in rows[:without]:
+        for name in ("script", "actions", "reference"):
+            row.pop(name, None)
+    _, facts = await validate_pack(small(tmp_path / "p", tasks_jsonl=rows))
+    line = next((fact for fact in facts if "no solution" in fact), None)
+    assert (line is None) is (says is None)
+    assert line is None or (line.startswith(f"{without} of 2 tasks have no solution: ") and line.endswith(str(says)))

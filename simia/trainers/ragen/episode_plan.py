@@ -40,5 +40,6 @@ def plan_episodes(config: Mapping[str, Any]) -> list[EpisodePlan]:
             episodes = rollouts[part] * int(groups) * int(section["group_size"])
             name = f"{what} ({tag})" if len(tags) > 1 else what
             limit = "actor_rollout_ref.rollout.max_model_len", room
-            plans.append(EpisodePlan(name, stage, pack, played, episodes, limit))
+            place = f"custom_envs.{tag}.env_config.{'stage' if part == 'train' else env.validation_place}"
+            plans.append(EpisodePlan(name, stage, pack, played, episodes, limit, place=place))
     return plans

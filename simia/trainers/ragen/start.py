@@ -39,6 +39,7 @@ from simia.trainers.launch import (
     name_backend,
     select_split,
 )
+from simia.trainers.plan_notes import check_references
 from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
 from simia.trainers.ragen.import_hook import register
 from simia.trainers.ragen.settings import check_ragen_config, check_tag_names, list_turn_warnings, parse_env_config
@@ -89,6 +90,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         *fit_stages(values, whole),
     ]
     plan = plan_episodes(whole)
+    notes += check_references(plan)
     check_folder(look_up(whole, "model_path", ""), "model_path")
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")

@@ -41,7 +41,8 @@ def plan_episodes(
         times = count_evaluations(grpo, int(steps), epochs)
         episodes = times * len(judged[1]) * read_number(grpo, "num_generations_eval", size)
         stage = settings.for_validation().stage
-        plans.append(EpisodePlan("validation", stage, *judged, episodes=int(episodes), rest=rest, dialogue=not methods))
+        where, count = settings.validation_place, int(episodes)
+        plans.append(EpisodePlan("validation", stage, *judged, count, rest=rest, dialogue=not methods, place=where))
     return plans
 
 

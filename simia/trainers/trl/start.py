@@ -21,6 +21,7 @@ from simia.trainers.launch import (
     format_setting,
     name_backend,
 )
+from simia.trainers.plan_notes import check_references
 from simia.trainers.time_limits import settle_time_limits
 from simia.trainers.trl.episode_plan import plan_episodes
 from simia.trainers.trl.evaluation import check_evaluation
@@ -93,6 +94,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
+    notes += check_references(plan)
     notes += later
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))

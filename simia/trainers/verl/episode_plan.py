@@ -26,7 +26,9 @@ def plan_episodes(data: Mapping[str, Any], ours: VerlSettings, learns: Tasks, ju
     before = bool(look_up(data, "trainer.val_before_train", True))
     times = count_validations(int(steps), int(look_up(data, "trainer.test_freq", -1)), before=before)
     episodes = times * len(judged[1]) * int(look_up(data, "actor_rollout_ref.rollout.val_kwargs.n", 1))
+    trained = int(steps) * batch * int(size)
+    stage, where = ours.for_validation().stage, f"simia.{ours.validation_place}"
     return [
-        EpisodePlan("training", ours.stage, *learns, episodes=int(steps) * batch * int(size), limit=limit),
-        EpisodePlan("validation", ours.for_validation().stage, *judged, episodes=episodes, limit=limit),
+        EpisodePlan("training", ours.stage, *learns, trained, limit=limit, place="simia.stage"),
+        EpisodePlan("validation", stage, *judged, episodes, limit=limit, place=where),
     ]

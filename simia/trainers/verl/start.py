@@ -42,6 +42,7 @@ from simia.trainers.launch import (
     find_or_note,
     look_up,
 )
+from simia.trainers.plan_notes import check_references
 from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.episode_plan import plan_episodes
 from simia.trainers.verl.nodes import check_nodes
@@ -149,7 +150,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
     notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
-    notes += warnings
+    notes += [*warnings, *check_references(plan)]
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)

@@ -157,15 +157,22 @@ class SimulatedBackend:
         """Ask this engine from now on; its owner closes it."""
         self._engine = engine
 
-    def check_references(self, tasks: Sequence[Task]) -> None:
-        """Raise `UserError` where the prompts are to show the tasks' references and none of these tasks has one."""
-        if self.settings.knowledge != "reference" or not tasks:
-            return
-        without = [task for task in tasks if not task.solved and task.id not in self.pack.references]
-        if len(without) == len(tasks):
+    def list_unsolved(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return those of the tasks whose solution the prompts are to show and that have none."""
+        if self.settings.knowledge != "reference":
+            return []
+        return [task for task in tasks if not task.solved and task.id not in self.pack.references]
+
+    def check_references(self, tasks: Sequence[Task], where: str = "") -> None:
+        """Raise `UserError` where the prompts are to show the tasks' references and none of these tasks has one.
+
+        `where`: the section of the settings, for the message, as `stage.`.
+        """
+        without = self.list_unsolved(tasks)
+        if tasks and len(without) == len(tasks):
             raise UserError(
                 f"pack {self.pack.name}: knowledge=reference, and none of {len(tasks)} tasks has a reference: set "
-                "backend_settings.knowledge=schema, or give the tasks a script or a reference"
+                f"{where}backend_settings.knowledge=schema, or give the tasks a script or a reference"
             )
         if without:
             log.warning(
