@@ -17,6 +17,8 @@ from typing import Literal
 from simia.errors import UserError
 
 Kind = Literal["prompts", "configs", "seeds"]
+ROW_FILES = (".json", ".jsonl", ".parquet")
+MOST_NAMED = 8
 IMPORTS = (
     (r"tau2-(\w+)", r"simia import tau2 \1"),
     (r"officebench", "simia import officebench FOLDER"),
@@ -67,12 +69,16 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
         return given
     if given.is_absolute() or str(name).startswith(("./", "../")):
         raise UserError(f"{name} does not exist")
+    if kind == "seeds" and given.suffix in ROW_FILES:
+        raise UserError(f"{name} does not exist")
     if kind == "configs":
         raise UserError(f"no config named {str(name).removesuffix('.yaml')!r}{suggest_config(given)}")
     what = "pack" if kind == "seeds" else kind.removesuffix("s")
     missing = f"no {what} named {str(name)!r}"
     if kind == "seeds" and (given.suffix or len(given.parts) > 1):  # meant as a path
         missing = f"no such file or folder: {str(name)!r}, and no pack of that name"
+    if kind == "seeds" and (made := list_made_packs(given.parent)):
+        raise UserError(f"{missing}; {given.parent} holds the packs {', '.join(made)}: name one of them")
     for pattern, command in IMPORTS if kind == "seeds" else ():
         if found := re.fullmatch(pattern, str(name)):
             raise UserError(f"{missing}; make it by: {found.expand(command)} (or give a path)")
@@ -80,6 +86,14 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
     if near := difflib.get_close_matches(given.name, list_names(kind), n=3):
         raise UserError(f"{missing}; did you mean {' or '.join(near)}? ({known}; or give a path)")
     raise UserError(f"{missing}; {known} (or give a path)")
+
+
+def list_made_packs(folder: Path) -> list[str]:
+    """List the packs in a folder below the working directory, as paths; the first ones of many."""
+    if folder == Path() or not folder.is_dir():
+        return []
+    made = [str(each) for each in (folder, *sorted(folder.iterdir())) if (each / "pack.yaml").is_file()]
+    return made if len(made) <= MOST_NAMED else [*made[:MOST_NAMED], "…"]
 
 
 def suggest_config(given: Path) -> str:

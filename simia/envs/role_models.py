@@ -179,9 +179,9 @@ def settings_key(settings: LLMSettings) -> str:
     return digest(settings.model_dump(mode="json"))
 
 
-def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
+def user_kind(config: EnvironmentConfig, pack: Pack, where: str = "") -> str:
     """Return which user plays: none, scripted or llm. Raises `UserError` for another name, and for a pack whose user is a model where
-    an agent plays and none was chosen."""
+    an agent plays and none was chosen. `where`: the section of the settings, for the message, as `stage.`."""
     if config.user is not None:
         if config.user not in (*USERS, "llm"):
             raise UserError(f"no user named {config.user!r}; there are: {', '.join(USERS)}, llm")
@@ -195,11 +195,12 @@ def user_kind(config: EnvironmentConfig, pack: Pack) -> str:
         if config.agent_kind in (None, "llm"):
             if pack.executable is None and config.backend == "executable" and config.packs is None:
                 raise UserError(
-                    f"pack {pack.name} has no executable world, so a model plays its tools and its user: --set backend=simulated"
+                    f"pack {pack.name} has no executable world, so a model plays its tools and its user: --set {where}backend=simulated"
                 )
             raise UserError(
-                f"pack {pack.name}: a model plays its user, and none is chosen: set player, as player.kind=openai with "
-                "player.model=NAME; or user=llm, with which llm plays it; or user=none, with which the task's text is the only message"
+                f"pack {pack.name}: a model plays its user, and none is chosen: set {where}player, as {where}player.kind=openai with "
+                f"{where}player.model=NAME; or {where}user=llm, with which llm plays it; or {where}user=none, with which the task's text is the "
+                "only message"
             )
         return "none"
     return pack.user

@@ -17,6 +17,7 @@ from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, mak
 from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
+from simia.envs.worlds.executable import check_code
 from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import open_backend
 from simia.llm.endpoint_pool import PoolSettings
@@ -133,10 +134,23 @@ def check_writable(folder: Path, setting: str) -> None:
         raise UserError(f"{setting}: {folder} cannot be written, for {there} is not writable: name another folder")
 
 
-def check_folder(model: Any, setting: str) -> None:
-    """Raise `UserError` for a model's path that does not exist; names on the Hub are not looked up."""
-    if str(model).startswith(("/", ".", "~")) and not Path(str(model)).expanduser().is_dir():
-        raise UserError(f"{setting}: there is no folder {model}")
+def check_folder(model: Any, setting: str, later: list[str] | None = None) -> list[str]:
+    """Raise `UserError` for a model's path that does not exist; names on the Hub are not looked up. `later`: as for `check_stage`.
+
+    Returns a warning for a name that may be either: its first part is a folder here.
+    """
+    name = str(model)
+    first, *rest = Path(name).parts or ("",)
+    if Path(name).expanduser().is_dir():
+        return []
+    if name.startswith(("/", ".", "~")) or (first == "checkpoints" and rest):
+        line = f"{setting}: there is no folder {model}"
+        if later is None:
+            raise UserError(line)
+        later.append(f"before the run: {line}: train it, or name another model")
+    elif rest and Path(first).is_dir():
+        return [f"warning: {setting}: {first} has no folder {'/'.join(rest)}, so {model} is looked up on the Hub"]
+    return []
 
 
 def look_up(config: Any, name: str, default: Any = None) -> Any:
@@ -178,7 +192,7 @@ def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", late
                 f"{place}.{name} is no setting of the {stage.backend} back end: remove it, or set {place}={{}}"
             )
     check_reward_settings(stage, pack.tasks)
-    simulator, user = stage.simulator or stage.llm, user_kind(stage, pack)
+    simulator, user = stage.simulator or stage.llm, user_kind(stage, pack, f"{where}." if where else "")
     needed = [simulator] if simulates_tools(stage) else []
     needed += [stage.player or simulator] if user == "llm" else []
     needed += [stage.judge or simulator] if judges_by_model(stage) else []
@@ -199,4 +213,7 @@ def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", late
                 finally:
                     await model.close()
 
+    for settings, member in list_packs(stage, pack):
+        if settings.backend == "executable" and not plays_remotely(settings):
+            check_code(member, f"{where}." if where else "")
     asyncio.run(begin())

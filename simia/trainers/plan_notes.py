@@ -8,8 +8,9 @@ from simia.amplification.cost_estimate import RequestGroup
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import find_simulator, list_packs, make_backend
 from simia.envs.remote.remote_pack import plays_remotely
-from simia.envs.role_models import judges_by_model, judges_outcome_by_model
+from simia.envs.role_models import judges_by_model, judges_outcome_by_model, user_kind
 from simia.envs.several_packs import CombinedPack
+from simia.llm.backends import open_backend
 from simia.trainers.episode_plan import EpisodePlan
 
 
@@ -42,6 +43,25 @@ def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
             who = "simulator and judge see" if judges_by_model(plan.stage) else "the simulator sees"
             lines.append(f"{plan.what}: {missing} of {asked} tasks have no solution: {who} the task alone")
     return lines
+
+
+def describe_users(plans: Sequence[EpisodePlan]) -> list[str]:
+    """Write who plays the user in each plan's episodes, and warn where a pack that wants a model as its user gets none."""
+    found, warned = [], list[str]()
+    for plan in plans:
+        players = dict[str, None]()
+        for settings, pack in list_packs(plan.stage, plan.pack):
+            kind = "the server's" if plays_remotely(settings) else user_kind(settings, pack)
+            if kind == "llm":
+                kind = open_backend(settings.player or settings.simulator or settings.llm, say=lambda _: None).model
+            players[kind] = None
+            if kind == "none" and pack.user == "llm":
+                warned.append(
+                    f"warning: pack {pack.name} wants a model as its user and has none in {plan.what}: the task's text is the only message; "
+                    f"set {plan.place}.user=llm"
+                )
+        found.append((plan.what, " and ".join(players)))
+    return ["user: " + "; ".join(text if what == "training" else f"{what}: {text}" for what, text in found), *warned]
 
 
 def describe_rewards(plans: Sequence[EpisodePlan]) -> str:

@@ -35,7 +35,7 @@ from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.task import Task
 from simia.trainers.episode_plan import EpisodePlan
-from simia.trainers.plan_notes import describe_caps, describe_other_pack, describe_rewards
+from simia.trainers.plan_notes import describe_caps, describe_other_pack, describe_rewards, describe_users
 from simia.trajectory import End, Message, ToolCall, Trajectory
 
 SAMPLE = 20  # tasks whose prompts are written
@@ -334,7 +334,7 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
             size = f"{each.requests:,} requests of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
             lines.append(f"  {each.what} by {each.model}: {size}, {format_range([each])}")
         longest += estimate_requests(plan, sampled, most / turns)
-    lines.append(describe_rewards(plans))
+    lines += [*describe_users(plans), describe_rewards(plans)]
     if not (asked := [each for groups in usual.values() for each in groups]):
         remote = any(list_addresses(plan.stage) for plan in plans)
         return [

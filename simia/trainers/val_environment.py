@@ -72,14 +72,19 @@ def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 
 
 def check_val_environment(
-    settings: StageSettings, split: str | None = None, later: list[str] | None = None
+    settings: StageSettings, split: str | None = None, later: list[str] | None = None, section: str = ""
 ) -> tuple[Pack, list[Task]]:
-    """Load the tasks to validate on, and check their environment as that of training, as `check_stage` does. Raises `UserError`."""
+    """Load the tasks to validate on, and check their environment as that of training, as `check_stage` does. Raises `UserError`.
+
+    `section`: what precedes the name `val_environment` in the config, as `simia.`.
+    """
     stage = settings.for_validation().stage.with_split(split)
     try:
         pack, tasks = load_tasks(stage)
         if settings.val_environment is not None:
-            check_stage(stage, pack, "", later)
+            check_stage(stage, pack, f"{section}val_environment", later)
     except UserError as error:
+        if f"{section}val_environment." in str(error):
+            raise
         raise UserError(f"{'' if settings.val_environment is None else 'val_environment: '}{error}") from None
     return pack, tasks

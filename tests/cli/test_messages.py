@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from simia.amplification.settings import AmplifyConfig
+from simia.authoring.scaffold import scaffold_pack
 from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.errors import UserError
@@ -52,6 +53,27 @@ def test_a_config_whose_pack_is_made_by_an_import_names_the_command(tmp_path: Pa
     done = run_simia("train", "ragen", f"ragen/{config}", *settings, cwd=tmp_path)
     [line] = done.stderr.splitlines()
     assert line.endswith(f"; make it by: {command} (or give a path)")
+
+
+def test_a_config_whose_packs_have_other_names_is_told_what_there_is(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        scaffold_pack(tmp_path / "apigen-mt" / name)
+    words = (
+        "train",
+        "ragen",
+        "ragen/tau_simulated",
+        "--set",
+        "es_manager.val.env_configs.tags=[RetailSeeds,AirlineSeeds]",
+        "--dry-run",
+    )
+    [line] = run_simia(*words, cwd=tmp_path).stderr.splitlines()
+    assert line.endswith("; apigen-mt holds the packs apigen-mt/1, apigen-mt/2: name one of them")
+
+
+def test_a_missing_file_is_no_pack_of_another_name(tmp_path: Path) -> None:
+    words = "pack", "new", "--from", "trajectories", "data/seeds/apigen-mt_5k.json", "--out", "apigen-mt"
+    [line] = run_simia(*words, cwd=tmp_path).stderr.splitlines()
+    assert line == "simia: data/seeds/apigen-mt_5k.json does not exist"
 
 
 def test_episodes_without_a_reward_are_for_mcp(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_seeds_of_an_evaluation_stay_for_evaluation(tmp_path: Path) -> None:
             "--out is missing: simia pack new --from trajectories SEEDS --out FOLDER",
         ),
         (["made", "--out", "there"], "--out and --set are for --from trajectories; here the folder is the argument"),
-        (["nothing.json", "--from", "trajectories", "--out", "there"], "no such file or folder: 'nothing.json'"),
+        (["nothing.json", "--from", "trajectories", "--out", "there"], "nothing.json does not exist"),
         (
             ["empty.jsonl", "--from", "trajectories", "--out", "there"],
             "empty.jsonl holds no rows: give a file, pack or data set with seed trajectories",

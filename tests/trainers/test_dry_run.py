@@ -250,9 +250,10 @@ def test_a_run_of_trl_is_checked_and_priced(nothing: Path, capsys: pytest.Captur
     assert [line.split(" by ")[0] for line in lines[5:7]] == ["  tools in training", "  judge in training"]
     assert lines[7].startswith("validation: 96 episodes on 24 tasks of customer_service")
     assert lines[8].startswith("  the longest opening has about ")
-    assert lines[9].startswith("reward: ")
-    assert lines[10].startswith("price: about $")
-    assert len(lines) == 12
+    assert lines[9] == "user: scripted; validation: scripted"
+    assert lines[10].startswith("reward: ")
+    assert lines[11].startswith("price: about $")
+    assert len(lines) == 13
     with pytest.raises(UserError, match="no task of split 'dev'"):
         dry_run(capsys, "trl", "trl/grpo", "evaluate=dev")
     with pytest.raises(UserError, match=r"cannot run trl: .*; a clean environment"):

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from simia.errors import UserError
+from simia.trainers.launch import check_folder
 from tests.trainers import lamps as packs
 from tests.trainers.ragen_standin import config as ragen_config
 from tests.trainers.test_dry_run import SIMULATED, dry_run, nothing
@@ -82,3 +83,101 @@ def test_a_world_to_validate_in_needs_solutions_where_it_is_named(
     assert "validation: 2 of 2 tasks have no solution: simulator and judge see the task alone" in lines
     with pytest.raises(UserError, match=rf"set {place}\.val_environment\.backend_settings\.knowledge=schema"):
         dry_run(capsys, "ragen", config, *splits, f"{place}.val_environment={{reward: oracle}}")
+
+
+# -- the model to train ---------------------------------------------------------------------------------------------------
+
+
+MODELS = {"trl": "model", "verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
+
+
+def test_a_checkpoint_that_is_not_there_is_a_line(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (nothing / "models").mkdir()
+    each = start_each(nothing, write_pack(nothing / "house", 0)).values()
+    for trainer, config, settings in each:
+        setting = MODELS[trainer]
+        for name in ("checkpoints/nope", "./nope", "/nope", "~/nope"):
+            lines = dry_run(capsys, trainer, config, *settings, f"{setting}={name}")
+            assert f"before the run: {setting}: there is no folder {name}: train it, or name another model" in lines
+        lines = dry_run(capsys, trainer, config, *settings, f"{setting}=models/mine")
+        assert f"warning: {setting}: models has no folder mine, so models/mine is looked up on the Hub" in lines
+        for name in ("models", "Qwen/Qwen2.5-7B-Instruct", "gpt2"):
+            lines = dry_run(capsys, trainer, config, *settings, f"{setting}={name}")
+            assert not any(setting in line and "folder" in line for line in lines)
+    with pytest.raises(UserError, match=r"^model: there is no folder checkpoints/nope$"):
+        check_folder("checkpoints/nope", "model")
+
+
+# -- the user -------------------------------------------------------------------------------------------------------------
+
+
+def write_talk(folder: Path, user: str) -> Path:
+    """A pack whose user is a model, as packs from seeds have it."""
+    packs.write(folder, packs.conversations())
+    head = yaml.safe_load((folder / "pack.yaml").read_text())
+    (folder / "pack.yaml").write_text(yaml.safe_dump({**head, "user": user}))
+    return folder
+
+
+def find(lines: list[str], start: str) -> list[str]:
+    return [line for line in lines if line.startswith(start)]
+
+
+def test_who_plays_the_user_is_said(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pack = write_talk(nothing / "talk", "llm")
+    for place, (trainer, config, settings) in start_each(nothing, pack).items():
+        lines = dry_run(capsys, trainer, config, *settings, f"{place}.user=llm")
+        assert find(lines, "user: ")[0].startswith("user: o4-mini")
+        assert not find(lines, "warning: pack")
+        lines = dry_run(capsys, trainer, config, *settings, f"{place}.user=none")
+        assert find(lines, "user: ")[0].startswith("user: none")
+        assert find(lines, "warning: pack")[0] == (
+            "warning: pack talk wants a model as its user and has none in training: the task's text is the only message; "
+            f"set {place}.user=llm"
+        )
+        assert find(dry_run(capsys, trainer, config, *settings, f"{place}.user=scripted"), "user: scripted")
+    with pytest.raises(UserError, match=r"and none is chosen: set stage\.player, as stage\.player\.kind=openai"):
+        dry_run(capsys, "trl", "trl/grpo", "stage.pack=talk", "stage.user=null", "stage.split=null")
+
+
+def test_an_executable_worlds_llm_plays_a_user_that_the_pack_wants(
+    nothing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = (
+        "stage.split=null",
+        "stage.user=null",
+        "evaluate=null",
+        "grpo.eval_strategy=no",
+        "stage.llm.kind=openai",
+        "stage.llm.model=o4-mini",
+    )
+    for user, who in (("llm", "o4-mini"), ("scripted", "scripted")):
+        pack = write_talk(nothing / user, user)
+        lines = dry_run(capsys, "trl", "trl/grpo", f"stage.pack={pack}", *real)
+        assert find(lines, "user: ") == [f"user: {who}"]
+        assert bool(find(lines, "price: nothing is asked of a model")) is (who == "scripted")
+        assert find(dry_run(capsys, "trl", "trl/grpo", f"stage.pack={pack}", *real, "stage.user=llm"), "user: o4-mini")
+
+
+# -- keys and paths in refusals -------------------------------------------------------------------------------------------
+
+
+def test_a_refusal_names_the_key_of_its_section(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pack = write_talk(nothing / "talk", "llm")
+    head = yaml.safe_load((pack / "pack.yaml").read_text())
+    for user in ("llm", "scripted"):
+        (pack / "pack.yaml").write_text(
+            yaml.safe_dump({**{k: v for k, v in head.items() if k != "executable"}, "user": user})
+        )
+        for place, (trainer, config, settings) in start_each(nothing, pack).items():
+            code = f"{place}.backend=executable", f"{place}.user=null"
+            with pytest.raises(UserError, match=rf"has no executable world.*: --set {place}\.backend=simulated$"):
+                dry_run(capsys, trainer, config, *settings, *code)
+        with pytest.raises(UserError, match=r"has no executable world.*: --set stage\.backend=simulated$"):
+            dry_run(capsys, "trl", "trl/grpo", "stage.pack=talk", "stage.user=null", "stage.split=null")
+        validated = "custom_envs.Lamps.env_config.val_environment"
+        with pytest.raises(UserError, match=rf"has no executable world.*: --set {validated}\.backend=simulated$"):
+            dry_run(capsys, "ragen", "run.yaml")
+    on = ("simia.data.val=null", "simia.stage.pack=talk", "simia.stage.split=null", "simia.data.train=null")
+    with pytest.raises(UserError, match=r"has no executable world.*: --set simia\.val_environment\.backend=simulated"):
+        dry_run(capsys, "verl", "verl/simia", *on)

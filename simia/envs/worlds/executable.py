@@ -44,6 +44,15 @@ PlayedCalls = tuple[list[dict[str, Any]], list[str]]  # changes since the start,
 Held = OrderedDict[tuple[str, int], "asyncio.Future[Any]"]
 
 
+def check_code(pack: Pack, where: str = "") -> None:
+    """Raise `UserError` for a pack without code. `where`: the section of the settings, for the message, as `stage.`."""
+    if pack.executable is None or pack.root is None:
+        raise UserError(
+            f"pack {pack.name} has no executable world: its pack.yaml has no `executable`; let a model play its tools: "
+            f"--set {where}backend=simulated"
+        )
+
+
 class ExecutableBackend:
     """One sandbox for one pack. `workers`: processes for shared episodes; isolated ones have one each."""
 
@@ -61,10 +70,8 @@ class ExecutableBackend:
     ) -> None:
         """`network`, `variables`, `read`: grants, which no pack gives itself: the machine's network, names of environment variables,
         and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
-        if pack.executable is None or pack.root is None:
-            raise UserError(
-                f"pack {pack.name} has no executable world: its pack.yaml has no `executable`; let a model play its tools: --set backend=simulated"
-            )
+        check_code(pack)
+        assert pack.executable is not None
         self.pack, self.limits = pack, limits or WorkerLimits()
         chosen = isolation or choose_isolation(pack)
         self.isolated, self.alone = chosen != "shared", chosen == "sandbox"

@@ -91,7 +91,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     plan = plan_episodes(whole)
     notes += check_references(plan)
-    check_folder(look_up(whole, "model_path", ""), "model_path")
+    notes += check_folder(look_up(whole, "model_path", ""), "model_path", keys)
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
     chosen, needed = python or Path(sys.executable), not dry_run or python is not None

@@ -56,7 +56,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
             )
     else:
         check_vllm_settings(settings.grpo)
-    check_folder(settings.model, "model")
+    warnings = check_folder(settings.model, "model", keys)
     check_stage(settings.stage, pack, later=keys)
     judged = check_evaluation(settings, pack, settings.evaluate, settings.grpo, methods=methods, later=keys)
     collective = find_collective_timeout(settings)
@@ -94,7 +94,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
-    notes += check_references(plan)
+    notes += [*warnings, *check_references(plan)]
     notes += later
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))

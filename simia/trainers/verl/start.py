@@ -88,7 +88,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     for stage in (ours.stage, ours.val_environment):
         if stage is not None and stage.reward_function is not None:
             stage.reward_function = make_absolute(stage.reward_function)
-    check_folder(look_up(data, "actor_rollout_ref.model.path", ""), "actor_rollout_ref.model.path")
+    keys = later if dry_run else None
+    model = "actor_rollout_ref.model.path"
+    warnings = check_folder(look_up(data, model, ""), model, keys)
     folder = find_output_folder(data, config)
     check_writable(folder, "trainer.default_local_dir")
     batch = look_up(data, "data.train_batch_size", 1024)
@@ -96,12 +98,11 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
-    keys = later if dry_run else None
     check_stage(ours.stage, pack, "simia.stage", keys)
     refuse_other_pack(folder.parent, pack.name, "trainer.default_local_dir")
     check_group_size(data)
     episodes = count_worker_episodes(data, batch)
-    warnings = fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
+    warnings += fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged_in = ours.for_validation().stage
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
@@ -171,7 +172,7 @@ def validates(data: dict[str, Any]) -> bool:
 def check_validation(ours: VerlSettings, split: str | None, later: list[str] | None = None) -> tuple[Pack, list[Task]]:
     """Load and check the tasks to validate on, which verl wants unless validation is off. Raises `UserError`."""
     try:
-        return check_val_environment(ours, split, later)
+        return check_val_environment(ours, split, later, "simia.")
     except UserError as error:
         raise UserError(
             f"{error}; set simia.val_environment or simia.data.val, or validate nothing: trainer.test_freq=-1 and "
