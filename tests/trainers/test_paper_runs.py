@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from simia.config import read_config_file
+from simia.envs.config import EnvironmentConfig
+from simia.envs.role_models import user_kind
+from simia.pack import Pack
 from simia.search_path import data_root
 from simia.trainers.launch import look_up
 from simia.trainers.verl.nodes import find_shared_filesystem
@@ -113,6 +116,47 @@ def test_rounds_end_an_episode_before_the_actions_do(name: str) -> None:
     values = read_config_file(f"ragen/{name}")
     actions = {entry["max_actions_per_traj"] for entry in values["custom_envs"].values()}
     assert actions == {look_up(values, "agent_proxy.max_turn")}
+
+
+ATTEMPTS, REPLY = 3, 16_000
+
+
+@pytest.mark.parametrize(
+    "name", ["ragen/tau_simulated", "ragen/tau_executable", "ragen/officebench_simulated", "verl/simia", "trl/seeds"]
+)
+def test_models_of_the_world_have_the_authors_attempts_and_room_to_think(name: str) -> None:
+    """retry_attempts: 3 of the authors counts the first one; max_tokens is a reply's limit, where simia's defaults are short."""
+    values = read_config_file(name)
+    entries = values.get("custom_envs", {}).values()
+    stages = [entry["env_config"]["stage"] for entry in entries] or [values.get("simia", values)["stage"]]
+    for values in stages:
+        stage = EnvironmentConfig.model_validate(values)
+        assert stage.limits.retries + 1 == ATTEMPTS
+        if user_kind(stage, Pack(name="p")) == "llm":
+            assert stage.user_settings.max_tokens == REPLY
+        if stage.backend == "simulated":
+            assert stage.backend_settings["max_tokens"] == REPLY
+            assert stage.reward != "oracle" or stage.oracle.max_tokens == REPLY
+    text = PAPER.read_text(encoding="utf-8")
+    assert "[published] 60000, sent as max_completion_tokens" in text
+    assert "APIGen_5k_processed.json" in text
+
+
+VERL = {
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "trainer.save_freq",
+    "trainer.test_freq",
+    "trainer.logger",
+}
+
+
+def test_verls_config_calls_nothing_ours_that_the_authors_script_has() -> None:
+    text = (data_root() / "configs" / "verl" / "simia.yaml").read_text(encoding="utf-8")
+    values = read_config_file("verl/simia")
+    for name in VERL:
+        (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{name.rpartition('.')[2]}:")]
+        assert "[ours]" not in line, line
+        assert look_up(values, name) == PUBLISHED[name] or "published: " in line, line
 
 
 # -- several nodes --------------------------------------------------------------------------------------------------------
