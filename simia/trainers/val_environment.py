@@ -60,7 +60,8 @@ def to_plain(value: Any) -> Any:
 
 
 def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `stage` with the changes. Another back end has settings of its own, and another pack its choice of tasks."""
+    """Return the settings of `stage` with the changes. Another back end has settings of its own, another pack its choice
+    of tasks, and a named reward is the whole reward: neither a function nor step rewards of training go with it."""
     left_out: set[str] = set()
     if any(changes[name] != stage.get(name) for name in ("pack", "packs") if name in changes):
         left_out.update(OF_PACK)
@@ -68,6 +69,8 @@ def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> 
         left_out.add("backend")  # one for each tool is replaced as a whole
         if changes["backend"] != stage.get("backend", EnvironmentConfig.model_fields["backend"].default):
             left_out.add("backend_settings")
+    if "reward" in changes:
+        left_out.update({"step_rewards"} if changes["reward"] == "function" else {"step_rewards", "reward_function"})
     return merge_sections({name: value for name, value in stage.items() if name not in left_out}, dict(changes))
 
 

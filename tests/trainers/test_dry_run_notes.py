@@ -60,6 +60,10 @@ def test_the_reward_of_training_and_validation_is_named(nothing: Path, capsys: p
     assert find(lines, "reward:") == "reward: the tasks' rules, then mine.py:brief, and step rewards by calls up to 0.5"
     lines = dry_run(capsys, "trl", "trl/grpo", *named[:1], *named[2:], "stage.reward=function")
     assert find(lines, "reward:") == "reward: mine.py:brief alone"
+    judged = ("stage.step_rewards.by=judge", "stage.reward_function=mine.py:brief")
+    lines = dry_run(capsys, "trl", "trl/grpo", *SIMULATED, *judged)
+    assert find(lines, "reward:").endswith("step rewards by judge up to 0.5; validation: the tasks' rules")
+    assert not any("judge in validation" in line for line in lines), "nothing reads its steps"
     lines = dry_run(capsys, "verl", "verl/simia")
     assert find(lines, "reward:") == "reward: a model judges; validation: the tasks' rules"
 

@@ -75,6 +75,14 @@ def test_only_the_differences_are_given() -> None:
     other = derive_environment(stage, {"packs": ["b", "c"], "llm": {"timeout": 60}})
     assert other["llm"] == {"kind": "openai", "model": "o4-mini", "timeout": 60}
     assert other.keys() & {"pack", "split", "limit"} == set(), "the choice of tasks is that of the first pack"
+    mine = {**stage, "reward_function": "mine.py:f", "step_rewards": {"by": "judge"}}
+    assert derive_environment(mine, RULES) == {**same, **RULES}, "a named reward is the whole reward"
+    assert derive_environment(mine, {"backend": "executable"}).keys() >= {"reward_function", "step_rewards"}
+    both = {**RULES, "reward_function": "mine.py:f", "step_rewards": {"by": "calls"}}
+    assert derive_environment(mine, derive_environment(mine, both)) == {**same, **both}
+    alone = derive_environment(mine, {"reward": "function"})
+    assert "step_rewards" not in alone
+    assert alone["reward_function"] == "mine.py:f"
     mixed = {"backend": {"*": "simulated", "x": "executable"}}
     assert derive_environment(mixed, {"backend": {"*": "executable"}})["backend"] == {"*": "executable"}
 
