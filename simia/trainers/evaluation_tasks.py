@@ -23,7 +23,7 @@ def refuse_evaluation_tasks(pack: Pack, tasks: Sequence[Task], setting: str, *, 
     if not marked:
         return
     raise UserError(
-        f"pack {pack.name}: {len(marked):,} of {len(tasks):,} tasks to train on are for evaluation only, as {marked[0].id}: train on another split "
+        f"pack {pack.name}: {len(marked):,} of {len(tasks):,} tasks to train on are for evaluation only, such as task {marked[0].id}: train on another split "
         f"or on seeds (simia pack new --from trajectories), or set {setting}=true"
     )
 

@@ -36,12 +36,14 @@ from simia.quality.fast_tokens import estimate_text_tokens
 from simia.task import Task
 from simia.trainers.episode_plan import EpisodePlan
 from simia.trainers.plan_notes import describe_caps, describe_other_pack, describe_rewards, describe_users
-from simia.trajectory import End, Message, ToolCall, Trajectory
+from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
 
 SAMPLE = 20  # tasks whose prompts are written
 VERDICT_TOKENS = 150  # a judge's reason and verdict
 WRAPPER_TOKENS = 40  # what the simulator writes around a result: its form and its changes
 UNKNOWN_RESULT = "the result of a tool, of which the pack has no example " * 4
+NEARLY_FULL = 0.9  # of the room for a prompt
+THINKING_TOKENS = 500  # of a reply, for the price of a model that thinks
 UNHEARD = "the user is asked for a missing opening and once at the end: TRL's environment_factory hears no answer; through=rollout_func does"
 UNCOUNTED = "reasoning tokens, repeated requests and what a group shares are not counted"
 
@@ -353,8 +355,14 @@ def describe_price(usual: Sequence[RequestGroup], longest: Sequence[RequestGroup
         return [f"price: {rest.removesuffix('; ')}"]
     return [
         f"price: {rest}about {format_range(known)}; {UNCOUNTED}",
+        f"price of thinking, if these models think: ${price_thinking(known):,.2f} more for each {THINKING_TOKENS} tokens that a reply's thinking takes",
         f"price if every episode goes on to its last turn: {format_range(bound)}",
     ]
+
+
+def price_thinking(groups: Sequence[RequestGroup]) -> float:
+    """Return the dollars for `THINKING_TOKENS` more in each reply."""
+    return sum(each.requests * each.price.of(Usage(completion=THINKING_TOKENS)) for each in groups if each.price)
 
 
 def describe_openings(plan: EpisodePlan) -> str | None:
@@ -377,4 +385,8 @@ def describe_openings(plan: EpisodePlan) -> str | None:
     name, most = plan.limit
     longer = sum(size > most for size in sizes)
     line = f"the longest opening has about {max(sizes):,} tokens of the {most:,} that {name} leaves for it"
-    return f"{line}: {longer} of {len(sizes)} tasks are longer and would be left out; raise it" if longer else line
+    if longer:
+        return f"{line}: {longer} of {len(sizes)} tasks are longer and would be left out; raise it"
+    if max(sizes, default=0) > NEARLY_FULL * most:
+        return f"warning: {line}: more than {NEARLY_FULL:.0%} of it, by an estimate that the tokenizer may exceed; raise it"
+    return line

@@ -294,7 +294,7 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
     install(**TRL)
     notes, line = dry("trl", "trl/grpo", "--model", "M", "--set", "grpo.max_steps=3", "--set", "stage.user=null")
     assert notes[0] == (
-        f"GRPO of M on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
+        f"GRPO of M on 16 groups of 16 a step on 54 tasks of customer_service, split train (executable), through TRL's rollout_func ({sys.executable})"
     )
     assert notes[1].startswith("episodes are kept in ")
     assert [note.partition(":")[0].partition(" has ")[0] for note in notes[2:]] == [
@@ -302,6 +302,7 @@ def test_trl_from_one_yaml(install: Install, cache: Path, tmp_path: Path, monkey
         "  the longest opening",
         "validation",
         "  the longest opening",
+        "user",
         "reward",
         "price",
     ]

@@ -123,7 +123,7 @@ def test_longer_episodes_cost_more_up_to_the_context() -> None:
     lines = describe_training([plan])
     assert lines[0].startswith(f"training: 1,000 episodes on {len(tasks)} tasks of customer_service, about ")
     assert re.fullmatch(
-        r"price: about \$[\d.]+ to \$[\d.]+, depending on the prefix cache; reasoning tokens, .* not counted", lines[-2]
+        r"price: about \$[\d.]+ to \$[\d.]+, depending on the prefix cache; reasoning tokens, .* not counted", lines[-3]
     )
     assert lines[-1].startswith("price if every episode goes on to its last turn: $")
 
@@ -160,7 +160,7 @@ def test_a_price_that_is_not_known_is_said(errands: Path) -> None:
     (line,) = [each for each in describe_training([EpisodePlan("training", stage, pack, tasks, 4)]) if "price:" in each]
     assert line == "price: unknown for of-my-own, set price in its settings"
     lines = describe_training([EpisodePlan("training", judged, pack, tasks, 4)])
-    assert lines[-2].startswith("price: unknown for of-my-own, set price in its settings; about $")
+    assert lines[-3].startswith("price: unknown for of-my-own, set price in its settings; about $")
 
 
 def test_the_common_beginning_of_two_prompts() -> None:
@@ -253,7 +253,8 @@ def test_a_run_of_trl_is_checked_and_priced(nothing: Path, capsys: pytest.Captur
     assert lines[9] == "user: scripted; validation: scripted"
     assert lines[10].startswith("reward: ")
     assert lines[11].startswith("price: about $")
-    assert len(lines) == 13
+    assert lines[12].startswith("price of thinking, if these models think: $")
+    assert len(lines) == 14
     with pytest.raises(UserError, match="no task of split 'dev'"):
         dry_run(capsys, "trl", "trl/grpo", "evaluate=dev")
     with pytest.raises(UserError, match=r"cannot run trl: .*; a clean environment"):
@@ -265,7 +266,7 @@ def test_a_run_of_verl_is_checked_and_priced(nothing: Path, capsys: pytest.Captu
     roles = [line.split(" by ")[0].strip() for line in lines if " by " in line]
     assert roles == [f"{role} in training" for role in ("tools", "user", "judge")] + ["user in validation"]
     assert any(re.search(r"of the 6,000 that data.max_prompt_length leaves", line) for line in lines)
-    assert lines[-2].startswith("price: about $")
+    assert lines[-3].startswith("price: about $")
     with pytest.raises(UserError, match="no back end named 'simulatd'"):
         dry_run(capsys, "verl", "verl/simia", "simia.val_environment.backend=simulatd")
 
@@ -286,7 +287,7 @@ def test_a_run_of_ragen_is_checked_and_priced(nothing: Path, lamps: Path, capsys
         "the trainer's own settings were not checked, and there is no command yet: RAGEN is not here: git clone"
     )
     assert lines[4].startswith("training: 512 episodes on 4 tasks of lamps, about 4 turns each")
-    assert lines[-2].startswith("price: about $")
+    assert lines[-3].startswith("price: about $")
     with pytest.raises(UserError, match="group_size is 1"):
         dry_run(capsys, "ragen", "run.yaml", "es_manager.train.group_size=1")
     with pytest.raises(UserError, match=r"trainer.nnodes is 2: RAGEN starts Ray on one machine; set it to 1"):

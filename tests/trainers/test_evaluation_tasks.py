@@ -18,7 +18,7 @@ from simia.trainers.trl import start as trl
 from simia.trainers.verl import start as verl
 from tests.packs.small import small
 
-LINE = r"^pack {pack}: 1 of {n} tasks to train on are for evaluation only, as {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
+LINE = r"^pack {pack}: 1 of {n} tasks to train on are for evaluation only, such as task {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
 
 
 @pytest.fixture
@@ -88,14 +88,16 @@ def test_a_task_with_the_tag_is_refused_and_one_of_several_packs_too(marked: Pat
     rows[1]["tags"] = ["evaluation"]
     (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pack, tasks = load_tasks(EnvironmentConfig(pack=str(folder)))
-    with pytest.raises(UserError, match=r"^pack mixed: 1 of 2 tasks to train on are for evaluation only, as todo-2: "):
+    with pytest.raises(
+        UserError, match=r"^pack mixed: 1 of 2 tasks to train on are for evaluation only, such as task todo-2: "
+    ):
         refuse_evaluation_tasks(pack, tasks, "x", allowed=False)
     refuse_evaluation_tasks(pack, tasks, "x", allowed=True)
     refuse_evaluation_tasks(pack, tasks[:1], "x", allowed=False)
     both = EnvironmentConfig.model_validate({"packs": ["customer_service", str(marked)]})
     pack, tasks = load_tasks(both)
     with pytest.raises(
-        UserError, match=rf": 2 of {len(tasks)} tasks to train on are for evaluation only, as marked/todo-1: "
+        UserError, match=rf": 2 of {len(tasks)} tasks to train on are for evaluation only, such as task marked/todo-1: "
     ):
         refuse_evaluation_tasks(pack, tasks, "x", allowed=False)
     refuse_evaluation_tasks(pack, [task for task in tasks if task.id.startswith("customer")], "x", allowed=False)

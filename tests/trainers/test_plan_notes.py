@@ -181,3 +181,41 @@ def test_a_refusal_names_the_key_of_its_section(nothing: Path, capsys: pytest.Ca
     on = ("simia.data.val=null", "simia.stage.pack=talk", "simia.stage.split=null", "simia.data.train=null")
     with pytest.raises(UserError, match=r"has no executable world.*: --set simia\.val_environment\.backend=simulated"):
         dry_run(capsys, "verl", "verl/simia", *on)
+
+
+# -- the size of a step, room, price --------------------------------------------------------------------------------------
+
+
+def test_a_base_config_names_the_runs_that_extend_it(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(
+        UserError, match=r"^paper\.yaml has no custom_envs: it is a base that a run extends; runs are .*ragen/tau_s"
+    ):
+        dry_run(capsys, "ragen", "ragen/paper")
+
+
+def test_trl_says_the_groups_of_a_step_and_a_low_concurrency(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = dry_run(capsys, "trl", "trl/grpo", *SIMULATED)
+    assert " 16 groups of 16 a step on 54 tasks of customer_service" in lines[0]
+    assert not any("concurrency" in line for line in lines)
+    line = "stage.limits.concurrency is 4, and 8 episodes run at once: the others wait for a place; set it to 8, or leave it out"
+    assert line in dry_run(capsys, "trl", "trl/grpo", *SIMULATED, "stage.limits.concurrency=4")
+
+
+def test_a_prompt_that_nearly_fills_its_room_is_warned_of(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = dry_run(capsys, "verl", "verl/simia")
+    line = next(line for line in lines if "the longest opening has about" in line)
+    size = int(line.split(" about ")[1].split()[0].replace(",", ""))
+    for room, warned in ((int(size / 0.88), False), (int(size / 0.92), True)):
+        lines = dry_run(capsys, "verl", "verl/simia", f"data.max_prompt_length={room}")
+        assert any(line.strip().startswith("warning: the longest opening") for line in lines) is warned
+
+
+def test_what_thinking_would_cost_is_said(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    price = ("stage.llm.price={input: 0, cached: 0, output: 8}", "evaluate=null", "grpo.eval_strategy=no")
+    lines = dry_run(capsys, "trl", "trl/grpo", *SIMULATED, *price)
+    requests = sum(
+        int(line.split(": ")[1].split()[0].replace(",", "")) for line in lines if " requests of about " in line
+    )
+    assert requests > 10_000
+    [line] = find(lines, "price of thinking")
+    assert f"${requests * 500 * 8 / 1e6:,.2f} more for each 500 tokens" in line

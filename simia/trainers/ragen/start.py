@@ -22,7 +22,7 @@ import yaml
 from simia.config import assign_setting, merge_sections, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
-from simia.search_path import cache_root
+from simia.search_path import cache_root, list_names
 from simia.terminal import say_error
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
@@ -72,6 +72,12 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     values = read_config_file(config)
     assign_settings(values, changes)
     known = read_base_config(home) if home else {}
+    if not look_up(values, "custom_envs"):
+        runs = [name.removesuffix(".yaml") for name in list_names("configs") if name.startswith("ragen/")]
+        others = ", ".join(name for name in runs if name != "ragen/paper")
+        raise UserError(
+            f"{config.name} has no custom_envs: it is a base that a run extends; runs are {others}, or a config of yours"
+        )
     values = check_settings(values, known, "RAGEN", free=FREE)
     assign_settings(values, changes, added=True)
     if (

@@ -25,12 +25,7 @@ def plan_episodes(
     """Return the episodes of training, and those of its evaluations. `judged`: the tasks to evaluate on, if any. `methods`: TRL's own
     loop plays, in which no user answers."""
     rest = "grpo.max_completion_length", int(read_number(grpo, "max_completion_length", 256))
-    size = read_number(grpo, "num_generations", 8)
-    accumulated = read_number(grpo, "gradient_accumulation_steps", 1)
-    served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that one batch of episodes serves
-    device = read_number(grpo, "per_device_train_batch_size", 8)
-    batch = read_number(grpo, "generation_batch_size", device * served * processes)
-    each = batch * accumulated / (served * read_number(grpo, "num_iterations", 1))  # episodes a step
+    size, each = read_number(grpo, "num_generations", 8), count_step_episodes(grpo, processes)
     epochs = read_number(grpo, "num_train_epochs", 3)
     steps = read_number(grpo, "max_steps", -1)
     steps = steps if steps > 0 else max(1, int(epochs * len(learns[1]) * size / each))
@@ -44,6 +39,27 @@ def plan_episodes(
         where, count = settings.validation_place, int(episodes)
         plans.append(EpisodePlan("validation", stage, *judged, count, rest=rest, dialogue=not methods, place=where))
     return plans
+
+
+def count_batch(grpo: Mapping[str, Any], processes: int) -> float:
+    """Return how many episodes are played at a time, by all processes together."""
+    served = read_number(grpo, "steps_per_generation", read_number(grpo, "gradient_accumulation_steps", 1))
+    device = read_number(grpo, "per_device_train_batch_size", 8)
+    return read_number(grpo, "generation_batch_size", device * served * processes)
+
+
+def count_step_episodes(grpo: Mapping[str, Any], processes: int) -> float:
+    """Return the episodes of a step, which may be several batches or a part of one."""
+    accumulated = read_number(grpo, "gradient_accumulation_steps", 1)
+    served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that one batch of episodes serves
+    batch = count_batch(grpo, processes)
+    return batch * accumulated / (served * read_number(grpo, "num_iterations", 1))
+
+
+def describe_step(grpo: Mapping[str, Any], processes: int) -> str:
+    """Write the groups of a step and their size."""
+    size = read_number(grpo, "num_generations", 8)
+    return f"{count_step_episodes(grpo, processes) / size:,g} groups of {size:g} a step"
 
 
 def count_evaluations(grpo: Mapping[str, Any], steps: int, epochs: float) -> int:

@@ -9,6 +9,7 @@ from simia.config import find_config, parse_config, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
+from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
 from simia.trainers.launch import (
@@ -23,7 +24,7 @@ from simia.trainers.launch import (
 )
 from simia.trainers.plan_notes import check_references
 from simia.trainers.time_limits import settle_time_limits
-from simia.trainers.trl.episode_plan import plan_episodes
+from simia.trainers.trl.episode_plan import count_batch, describe_step, plan_episodes
 from simia.trainers.trl.evaluation import check_evaluation
 from simia.trainers.trl.settings import TrlConfig, check_fields, find_collective_timeout
 from simia.trainers.trl.tool_methods import check_tool_methods
@@ -81,7 +82,10 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     for name, value in changes.items():
         command += ["--set", f"{name}={format_setting(value)}"]
     backend = name_backend(settings.stage)
-    which = f"{len(tasks)} tasks of {pack.name}" + (f", split {settings.stage.split}" if settings.stage.split else "")
+    step = describe_step(settings.grpo, settings.processes)
+    which = f"{step} on {len(tasks)} tasks of {pack.name}" + (
+        f", split {settings.stage.split}" if settings.stage.split else ""
+    )
     where = python or "no environment"
     notes = [f"GRPO of {settings.model} on {which} ({backend}), through TRL's {settings.through} ({where})"]
     notes += [f"episodes are kept in {kept}"] if kept is not None else []
@@ -93,6 +97,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
+    if dry_run:  # a start says it in the process that trains
+        each = max(1, int(count_batch(settings.grpo, settings.processes)) // settings.processes)
+        warnings += fit_concurrency(settings.stage, min(each, settings.at_once or each))
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
     notes += [*warnings, *check_references(plan)]
     notes += later
