@@ -241,7 +241,7 @@ def test_a_run_names_the_commit_and_is_resumed_without_the_hub(
         done = run_simia("export", "a", "--to", "trl", "--out", "again")
         assert "from 5 of 5 trajectories" in done.stdout, "a run's id means the run"
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert f"| seeds | `hf:acme/tickets@{commit}`, `tickets` |" in card
+    assert f"| seeds or packs | `hf:acme/tickets@{commit}`, `tickets` |" in card
     assert "license: cc-by-4.0" in card
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,13 +45,23 @@ def endpoint() -> Iterator[FakeEndpoint]:
     [
         ("customer_service", "executable", 8),
         ("customer_service", "simulated", 9),
-        ("office", "executable", 1),
         ("office", "simulated", 9),
     ],
 )
 def test_a_remote_environment_shows_what_the_plain_one_shows(
     endpoint: FakeEndpoint, pack: str, kind: str, checks: int
 ) -> None:
+    compare(endpoint, pack, kind, checks)
+
+
+def test_the_code_of_the_office_needs_its_environment(
+    endpoint: FakeEndpoint, environments: Callable[[str], Path]
+) -> None:
+    environments("office")
+    compare(endpoint, "office", "executable", 1)
+
+
+def compare(endpoint: FakeEndpoint, pack: str, kind: str, checks: int) -> None:
     found = check(Remote, endpoint.url, [pack], [kind])
     assert {name: why for name, why in found.items() if why} == {}
     assert len(found) == checks

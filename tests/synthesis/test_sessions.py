@@ -83,7 +83,7 @@ async def test_a_batch_asks_in_each_session_what_can_be_answered(
     llm = {"kind": "batch", "model": "gpt-5-mini", "folder": str(batch)}
     done, rounds = await begin(tmp_path, llm), []
     while done.stop.kind == "batch":
-        assert f"questions wait in requests-{len(rounds) + 1:04}.jsonl" in done.stop.detail
+        assert f" in requests-{len(rounds) + 1:04}.jsonl" in done.stop.detail
         rounds.append(answer_by_hand(batch, tmp_path / "prompts"))
         assert len(rounds) < 10
         done = await go_on(tmp_path)
