@@ -58,7 +58,7 @@ async def test_a_strong_judge_sees_subtle_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("environments")
-@pytest.mark.parametrize("domain", ["retail", "airline"])
+@pytest.mark.parametrize("domain", [pytest.param("retail", marks=pytest.mark.all), "airline"])
 async def test_a_strong_judge_of_tau2(domain: str, tmp_path: Path) -> None:
     tau2.import_domain(domain, tmp_path / domain)
     cases = await labelled_tau(tmp_path / domain, domain)

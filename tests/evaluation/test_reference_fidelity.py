@@ -94,6 +94,7 @@ async def test_only_the_other_call_counts() -> None:
     assert (total.calls, total.hits, total.real, total.simulated) == (1, 5, 6, 6)
 
 
+@pytest.mark.all
 async def test_what_recorded_references_buy() -> None:
     """docs/simulated.md shows these figures."""
     found = await SCRIPT["measure"]()

@@ -180,7 +180,7 @@ def large(folder: Path, isolation: str, limits: WorkerLimits | None = None) -> E
 
 
 @pytest.mark.attack("send a reply that takes much memory once it is read")
-@pytest.mark.parametrize("isolation", ["shared", "process"])
+@pytest.mark.parametrize("isolation", [pytest.param("shared", marks=pytest.mark.all), "process"])
 async def test_reply_of_many_values_is_not_parsed(tmp_path: Path, isolation: str) -> None:
     backend = large(tmp_path / "w", isolation, WorkerLimits(wall=60))
     world = await backend.open(TASK)

@@ -321,7 +321,7 @@ def counted_parts(t: Trajectory) -> set[str]:
     return asked
 
 
-@pytest.mark.parametrize("segment", ["whole", "turns"])
+@pytest.mark.parametrize("segment", ["whole", pytest.param("turns", marks=pytest.mark.all)])
 def test_five_real_steps(trainer: Any, tiny_model: Path, tmp_path: Path, segment: Any) -> None:
     # Attention on a CPU costs the square of the length: policies and all but one tool are left out.
     seeds = [*SETS["office"], *Pack.load("customer_service").seeds]

@@ -15,7 +15,7 @@ from tests.trainers.test_trl_ranks import TEMPLATE
 from tests.trainers.test_trl_train import train
 
 
-@pytest.mark.parametrize("through", ["rollout_func", "environment_factory"])
+@pytest.mark.parametrize("through", ["rollout_func", pytest.param("environment_factory", marks=pytest.mark.all)])
 def test_training_is_simulated_and_evaluation_executed(
     trl: Trainer, taught_model: Path, errands: Path, tmp_path: Path, through: str
 ) -> None:
