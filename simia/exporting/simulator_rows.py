@@ -88,7 +88,7 @@ class RowSource:
     packs: dict[str, str]
     """Name → licence."""
     contents: str
-    """Hash of the packs and tasks as the run read them, which stands for a version."""
+    """Hash of the packs and tasks as the run read them, used in place of a version."""
     config: str
     """Hash of the run's config."""
 

@@ -52,7 +52,7 @@ FORM = "\nFunction Calls:"
 INSTRUCTION = "Rules:\n"
 QUOTED = re.compile(r"=\s*'(.*?)'(?=\s*(?:,\s*\w+\s*=|\)))")
 """A quoted argument, also with apostrophes in it, as in `title='Today's spending'`."""
-TODO = [
+TO_DO_LIST = [
     "[login_device()]", "[view_reminder_by_title(title='To-do list')]", "[turn_on_wifi()]",
     "[login_food_platform(username='Eve', password='password123')]",
     "[add_food_delivery_order(username='Eve', merchant_name='Hema Fresh', items=[{'product': 'Fresh Gift Pack', 'quantity': 2}])]",
@@ -60,7 +60,7 @@ TODO = [
     "[send_message(sender_name='Eve', receiver_name='Frank', message='The price of the purchased goods is 198.0 yuan')]",
 ]  # fmt: skip
 LOGIN = "[login_food_platform(username='Helen', password='password321')]"
-CORRECTED: dict[str, list[str]] = {f"agent_multi_step_{number}": TODO for number in (14, 15, 16, 17)}
+CORRECTED: dict[str, list[str]] = {f"agent_multi_step_{number}": TO_DO_LIST for number in (14, 15, 16, 17)}
 """Task → all its calls, where those of the milestones do not reach the end state."""
 FIRST = {"agent_multi_step_12": LOGIN, "agent_multi_step_13": "[turn_on_wifi(), " + LOGIN[1:], "agent_multi_turn_6": "[login_device()]"}  # fmt: skip
 """Task → calls that its milestones lack at the beginning."""

@@ -1,7 +1,7 @@
 """Disturb one episode by its schedule: results of the agent's calls, and messages of the user.
 
 In worlds that run code or hold a state, the call is answered as always and code changes what the agent reads, so the state stays
-consistent; refused calls are not run. A model that plays the tools without a state, or the user, is told what to do by a fragment in its
+consistent; refused calls are not run. A model that plays the tools without a state, or the user, gets its instruction by a fragment in its
 prompt. In both cases a check decides from the result or the message whether the effect is there, and the episode records it.
 """
 

@@ -21,7 +21,7 @@ DIGITS = re.compile(r"\d+")
 
 
 class FollowingAgent(ReferenceAgent):
-    """Plays the reference. An id that no message has named yet stands for the one of the same form that a result brought."""
+    """Plays the reference. An id that no message has named yet is replaced by the one of the same form that a result brought."""
 
     def __init__(self, task: Task, seed: int = 0) -> None:
         super().__init__(task, seed)

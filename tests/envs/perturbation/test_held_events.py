@@ -71,7 +71,7 @@ async def test_every_kind_is_made_as_in_the_executable_world(settings: dict[str,
 
 
 @pytest.mark.parametrize(("kind", "tool"), [("transient_error", "get_order"), ("missing_field", "add_note")])
-async def test_an_event_of_one_tool_is_made_whoever_answers_it(kind: str, tool: str) -> None:
+async def test_an_event_of_one_tool_is_made_by_code_and_by_a_model(kind: str, tool: str) -> None:
     async with held(compute="reads") as (environment, _):
         found, _ = await play_calls(environment, kind, tool)
         (record,) = found.perturbations
