@@ -77,8 +77,10 @@ class Loopback:
 
 
 async def wait_until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - what it waits for sets no event
-        await asyncio.sleep(0.01)
+    """Wait until a condition holds, which has to stay true from then on: it is looked at every 10 ms."""
+    async with asyncio.timeout(120):
+        while not holds():  # noqa: ASYNC110 - what it waits for sets no event
+            await asyncio.sleep(0.01)
 
 
 class WordWork:

@@ -75,7 +75,7 @@ async def test_the_replies_of_a_killed_job_are_merged_once_as_answers_of_their_a
     job = WordJob(tmp_path, fake_endpoint.url, launcher, start=4)
     await job.__aenter__()
     work = asyncio.create_task(job.make(*WORDS[:4]))
-    await wait_until(lambda: len(launcher.workers) == 2)  # the first one has stored replies, and is lost with them
+    await wait_until(lambda: len(launcher.workers) > 1)  # the first one has stored replies, and is lost with them
     launcher.nodes.clear()
     for worker in launcher.workers:
         worker.kill()
