@@ -95,7 +95,7 @@ class Control:
             "pack": str(pack), "backend": "executable", "split": "train", "reward": "rules", "user": "scripted",
             "episode": {"turns": 8, "errors": 3},
         }  # fmt: skip
-        (self.work / "environment.json").write_text(json.dumps(environment, indent=1))
+        self.environment("start").write_text(json.dumps(environment, indent=1))
         self.loop.prepare()
 
     def start(self, seed: int) -> None:
@@ -114,7 +114,7 @@ class Control:
             self.loop.python,
             HERE / "control_train.py",
             self.model("start", seed),
-            self.work / "environment.json",
+            self.environment(arm),
             out,
         ]
         words += ["--steps", plan.steps, "--groups", plan.groups, "--group", plan.group, "--warmup", plan.warmup]
@@ -132,7 +132,7 @@ class Control:
         """Play a split greedily, in float32, once."""
         out = self.work / "results" / f"{name}.json"
         out.parent.mkdir(exist_ok=True)
-        words = [self.loop.python, HERE / "control_play.py", model, self.work / "environment.json", split, out]
+        words = [self.loop.python, HERE / "control_play.py", model, self.environment("test"), split, out]
         self.loop.once(out, lambda: self.loop.run(words, f"{name}-play", self.loop.env))
         return dict(json.loads(out.read_text()))
 
@@ -159,6 +159,10 @@ class Control:
         found["kinds"] = dict(sorted(found["kinds"].items()))
         (self.work / "results.json").write_text(json.dumps(found, indent=1) + "\n")
         return found
+
+    def environment(self, arm: str) -> Path:
+        """The settings of the environment in which an arm is trained."""
+        return self.work / "environment.json"
 
     def model(self, arm: str, seed: int) -> Path:
         return self.work / "models" / f"{arm}-{seed}"

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from eval.simulator.code_simulator import CodeSimulator, Corruption, cut_section
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
-from tests.envs.worlds.code_simulator import CodeSimulator, Corruption, cut_section
 
 
 class ShownStateSimulator(CodeSimulator):

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from eval.simulator.code_simulator import Corruption
 from simia.cli import build_app
 from simia.errors import UserError
 from simia.evaluation.call_samples import (
@@ -38,7 +39,6 @@ from simia.pack import Pack
 from simia.report.change_report import collect_change_figures, make_change_panels, print_changes
 from simia.report.console import Terminal
 from simia.task import Action
-from tests.envs.worlds.code_simulator import Corruption
 from tests.evaluation.several_packs_simulator import SeveralPacksSimulator
 from tests.packs.small import small
 from tests.properties import examples

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eval.simulator.code_simulator import CodeSimulator
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.perturbation.settings import TOOL_EVENTS, PerturbSettings
@@ -20,7 +21,6 @@ from simia.errors import Code
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
-from tests.envs.worlds.code_simulator import CodeSimulator
 
 PACK = "customer_service"
 TASK = "cs-030"

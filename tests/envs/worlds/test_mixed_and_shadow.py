@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from eval.simulator.code_simulator import CodeSimulator
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
@@ -23,7 +24,6 @@ from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
-from tests.envs.worlds.code_simulator import CodeSimulator
 from tests.envs.worlds.test_simulated import Scripted, result
 from tests.packs.small import small
 

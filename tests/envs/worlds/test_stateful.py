@@ -13,6 +13,7 @@ import orjson
 import pytest
 import yaml
 
+from eval.simulator.code_simulator import CodeSimulator, Corruption, cut_section
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.agent_kinds import AGENTS
@@ -29,7 +30,6 @@ from simia.pack import Pack
 from simia.state import apply_changes, are_equal
 from simia.task import Task
 from simia.trajectory import ToolCall, Trajectory
-from tests.envs.worlds.code_simulator import CodeSimulator, Corruption, cut_section
 from tests.packs.small import small
 
 SHOP = "customer_service"

@@ -1,7 +1,7 @@
 """A model that simulates a pack exactly: it runs the called tool on the state that the prompt shows, and computes its answer from that alone.
 
 It reads nothing but the prompt, so an answer is right only where the prompt shows the rows that the call touches, as they are now.
-The pack's code runs in this process: for bundled packs only.
+The pack's code runs in this process: for packs of our own only.
 """
 
 from __future__ import annotations

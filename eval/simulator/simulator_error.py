@@ -1,0 +1,157 @@
+"""The experiment "how good must a simulator be?": GRPO in simulated worlds whose share of wrong answers, or of wrong verdicts, is known.
+
+    nice env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python eval/simulator/simulator_error.py run      # hours on two cores
+    python eval/simulator/simulator_error.py report
+
+docs/experiments/simulator-error.md fixes the comparison. Model, tasks, starts, trainer and test are those of the control experiment
+(eval/loop/control.py). Everything lies under `~/.cache/simia/experiments/simulator-error` (`--work`); finished parts are skipped, and a
+killed training goes on from its last checkpoint. `report` reads the outcomes from `eval/simulator/error.json` (`--results`), which `run` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+sys.path.append(str(Path(__file__).parents[2]))
+sys.path.append(str(Path(__file__).parents[1] / "loop"))
+
+import control
+import figures
+
+from eval.simulator.stand_in import StandIn, serve
+from simia.errors import UserError
+from simia.pack import Pack
+from simia.search_path import cache_root
+
+RESULTS = Path(__file__).with_name("error.json")
+ARMS = {
+    "exact": {},
+    "answers-30": {"answers": 0.3},
+    "answers-10": {"answers": 0.1},
+    "verdicts-20": {"verdicts": 0.2},
+}
+PLANS = {"full": replace(control.PLANS["full"], seeds=2), "tiny": control.PLANS["tiny"]}
+
+
+class SimulatorError(control.Control):
+    """One experiment in one folder."""
+
+    def __init__(self, work: Path, plan: control.Plan, model: Path | None, *, results: Path, workers: int) -> None:
+        super().__init__(work, plan, model)
+        self.results, self.workers = results, workers
+        self.stand_ins: dict[str, StandIn] = {}
+
+    def run(self) -> None:
+        """Train and play every arm, in the order of `ARMS`, the first training seed of each first."""
+        self.prepare()
+        jobs = [(arm, seed) for seed in range(self.plan.seeds) for arm in ("start", *ARMS)]
+        with ExitStack() as stack:
+            for arm, shares in ARMS.items():
+                self.stand_ins[arm] = StandIn(Pack.load(self.pack), **shares)
+                self.write_environment(arm, stack.enter_context(serve(self.stand_ins[arm])))
+            with ThreadPoolExecutor(self.workers) as pool:
+                starts = {seed: pool.submit(self.start, seed) for seed in range(self.plan.seeds)}
+                for job in [pool.submit(self.work_on, arm, seed, starts[seed].result) for arm, seed in jobs]:
+                    job.result()
+
+    def work_on(self, arm: str, seed: int, started: object) -> None:
+        assert callable(started)
+        started()
+        if arm != "start":
+            self.train(arm, seed)
+        self.play(self.model(arm, seed), "test", f"{arm}-{seed}")
+        self.report()
+
+    def environment(self, arm: str) -> Path:
+        return self.work / (f"environment-{arm}.json" if arm in ARMS else "environment.json")
+
+    def write_environment(self, arm: str, url: str) -> None:
+        """The world of an arm: simulated, with the state held; the rules of the tasks judge it, or the stand-in where its verdicts are wrong."""
+        common = json.loads(self.environment("start").read_text())
+        model = {"kind": "openai", "base_url": url, "model": arm, "reasoning_model": False}
+        given = {
+            **common, "backend": "simulated", "backend_settings": {"knowledge": "state"}, "simulator": model,
+            "reward": "oracle" if "verdicts" in ARMS[arm] else "rules",
+        }  # fmt: skip
+        self.environment(arm).write_text(json.dumps(given, indent=1))
+
+    def report(self) -> dict[str, object]:
+        """Store what is known so far, small enough to keep."""
+        found = super().report()
+        told = self.work / "replies.json"
+        known = json.loads(told.read_text()) if told.exists() else {}
+        known |= {arm: dict(stand_in.counts) for arm, stand_in in self.stand_ins.items() if stand_in.counts}
+        told.write_text(json.dumps(known, indent=1))
+        if found["test"]:
+            self.results.write_text(json.dumps({**found, "replies": known}, indent=1) + "\n")
+        return found
+
+
+def write_table(found: dict[str, object]) -> str:
+    """Success of each arm and its difference from the exact simulator and from the start, with intervals."""
+    arms = {arm: control.outcomes(found, arm) for arm in ("start", *ARMS)}
+    lines = [
+        "| arm | by training seed | success, % | over the start, points | over exact, points |",
+        "|" + " --- |" * 5,
+    ]
+    for arm, rewards in arms.items():
+        if not rewards:
+            lines.append(f"| {arm} | not played | | | |")
+            continue
+        by_seed = ", ".join(f"{100 * fmean(tasks.values()):.1f}" for tasks in rewards.values())
+        cells = [
+            write_gain(rewards, arms[other]) if arm not in (other, "start") else "" for other in ("start", "exact")
+        ]
+        mean = 100 * fmean(fmean(tasks.values()) for tasks in rewards.values())
+        lines.append(f"| {arm} | {by_seed} | {mean:.1f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_gain(rewards: figures.Rewards, base: figures.Rewards) -> str:
+    """The difference of two arms over the training seeds that both have."""
+    if not rewards.keys() & base.keys():
+        return ""
+    gain = figures.gain_from(rewards, base)
+    return f"{100 * gain['mean']:+.1f} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How good must a simulator be?")
+    parser.add_argument("verb", choices=["run", "report"])
+    parser.add_argument("--plan", choices=PLANS, default="full")
+    parser.add_argument("--work", type=Path, default=cache_root() / "experiments" / "simulator-error")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--model", type=Path, help="a prepared model, in place of SmolLM2-135M-Instruct")
+    parser.add_argument("--workers", type=int, default=2, help="trainings at once")
+    given = parser.parse_args()
+    if given.verb == "report":
+        if not given.results.exists():
+            raise UserError(f"there is no {given.results}: run the experiment first")
+        print(write_table(json.loads(given.results.read_text())))
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    given.work.mkdir(parents=True, exist_ok=True)
+    with (given.work / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(
+                f"another process runs the experiment in {given.work}: wait for its end or stop it"
+            ) from None
+        SimulatorError(given.work, PLANS[given.plan], given.model, results=given.results, workers=given.workers).run()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"simulator_error: {error}")
