@@ -50,7 +50,7 @@ class Plan:
     seeds: int = 2
     wandering: int = 150
     take: int = 800
-    steps: int = 160
+    steps: int = 100
     batch: int = 4
     rate: float = 5e-4
     measured: Mapping[str, int] = field(default_factory=lambda: {"task": 40, "tool": 20})

@@ -1,6 +1,6 @@
 """Train a small model on the rows of a simulator, and let it answer held-out rows greedily. Runs in TRL's environment.
 
-    python simulator_student.py learn MODEL DATA.jsonl KEEP --steps 160 --batch 4 --rate 5e-4 --seed 0
+    python simulator_student.py learn MODEL DATA.jsonl KEEP --steps 100 --batch 4 --rate 5e-4 --seed 0
     python simulator_student.py answer MODEL ROWS.jsonl REPLIES.jsonl
 
 Training is that of eval/loop/student.py: the tokens that all rows begin with go through the model once a step, and only the answer is trained.
@@ -60,7 +60,7 @@ def main() -> None:
     given.add_argument("model", type=Path)
     given.add_argument("data", type=Path)
     given.add_argument("keep", type=Path)
-    given.add_argument("--steps", type=int, default=160)
+    given.add_argument("--steps", type=int, default=100)
     given.add_argument("--batch", type=int, default=4)
     given.add_argument("--rate", type=float, default=5e-4)
     given.add_argument("--seed", type=int, default=0)
