@@ -1,6 +1,7 @@
 """The experiment "how good must a simulator be?": GRPO in simulated worlds whose share of wrong answers, or of wrong verdicts, is known.
 
     nice env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python eval/simulator/simulator_error.py run      # hours on two cores
+    python eval/simulator/simulator_error.py mark NAME DIFFERENCES.jsonl      # where a real simulator stands: what `simia fidelity --frozen` kept
     python eval/simulator/simulator_error.py report
 
 docs/experiments/simulator-error.md fixes the comparison. Model, tasks, starts, trainer and test are those of the control experiment
@@ -15,11 +16,13 @@ import fcntl
 import json
 import os
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 sys.path.append(str(Path(__file__).parents[2]))
 sys.path.append(str(Path(__file__).parents[1] / "loop"))
@@ -31,8 +34,11 @@ from eval.simulator.stand_in import StandIn, serve
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.search_path import cache_root
+from simia.state import are_equal
+from simia.statistics import compute_wilson_interval
 
 RESULTS = Path(__file__).with_name("error.json")
+MARKS = Path(__file__).with_name("marks.json")
 ARMS = {
     "exact": {},
     "answers-30": {"answers": 0.3},
@@ -84,7 +90,7 @@ class SimulatorError(control.Control):
         }  # fmt: skip
         self.environment(arm).write_text(json.dumps(given, indent=1))
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Any]:
         """Store what is known so far, small enough to keep."""
         found = super().report()
         told = self.work / "replies.json"
@@ -96,7 +102,7 @@ class SimulatorError(control.Control):
         return found
 
 
-def write_table(found: dict[str, object]) -> str:
+def write_table(found: dict[str, Any]) -> str:
     """Success of each arm and its difference from the exact simulator and from the start, with intervals."""
     arms = {arm: control.outcomes(found, arm) for arm in ("start", *ARMS)}
     lines = [
@@ -124,15 +130,51 @@ def write_gain(rewards: figures.Rewards, base: figures.Rewards) -> str:
     return f"{100 * gain['mean']:+.1f} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
 
 
+def mark(name: str, differences: Path, marks: Path = MARKS) -> None:
+    """Store how many answers of a real simulator to the frozen calls are wrong, from the `differences.jsonl` of its measure."""
+    rows = [json.loads(line) for line in differences.read_text().splitlines()]
+    known = json.loads(marks.read_text()) if marks.exists() else {}
+    known[name] = {"calls": len(rows), "wrong": sum(map(is_wrong, rows))}
+    marks.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def is_wrong(row: Mapping[str, Any]) -> bool:
+    """Whether an answer is missing, or its outcome, a value of its result or its changes differ. The words of a refusal do not count."""
+    real, told = row["real"], row["simulated"]
+    if not told or real["failed"] != told["failed"] or not row["transition"]["exact"]:
+        return True
+    return not real["failed"] and not are_equal(real["content"], told["content"])
+
+
+def write_marks(marks: Mapping[str, Mapping[str, int]]) -> str:
+    """Where real simulators stand: their share of wrong answers, with Wilson's interval."""
+    lines = ["| simulator | wrong answers to the frozen calls |", "| --- | --- |"]
+    for name, told in marks.items():
+        low, high = compute_wilson_interval(told["wrong"], told["calls"])
+        lines.append(f"| {name} | {told['wrong']} of {told['calls']} [{low:.2f}, {high:.2f}] |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How good must a simulator be?")
-    parser.add_argument("verb", choices=["run", "report"])
+    parser.add_argument("verb", choices=["run", "mark", "report"])
+    parser.add_argument(
+        "words", nargs="*", metavar="NAME DIFFERENCES", help="of mark: the simulator's name, and the file"
+    )
     parser.add_argument("--plan", choices=PLANS, default="full")
     parser.add_argument("--work", type=Path, default=cache_root() / "experiments" / "simulator-error")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--model", type=Path, help="a prepared model, in place of SmolLM2-135M-Instruct")
     parser.add_argument("--workers", type=int, default=2, help="trainings at once")
     given = parser.parse_args()
+    if len(given.words) != (2 if given.verb == "mark" else 0):
+        parser.error("mark takes NAME and DIFFERENCES.jsonl; run and report take nothing")
+    if given.verb == "mark":
+        mark(given.words[0], Path(given.words[1]))
+    if given.verb in ("mark", "report") and MARKS.exists():
+        print(write_marks(json.loads(MARKS.read_text())))
+    if given.verb == "mark":
+        return
     if given.verb == "report":
         if not given.results.exists():
             raise UserError(f"there is no {given.results}: run the experiment first")

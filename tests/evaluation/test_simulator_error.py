@@ -119,6 +119,7 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
 ) -> None:
     experiment = load(monkeypatch)
     results = tmp_path / "error.json"
+    monkeypatch.setattr(experiment, "MARKS", tmp_path / "none.json")
     monkeypatch.setattr(sys, "argv", ["simulator_error.py", "report", "--results", str(results)])
     with pytest.raises(experiment.UserError, match="run the experiment first"):
         experiment.main()
@@ -133,6 +134,28 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     assert rows[4][3].startswith("+25.0 [")
     assert rows[4][4].startswith("-50.0 [")
     assert rows[5][1].startswith("not played")
+
+
+def test_the_mark_of_a_simulator_counts_wrong_outcomes_values_and_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load(monkeypatch)
+    real = {"content": {"locker": "10A", "days": 2}, "failed": False}
+    refused = {"content": {"error": "no such parcel"}, "failed": True}
+    rows = [
+        (real, {"content": {"days": 2, "locker": "10A"}, "failed": False}, True),
+        (real, {"content": {"days": 2, "locker": "20B"}, "failed": False}, True),
+        (real, {"content": real["content"], "failed": False}, False),
+        (real, refused, True),
+        (refused, {"content": {"error": "there is none"}, "failed": True}, True),
+        (real, None, True),
+    ]
+    told = [{"real": one, "simulated": other, "transition": {"exact": exact}} for one, other, exact in rows]
+    (tmp_path / "differences.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    marks = tmp_path / "marks.json"
+    experiment.mark("small", tmp_path / "differences.jsonl", marks)
+    assert json.loads(marks.read_text()) == {"small": {"calls": 6, "wrong": 4}}
+    assert "| small | 4 of 6 [0.30, 0.90] |" in experiment.write_marks(json.loads(marks.read_text()))
 
 
 def test_environments_of_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
