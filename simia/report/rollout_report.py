@@ -114,11 +114,12 @@ def average_rewards(values: list[float | None]) -> float:
 
 
 def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> None:
-    """Print the reward of an episode with its parts, how it ended and, of a rollout, whose failure it is. `row`: its stored trajectory."""
+    """Print the reward of an episode with its parts and reasons, how it ended and, of a rollout, whose failure it is. `row`: its stored trajectory."""
     reward, end = row.get("reward") or {}, row.get("end") or {}
     parts = ", ".join(f"{name} {value:g}" for name, value in (reward.get("parts") or {}).items())
     value = "none" if reward.get("value") is None else f"{reward['value']:g}"
     lines = [f"reward: {value}" + (f" ({parts})" if parts else "")]
+    lines += [f"why: {reason}" for reason in (reward.get("rationale") or "").splitlines()]
     lines.append(f"ended: {end.get('kind', 'terminated')}, {end.get('code', 'no reason')}")
     if run.is_rollout:
         episodes = list(read_episodes(run, item))

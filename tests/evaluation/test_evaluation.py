@@ -154,10 +154,13 @@ def test_an_episode_is_shown_with_its_reward_and_whose_failure_it_is(folder: Pat
     item = example["item"]
     lines = simia("runs", "show", "wrong", "--item", item).splitlines()
     assert lines[0].startswith("reward: 0 (")
-    assert lines[1].startswith("ended: terminated, ")
-    assert lines[2] == f"failure: agent, calls nothing: {example['detail']}"
+    assert lines[1].startswith("why: ")
+    ended = next(n for n, line in enumerate(lines) if line.startswith("ended: terminated, "))
+    assert all(line.startswith("why: ") for line in lines[1:ended])
+    assert lines[ended + 1] == f"failure: agent, calls nothing: {example['detail']}"
     shown = simia("runs", "show", "right", "--item", item)
     assert shown.startswith("reward: 1 (")
+    assert "\nwhy: " in shown
     assert "failure:" not in shown
 
 
