@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -55,6 +56,10 @@ class SimulatorError(control.Control):
         super().__init__(work, plan, model)
         self.results, self.workers = results, workers
         self.stand_ins: dict[str, StandIn] = {}
+        self.told = self.work / "replies.json"
+        known = json.loads(self.told.read_text()) if self.told.exists() else {}
+        self.before = {arm: Counter[str](known.get(arm, {})) for arm in ARMS}
+        """Replies of earlier starts: those of steps that a killed training repeats are counted twice."""
 
     def run(self) -> None:
         """Train and play every arm, in the order of `ARMS`, the first training seed of each first."""
@@ -93,12 +98,11 @@ class SimulatorError(control.Control):
     def report(self) -> dict[str, Any]:
         """Store what is known so far, small enough to keep."""
         found = super().report()
-        told = self.work / "replies.json"
-        known = json.loads(told.read_text()) if told.exists() else {}
-        known |= {arm: dict(stand_in.counts) for arm, stand_in in self.stand_ins.items() if stand_in.counts}
-        told.write_text(json.dumps(known, indent=1))
+        replies = {arm: dict(self.before[arm] + stand_in.counts) for arm, stand_in in self.stand_ins.items()}
+        if replies:
+            self.told.write_text(json.dumps(replies, indent=1))
         if found["test"]:
-            self.results.write_text(json.dumps({**found, "replies": known}, indent=1) + "\n")
+            self.results.write_text(json.dumps({**found, "replies": replies}, indent=1) + "\n")
         return found
 
 
