@@ -134,16 +134,13 @@ class SimulatedBackend:
         call: ToolCall,
         state: dict[str, Any],
         calls: int,
-        steering: str = "",
     ) -> list[dict[str, Any]]:
         """The messages of the request for one call on a held state. `calls`: those of the episode before it, on which the clock depends."""
         view = self.renderer.render(state, self.find_tables(call.name, by, state), call.arguments or {})
         source = self.sources.find_source(call.name) if self.sources and self.settings.knowledge == "code" else ""
         how = self.pack.executable
         time = (how.clock + timedelta(seconds=SECONDS_A_CALL * calls)).isoformat() if how and how.clock else ""
-        return self.feedback.state_messages(
-            task, history, (by, call), state=view.text, source=source, time=time, steering=steering
-        )
+        return self.feedback.state_messages(task, history, (by, call), state=view.text, source=source, time=time)
 
     def find_tables(self, name: str, by: By, state: dict[str, Any]) -> set[str] | None:
         """The tables that a tool can touch: as it declares, else those that its source names; None: not known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simia.envs.worlds.simulated.feedback import STEERED, AnsweredCall, Feedback, describe_tool
+from simia.envs.worlds.simulated.feedback import AnsweredCall, Feedback, describe_tool
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, write_compact_json
@@ -33,7 +33,6 @@ class BriefFeedback(Feedback):
         state: str,
         source: str = "",
         time: str = "",
-        steering: str = "",
     ) -> list[dict[str, Any]]:
         _, asked = call
         tools: dict[str, ToolSpec] = {tool.name: tool for tool in (*self.pack.tools, *self.pack.user_tools)}
@@ -44,5 +43,4 @@ class BriefFeedback(Feedback):
             time=time,
             arguments=write_compact_json(asked.arguments or {}),
         ).strip()
-        text += f"\n\n{STEERED.format(steering)}" if steering else ""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": text}]

@@ -184,13 +184,10 @@ class Feedback:
         state: str,
         source: str = "",
         time: str = "",
-        steering: str = "",
     ) -> list[dict[str, Any]]:
-        """The request's messages for one call on a held state. `source`: of the called tool; `time`: of the system's clock; `steering`: what
-        is disturbed in the answer."""
+        """The request's messages for one call on a held state. `source`: of the called tool; `time`: of the system's clock."""
         by, asked = call
         now = [format_call(1, by, asked.name, asked.arguments or {})]
-        now += [STEERED.format(steering)] if steering else []
         lines = [format_answered_call(n, done) for n, done in enumerate(history, start=1)]
         system = self.write_system(task)
         room = self._find_room(len(system) + sum(map(len, (state, source, *now))))

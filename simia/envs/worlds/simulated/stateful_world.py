@@ -39,9 +39,8 @@ class StatefulServices(SimulationServices, Protocol):
         call: ToolCall,
         state: dict[str, Any],
         calls: int,
-        steering: str = "",
     ) -> list[dict[str, Any]]:
-        """The messages of the request for one call. `calls`: those of the episode before it; `steering`: what is disturbed in the answer."""
+        """The messages of the request for one call. `calls`: those of the episode before it."""
 
 
 class StatefulWorld(SimulatedWorld):
@@ -95,7 +94,7 @@ class StatefulWorld(SimulatedWorld):
         else:
             self._held.now = proposed.state
         self._proposed = None
-        self.take(AnsweredCall(by, call.name, call.arguments or {}, answer, self.steering))
+        self.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
         return answer
 
     async def _propose(self, call: ToolCall, answer: Answer, by: By) -> ProposedState:
@@ -112,19 +111,18 @@ class StatefulWorld(SimulatedWorld):
         self.history.append(done)
         answer = done.answer
         told = [done.by, done.name, done.arguments, answer.content, answer.failed, answer.changes, self._calls]
-        told += [done.steering] if done.steering else []
         self._digest = digest([self._digest, told])
 
     def messages(self, calls: Sequence[ToolCall], by: By, steering: str = "") -> list[dict[str, Any]]:
         (call,) = calls
-        return self._services.write_request(self._task, self.history, by, call, self._held.now, self._calls, steering)
+        return self._services.write_request(self._task, self.history, by, call, self._held.now, self._calls)
 
     def parse(self, text: str, calls: Sequence[ToolCall]) -> list[Answer]:
         return self._backend.feedback.parse(text, calls, parse_keyed_changes)
 
     async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By, steering: str = "") -> list[str]:
         (call,), (answer,) = calls, answers
-        wrong = [] if answer.failed or steering else self._backend.find_misfits(call.name, answer.content)
+        wrong = [] if answer.failed else self._backend.find_misfits(call.name, answer.content)
         proposed = await self._propose(call, answer, by)
         return ["; ".join([*proposed.faults, *wrong])]
 
@@ -165,7 +163,6 @@ class StatefulWorld(SimulatedWorld):
                     d.answer.failed,
                     d.answer.changes,
                     d.answer.crashed,
-                    d.steering,
                 ]
                 for d in self.history
             ]
@@ -177,8 +174,8 @@ class StatefulWorld(SimulatedWorld):
 
     def restore(self, body: dict[str, Any]) -> None:
         """The history of a snapshot; nothing is asked."""
-        for by, name, arguments, content, failed, changes, crashed, steering in body["history"]:
-            self.history.append(AnsweredCall(by, name, arguments, Answer(content, failed, changes, crashed), steering))
+        for by, name, arguments, content, failed, changes, crashed in body["history"]:
+            self.history.append(AnsweredCall(by, name, arguments, Answer(content, failed, changes, crashed)))
         self._digest = cast("str", body["digest"])
 
     async def close(self) -> None:
