@@ -1,8 +1,8 @@
 """Read configs: YAML files, `extends`, `--set a.b=c`. Unknown keys are refused with a suggestion.
 
-Each field of a run's config is either *identity* (what it changes changes the data: model, prompt, seeds, checks; a
-resume refuses a different value and names it) or *operational* (concurrency, budget, patience: free to change), which
-the field states with `json_schema_extra=OPERATIONAL`. A config never holds API keys, only the names of their variables.
+A field of a run's config is part of the run's *identity* unless it is marked *operational* (`json_schema_extra=OPERATIONAL`).
+Identity fields (model, prompt, seeds, checks) determine the data: a resume refuses a different value and names the field. Operational
+fields (concurrency, budget, patience) may change. A config never holds API keys, only the names of environment variables that hold them.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
 
 @dataclass(frozen=True)
 class CommandLineValue:
-    """A value of the command line with its text: a field that holds text takes the text, any other field the value."""
+    """A value of the command line and its original text: a field for text receives the text, any other field the value."""
 
     value: Any
     text: str
@@ -179,7 +179,7 @@ def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Colle
 
 
 def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:
-    """Validate a config. A value of the command line is replaced by its text where the field takes text."""
+    """Validate a config. A value of the command line is replaced by its text if the field expects text."""
     try:
         return cls.model_validate(values)
     except ValidationError as error:
@@ -193,7 +193,7 @@ def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[s
 
 
 def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...] = ()) -> Any:
-    """Return the values alone, and put the text of each value of the command line into `texts`, by its place."""
+    """Return `data` with plain values, and store the text of each value of the command line in `texts` under its place."""
     if isinstance(data, CommandLineValue):
         texts[at] = data.text
         return data.value
@@ -250,7 +250,7 @@ def find_parent(path: Path, parent: str) -> Path:
 
 
 def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge deeply. A section whose `kind` changes is replaced: its other fields belong to the old kind, less those of the same model."""
+    """Merge deeply. A section whose `kind` changes is replaced, since its fields belong to the old kind; `keep_model` says what stays."""
     if "kind" in over and over["kind"] != base.get("kind"):
         return {**keep_model(base, over["kind"]), **over}
     merged = dict(base)
@@ -261,14 +261,14 @@ def merge_sections(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]
 
 
 def keep_model(section: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return what a model's section keeps when its kind changes: the model and its settings, between an endpoint and a batch for it."""
+    """Return the fields that a section keeps when its kind changes: the model and its settings, between `openai` and `batch`; else none."""
     if {section.get("kind"), kind} != SAME_MODEL:
         return {}
     return {name: section[name] for name in OF_MODEL if name in section}
 
 
 def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set a nested value. Naming an endpoint turns a section of another kind into that endpoint."""
+    """Set a nested value. A new `kind` removes the other fields of its section, except those that `keep_model` returns."""
     for key in path[:-1]:
         inner = data.get(key)
         if isinstance(inner, CommandLineValue):
@@ -284,7 +284,7 @@ def assign_setting(data: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def drop_backend_settings(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Remove the settings of a back end from `data` where the changes, by dotted name, name another: each has settings of its own."""
+    """Remove `backend_settings` from `data` where `changes` (dotted name → value) select another back end, which has other settings."""
     for name, value in changes.items():
         *path, last = name.split(".")
         section: Any = data
@@ -320,8 +320,8 @@ def select_identity(config: BaseModel) -> dict[str, Any]:
 
 
 def list_differences(old: Any, new: Any, defaults: Any = None, at: str = "") -> list[str]:
-    """List the dotted names of the fields that differ, with both values. A field that `old` does not have, since an earlier version wrote
-    it, counts as its default."""
+    """List the dotted names of the fields that differ, with both values. A field that `old` lacks, because an earlier version wrote it,
+    counts as its default."""
     if isinstance(old, dict) and isinstance(new, dict):
         usual = defaults if isinstance(defaults, dict) else {}
         return [

@@ -34,9 +34,9 @@ LONGEST_VALUE = 60  # characters of a value in a message
 
 
 def explain_validation_error(cls: type[BaseModel], error: ValidationError, values: Any = None) -> tuple[str, str]:
-    """Return (key, problem) of the first problem. `values`: what was validated; without it, a key may name a union's member."""
+    """Return (key, problem) of the first problem. `values`: the validated data; without it, the key may contain the name of a union member."""
     found = error.errors()
-    # A misspelt name leaves the one that was meant missing: it is the misspelling that is to be named.
+    # A misspelt key also makes the intended key missing: report the misspelling.
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     place = ".".join(locate_error(values, first))
     kind, value, context = first["type"], first["input"], first.get("ctx", {})
@@ -74,7 +74,7 @@ def explain_validation_error(cls: type[BaseModel], error: ValidationError, value
 
 
 def describe_value(value: Any) -> str:
-    """Describe a value in a message. A section is not repeated: it may hold what should not be printed."""
+    """Describe a value in a message. The content of a section is left out, since it may hold secrets."""
     if value is None:
         return "null"
     if isinstance(value, dict | list):
@@ -83,7 +83,7 @@ def describe_value(value: Any) -> str:
 
 
 def locate_error(values: Any, error: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the place of an error as a user writes it: pydantic names the members of unions in it, which no config holds."""
+    """Return the place of an error as a user writes it, without the names of union members that pydantic adds."""
     *steps, last = error["loc"] or ("",)
     place, at = [], values
     for step in (*steps, last):
@@ -96,7 +96,7 @@ def locate_error(values: Any, error: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
-    """Find the sections that a place of pydantic may lead to; a union's members are told apart by their kind."""
+    """Find the sections that an error location of pydantic may lead to; its step for a union member is the member's kind."""
     models = [cls]
     for step in path:
         fields = [model.model_fields[step] for model in models if isinstance(step, str) and step in model.model_fields]
@@ -106,7 +106,7 @@ def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type
 
 
 def list_kinds(model: type[BaseModel]) -> list[str]:
-    """List what the `kind` of a union's member may be."""
+    """List the allowed values of `kind` of a union member."""
     field = model.model_fields.get("kind")
     return [str(kind) for kind in get_args(field.annotation)] if field else []
 

@@ -1,4 +1,4 @@
-"""List the settings of a config: dotted name, type, value and description of each, from its model or of one that was read."""
+"""List the settings of a config class, or of a config that was read: dotted name, type, value and description of each."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def list_settings(
     prefix: str = "",
     listed: dict[tuple[type[BaseModel], ...], str] | None = None,
 ) -> Iterator[Setting]:
-    """List every setting in the order of the fields, with its value in `config`; without one, with its default.
+    """List every setting in the order of the fields, with its value in `config`, or with its default if `config` is None.
 
-    A section that may be of several kinds is listed once for each kind where there is no `config`; where the same kinds occur
-    again, only the section's name is listed. `listed`: kinds → the name under which they are listed already.
+    Without `config`, a section that may be of several kinds is listed once for each kind; a later section with the same kinds is
+    listed by name only. `listed`: kinds → the name of the section under which they are already listed.
     """
     listed = {} if listed is None else listed
     for name, field in model.model_fields.items():

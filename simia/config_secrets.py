@@ -1,8 +1,8 @@
-"""Find secrets in a config, which is shared, stored in every run and printed; a key belongs in the environment.
+"""Find secrets in a config. Configs are shared, stored with every run and printed, so keys belong in environment variables.
 
-A value is refused for its name (`authorization`, `x-api-key`, `password`; whatever its type) or for its shape (`sk-…`, `Bearer …`, a JSON
-Web Token, an address with a password or a key in its path, a long random token); a name is refused for its shape. `${VARIABLE}` in a value
-is no secret. No message repeats the value, nor a name with the shape of a key.
+A value is refused because of its name (`authorization`, `x-api-key`, `password`; for any type of value) or its shape (`sk-…`, `Bearer …`,
+a JSON Web Token, an address with a password or a key in its path, a long random token). A name is refused because of its shape.
+`${VARIABLE}` in a value is no secret. Messages never repeat the value, nor a name that has the shape of a key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def has_secret_name(name: str) -> bool:
 
 
 def is_secret(value: str, *, hexadecimal: bool = False) -> bool:
-    """Check whether the value looks like a key. `hexadecimal`: 32 hexadecimal digits do; elsewhere these are hashes and revisions."""
+    """Check whether the value looks like a key. `hexadecimal`: 32 or more hexadecimal digits count as a key, not as a hash or revision."""
     rest = VARIABLE.sub("", value)
     if any(shape.search(rest) for shape in SHAPES):
         return True
@@ -86,10 +86,10 @@ def refuse_secret_headers(headers: dict[Any, Any]) -> None:
 
 
 def find_secrets(data: Any, place: str = "", *, named: bool = False) -> Iterator[str]:
-    """Yield the dotted places of values in `data` that look like secrets, by their name or their shape, and of names that do.
+    """Yield the dotted places of values in `data` that look like secrets, by their name or their shape, and of names with such a shape.
 
-    `named`: `data` has the name of a secret: then any text or number is one, also in a list. In a section of that name only shapes count: a
-    JSON Schema may have a property `password`.
+    `named`: `data` has the name of a secret. Any text or number in it, also in a list, is then a secret. A section of that name is searched
+    as usual, since a JSON Schema may have a property `password`.
     """
     if isinstance(data, dict):
         for name, value in data.items():

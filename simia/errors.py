@@ -144,7 +144,7 @@ class Code(MeaningfulCode):
 
 
 WAITING = (Code.PENDING, Code.BUDGET)
-"""What is asked for again, and may be answered then, when a run goes on: it waits in a batch, or for a larger budget."""
+"""Requests with these codes are sent again when the run is resumed: they wait for a batch's answer, or for a larger budget."""
 
 
 class Issue(BaseModel):
@@ -173,7 +173,7 @@ class MissingKeyError(UserError):
 
 
 def explain_json_error(error: json.JSONDecodeError) -> str:
-    """What is wrong with a JSON text, and where; a text that stops too early is named so. Also for errors of orjson."""
+    """Say what is wrong with a JSON text, and where. A text that ends too early is reported as such. Also for errors of orjson."""
     place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
     problem = "it ends too early" if error.pos >= len(error.doc.rstrip()) else error.msg
     return f"not JSON: {problem} ({place})"
@@ -189,7 +189,7 @@ def require_type(name: str, value: object, *types: type) -> None:
 class Aborted(Exception):  # noqa: N818 - an ending, not a mistake
     """Infrastructure failed (endpoint, disk, process). The run stops or tries again; no data is judged.
 
-    `facts["own"]`: whether the episode's own calls caused it; then it is scored with what there is.
+    `facts["own"]`: whether the episode's own calls caused it; the episode then counts as truncated and is scored as it stands.
     """
 
     def __init__(self, code: Code, detail: str = "", **facts: Any) -> None:

@@ -1,10 +1,10 @@
-"""Run coroutines from plain functions: in a loop for one command, or in one loop that stays for the whole process.
+"""Run coroutines from plain functions: in a loop for one command, or in one loop that lasts as long as the process.
 
-Trainers step their environments from plain functions. A loop for each step would end connection pools and workers with every
+Trainers step their environments from plain functions. A new loop for each step would close connection pools and workers after every
 call, so `run` uses one thread with one loop. A command needs signal handlers, which only a loop of the main thread can have.
 
-A thousand episodes may be ready at once, each with a millisecond of work: `share_loop` lets a few of them go on in each round of the
-loop, so that timers, replies and other episodes wait for these few only.
+A thousand episodes may be ready at once, each with a millisecond of work. `share_loop` lets only a few of them continue in each round
+of the loop, so that timers, replies and other episodes wait for these few only.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def run_together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def start_shared(work: Awaitable[T]) -> asyncio.Future[T]:
-    """Start work that several may wait for. If it fails after all of them were cancelled, as by Ctrl-C, no traceback is logged."""
+    """Start work that several callers may await. If it fails after all of them were cancelled, as by Ctrl-C, no traceback is logged."""
     started = asyncio.ensure_future(work)
     started.add_done_callback(lambda done: done.cancelled() or done.exception())
     return started
 
 
 def run_command(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work in this thread, in a loop that ends with it. uvloop takes a sixth off the cost of a reply."""
+    """Run a command's work in this thread, in a loop that ends with it. uvloop reduces the cost of a reply by one sixth."""
     try:
         import uvloop
     except ImportError:  # not made for every platform
@@ -64,7 +64,7 @@ def run_command(work: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopRounds:
-    """Counts the callers of `share_loop` that go on in a round of one loop; the others wait in their order."""
+    """Counts the callers of `share_loop` that continue in a round of one loop; the others wait in order of arrival."""
 
     def __init__(self) -> None:
         self._free = A_ROUND
@@ -97,7 +97,7 @@ _rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopRounds] = WeakKeyDicti
 
 
 async def share_loop() -> None:
-    """Return at once, or in a later round of the loop where others have gone on in this one. Call it before a millisecond of work."""
+    """Return at once, or in a later round of the loop if enough callers have continued in this one. Call it before a millisecond of work."""
     loop = asyncio.get_running_loop()
     rounds = _rounds.get(loop)
     if rounds is None:

@@ -1,4 +1,4 @@
-"""Run Python's garbage collector more rarely while an engine is open, a job works or a trainer's episodes are played.
+"""Run Python's garbage collector less often while an engine is open, a job works or a trainer's episodes are played.
 
 A request in flight, and the check of a trajectory, make hundreds of small objects that are in no cycle. At the default thresholds the
 collector traverses the seeds, the schemas and everything in flight again and again, which takes 30 % of a reply and of post-processing
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 THRESHOLDS = 50_000, 20, 50
 EPISODES = 2_000, 5_000, 1_000
 """Where a thousand episodes wait in one loop, nearly all new objects are in use: a collection of 50,000 of them takes 100 ms and frees
-nothing. Older ones are left to the collections between steps."""
+nothing. Older objects are left to the collections between steps."""
 
 _lock = threading.Lock()
 _raised = 0  # how many ask for raised thresholds at present
@@ -23,8 +23,8 @@ _original = gc.get_threshold()
 
 
 def raise_thresholds(thresholds: tuple[int, int, int] = THRESHOLDS) -> None:
-    """Collect rarely until `lower_thresholds` is called as often. A collector that is off, or set to be slower, stays so, and so do
-    thresholds that are raised already."""
+    """Collect less often until `lower_thresholds` was called once for each call of this function. A collector that is off or has a higher
+    first threshold is left as it is, and so are thresholds that are already raised."""
     global _original, _raised
     with _lock:
         _raised += 1
@@ -35,7 +35,7 @@ def raise_thresholds(thresholds: tuple[int, int, int] = THRESHOLDS) -> None:
 
 
 def lower_thresholds() -> None:
-    """Take one `raise_thresholds` back."""
+    """Undo one `raise_thresholds`; the last one restores the original thresholds."""
     global _raised
     with _lock:
         _raised -= 1
@@ -45,7 +45,7 @@ def lower_thresholds() -> None:
 
 @contextlib.contextmanager
 def raised_thresholds(thresholds: tuple[int, int, int] = EPISODES) -> Iterator[None]:
-    """Collect more rarely until the end of the block, by default as a trainer's episodes want it."""
+    """Collect less often until the end of the block. The default thresholds are those for a trainer's episodes."""
     raise_thresholds(thresholds)
     try:
         yield
@@ -55,7 +55,7 @@ def raised_thresholds(thresholds: tuple[int, int, int] = EPISODES) -> Iterator[N
 
 @contextlib.contextmanager
 def collect_rarely() -> Iterator[None]:
-    """Leave the objects that exist now out of collections, and collect more rarely, until the end of the block."""
+    """Exclude the objects that exist now from collections, and collect less often, until the end of the block."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,17 +1,17 @@
-"""Changes of a state as keyed upserts and deletions of rows: the form in which a simulator names what its answers change.
+"""Changes of a state as keyed upserts and deletions of rows: the form in which a simulator reports the changes that its answers make.
 
 A change is a JSON object that names a table and a row's key:
 
-- `{"table": "orders", "key": "ORD-1", "set": {"status": "cancelled", "ship_to/city": "Ulm"}, "unset": ["note"]}` adds the row or changes
-  the named fields of it and removes others. A name with `/` is a path within the row, through objects and list positions; the
-  position after the last one appends. `~1` is a `/` and `~0` a `~` in a name (RFC 6901).
+- `{"table": "orders", "key": "ORD-1", "set": {"status": "cancelled", "ship_to/city": "Ulm"}, "unset": ["note"]}` adds the row, or sets
+  its fields named in `set` and removes those named in `unset`. A name with `/` is a path within the row, through objects and list
+  positions; the position after the last one appends. In a name, `~1` stands for `/` and `~0` for `~` (RFC 6901).
 - `{"table": "orders", "key": "ORD-1", "set": null}` deletes the row.
-- `{"table": "notes", "key": "N-1", "value": "text"}` replaces a row as a whole, which need not be an object.
-- With `"key": null` the last two replace or remove the whole table.
+- `{"table": "notes", "key": "N-1", "value": "text"}` replaces the whole row. The value need not be an object.
+- With `"key": null`, `"value"` replaces the whole table and `"set": null` removes it.
 
-Tables are those of the pack's schema, by name, and every other value of the state, by its own name (below the top by its path with
-`/`). A row of a mapping has the mapping's key; a row of a list has the value of the table's key column, or its position. Small models
-miscount the positions of a JSON Patch and copy whole tables badly, so a change repeats nothing that stays as it is.
+A table is one of the pack's schema, with its name there, or any other value of the state, with its own name (below the top level: its
+path with `/`). The key of a row is its key in a mapping; in a list, it is the value of the table's key column, or the row's position. Small
+models miscount the positions of a JSON Patch and copy whole tables badly, so a change never repeats unchanged values.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ NO_SCHEMA = StateSchema()
 
 
 class ChangeError(ValueError):
-    """Changes that cannot be read or do not fit the state. The message is for the model that named them."""
+    """Changes that cannot be read or do not fit the state. The message is for the model that wrote them."""
 
 
 def parse_keyed_changes(value: JSON) -> list[KeyedChange]:
-    """Read changes from a reply's JSON value; null is none. Raises `ChangeError` where it is no list of changes."""
+    """Read changes from a reply's JSON value; null means no changes. Raises `ChangeError` if the value is no list of changes."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -112,7 +112,7 @@ def _compare_values(steps: list[str], before: JSON, after: JSON, schema: StateSc
 
 
 def _leads_to_table(steps: list[str], schema: StateSchema) -> bool:
-    """Whether tables of the schema lie below a path, or it is the whole state."""
+    """Whether a path is the whole state, or has tables of the schema below it."""
     paths = ((spec.path or name).split(".") for name, spec in schema.tables.items())
     return not steps or any(len(path) > len(steps) and path[: len(steps)] == steps for path in paths)
 
@@ -126,7 +126,7 @@ def _name_place(steps: list[str], schema: StateSchema) -> tuple[str, TableSpec |
 
 
 def _pair_rows(before: JSON, after: JSON, spec: TableSpec | None) -> list[tuple[str, JSON, JSON]] | None:
-    """(key, old row, new row) of all rows; None where both cannot be compared row by row."""
+    """(key, old row, new row) of all rows; None if the two tables cannot be compared row by row."""
     if isinstance(before, dict) and isinstance(after, dict):
         keys = [*before, *(key for key in after if key not in before)]
         return [(key, before.get(key, MISSING), after.get(key, MISSING)) for key in keys]
@@ -192,7 +192,7 @@ def apply_keyed_changes(
 ) -> dict[str, Any]:
     """Return the state after `changes`, in their order, and leave `state` unchanged; unchanged rows are shared.
 
-    Raises `ChangeError` where a change names a table, a row or a field that it cannot.
+    Raises `ChangeError` for a change that does not fit the state, such as one of an unknown table, row or field.
     """
     if not isinstance(state, dict):
         raise ChangeError("the state is no object of tables")
@@ -340,8 +340,8 @@ def check_keyed_changes(
         writes: tables that the called tool may change, by its declaration; None: any.
 
     Returns:
-        The state after the changes, and what is wrong with it, in words for the model that named them; where anything is, the
-        state is the one before. Faults that the state had before are not counted.
+        The state after the changes, and a list of faults in words for the model that wrote the changes. If there is any fault, the
+        unchanged state is returned. Faults that the state had before are not listed.
     """
     schema = schema or NO_SCHEMA
     names = list_table_names(state, schema)

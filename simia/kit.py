@@ -118,7 +118,7 @@ class Moments:
         self.begin(0, "agent")
 
     def begin(self, call: int, by: str) -> None:
-        """Start a call: the worker calls this before each call, and time and randomness are derived from its number."""
+        """Start a call. The worker calls this before each tool call; time and randomness are derived from the call's number."""
         self._call = f"{self._seed}/{call}/{by}"
         self._drawn = 0
         self.ended = False
@@ -170,8 +170,8 @@ class FileTools(Moments):
 
     @property
     def before(self) -> Path:
-        """While a check runs: a folder with the initial files. It is made at the first use, so that checks which do not need it
-        find no second copy of the files."""
+        """A folder with the initial files, while a check runs. It is created at the first use, so that a check that does not use it
+        finds no second copy of the files."""
         return self._before()
 
     def start(self, given: dict[str, Any]) -> None:
@@ -246,7 +246,7 @@ def kill_processes(pids: set[int]) -> None:
 
 
 def show_processes(descriptor: int) -> None:
-    """List processes from a descriptor of a /proc that hides none. Programs do not inherit it."""
+    """From now on, list processes through this descriptor of a /proc that hides none. Child programs do not inherit it."""
     global PROCESSES
     os.set_inheritable(descriptor, False)
     PROCESSES = descriptor

@@ -6,8 +6,8 @@ other case, percent-encoded, with JSON escapes, in hexadecimal and in base64 (at
 `user:key` too, and wrapped into lines), and mixtures of these, up to `ROUNDS` encodings deep. A key that is reversed, cut into pieces
 or encrypted is not found.
 
-An endpoint chooses the text, so every step here takes time in proportion to its length: the text is flattened, so that all spellings
-of a key are alike, and searched for exact strings. Only a text that holds a key is searched for the place where it stands.
+An endpoint controls the text, so every step here takes time linear in its length: the text is flattened, so that all spellings of a
+key become the same, and searched for exact strings. The position of a key is searched for only in a text that holds one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK = 1 << 16  # bytes that are searched at once, at least, so that a dense te
 SPELLED = 24  # bytes that one character of a form may be spelled with: percent-encoded, then escaped as JSON twice
 ROUNDS = 8  # encodings of encodings that are undone
 LARGE = 1 << 20
-EFFORT = 1 << 20  # bytes that are flattened to find where keys stand; then the whole text is replaced
+EFFORT = 1 << 20  # bytes that may be flattened to locate keys; beyond that, the whole text is replaced
 LOWER = bytes(range(256)).lower().translate(bytes.maketrans(b"-_", b"+/"))  # the letters of both kinds of base64
 SKIPPED = b"\\\0 \t\r\n"
 BREAKS = (b"\\n", b"\\r", b"\\t")  # white space as JSON writes it
@@ -146,7 +146,7 @@ def fold(flat: bytes) -> bytes:
 
 
 def cut_literal(raw: bytes, secret: Secret) -> bytes:
-    """Replace the forms that `raw` holds literally: nearly always all of them."""
+    """Replace the forms that `raw` holds literally. Nearly always, no other form is left."""
     kept, last = [], 0
     for match in secret.literal.finditer(raw):
         kept.append(raw[last : step_before_escape(raw, last, match.start())])
@@ -182,7 +182,7 @@ def cut_spelled(raw: bytes, secrets: list[Secret]) -> bytes:
 
 
 def step_before_escape(raw: bytes, least: int, at: int) -> int:
-    """Return `at`, or the start of the escape sequence or run of backslashes that it would cut, not before `least`."""
+    """Return `at`, or the start of the escape sequence or run of backslashes that a cut at `at` would split; at least `least`."""
     half = HALF_ESCAPE.search(raw, max(least, at - 4), at)
     if half is not None:
         at = half.start()

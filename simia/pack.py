@@ -1,8 +1,8 @@
-"""Pack: one environment's description: tools, policy, seeds, tasks, tests, and the code of an executable world if there is one.
+"""Pack: the description of one environment: tools, policy, seeds, tasks, tests, and the code of an executable world if there is one.
 
-On disk a folder with `pack.yaml` (`format: 2`; `format: 1` is read unchanged), which names the other files; only `name` is
-required. Loading a pack runs none of its code. A file of seed trajectories in any dialect is a pack too (see amplification/seeds):
-every row then brings its own tools and system text.
+On disk, a pack is a folder with `pack.yaml`, which names the other files; only `format` and `name` are required. `format: 2` is
+current, and `format: 1` is still read. Loading a pack runs none of its code. `simia.amplification.seeds` also reads a file of seed
+trajectories in any dialect as a pack; each row then has its own tools and system text.
 """
 
 from __future__ import annotations
@@ -63,29 +63,29 @@ class ExecutableSpec(BaseModel):
     object: str
     """Name of the class or object in `code` that is the world."""
     isolation: Literal["shared", "process", "sandbox"] = "process"
-    """`shared`: many episodes in one process, for code that you wrote; `process`: a process each, for all other code;
-    `sandbox`: a sandbox each, with a private folder to write to, for worlds of files and of programs."""
+    """`shared`: many episodes in one process, for code that you wrote; `process`: one process per episode, for all other code;
+    `sandbox`: one sandbox per episode, with a private folder to write to, for worlds of files and of programs."""
     root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
-    """With `isolation: sandbox`: where the private folder lies; `/`: the whole root can be written to."""
+    """With `isolation: sandbox`: path of the private folder; `/`: the whole root is writable."""
     python: Printable | None = None
     """Name of the environment whose interpreter runs it (simia.venvs), or an interpreter's absolute path, which is a request
     like those in `needs`; None: simia's own."""
     needs: list[Printable] = Field(default_factory=list)
-    """More that the code reads: names of environments in simia's cache, or absolute paths of the host, which are requests: the
-    person who opens the pack grants them, or does not open it."""
+    """Further files that the code reads: names of environments in simia's cache, or absolute paths of the host. The paths are requests:
+    the person who opens the pack must grant them."""
     network: bool = False
-    """Whether it asks for the machine's network, which the person who opens the pack grants."""
+    """Whether the code requests access to the machine's network, which the person who opens the pack must grant."""
     variables: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(default_factory=list)
-    """Environment variables that it asks for, which the person who opens the pack grants."""
+    """Environment variables that the code requests, which the person who opens the pack must grant."""
     hidden: list[str] = Field(default_factory=list)
-    """Files and folders of the pack that only checks may read, as the checks file is: expected results, for example. Tasks, tests
-    and seeds are in no sandbox."""
+    """Files and folders of the pack that only checks may read, such as expected results; the checks file is always hidden. Tasks, tests
+    and seeds are never put into a sandbox."""
     checks_arguments: bool = True
-    """Whether arguments are checked against the tool's schema before a call; False: the code judges them, as an imported benchmark's may."""
+    """Whether arguments are checked against the tool's schema before a call; False: the code checks them, as in some imported benchmarks."""
     repeatable: bool = True
-    """False: calls reach something outside. They are never repeated; an episode whose process is lost is aborted."""
+    """False: calls have effects outside of the world. They are never repeated; an episode whose process is lost is aborted."""
     clock: datetime | None = None
-    """What time it is when an episode starts."""
+    """The world's time at the start of an episode."""
 
 
 class PackFile(BaseModel):
@@ -118,7 +118,7 @@ class PackFile(BaseModel):
     checks: str | None = None
     """Python file with the functions that checklist rewards name."""
     match: dict[str, Match] = Field(default_factory=dict)
-    """Dotted path of the state → how its values are compared. It precedes the schema's."""
+    """Dotted path of the state → how its values are compared. Takes precedence over the schema's `match`."""
     state_schema: StateSchema | None = Field(None, alias="schema")
     """Tables of the state with keys, references, values and constraints (format 2)."""
     graph: str | None = None
@@ -132,11 +132,11 @@ class PackFile(BaseModel):
     executable: ExecutableSpec | None = None
     """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
-    """Which user plays where none is chosen."""
+    """The user simulator that is used if none is chosen."""
     ends: list[str] = Field(default_factory=list)
-    """Tools whose success ends the episode; code says it itself (`finish`), a simulated world goes by this."""
+    """Tools whose success ends the episode in a simulated world. The code of an executable world calls `finish` instead."""
     evaluation: bool = False
-    """Whether its tasks are a benchmark's: nothing that is played here is exported as training data."""
+    """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
     instructions: str | None = None
     """File with instructions to the user simulator, for all tasks."""
 
@@ -177,7 +177,7 @@ class Pack(BaseModel):
     executable: ExecutableSpec | None = None
     """How the pack's code is run; None: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
-    """Which user plays where none is chosen."""
+    """The user simulator that is used if none is chosen."""
     ends: list[str] = Field(default_factory=list)
     """Tools whose success ends the episode in a simulated world."""
     evaluation: bool = False
@@ -311,7 +311,7 @@ class Pack(BaseModel):
 
 
 def check_names(pack: Path, head: PackFile) -> None:
-    """Raise `UserError` for a name in `pack.yaml` of a file or folder that is not in the pack."""
+    """Raise `UserError` if `pack.yaml` names a file or folder that is not in the pack."""
     how = head.executable
     for key in ("state", "tasks", "tests", "checks", "instructions", "graph", "references"):
         if name := getattr(head, key):
@@ -321,7 +321,7 @@ def check_names(pack: Path, head: PackFile) -> None:
 
 
 def find_pack_file(pack_yaml: Path, name: str) -> Path:
-    """A file of the pack. One that lies elsewhere, also by a link, is refused: a foreign pack must not bring our files into prompts."""
+    """A file of the pack. One outside of its folder, also through a link, is refused: an untrusted pack must not put host files into prompts."""
     path = pack_yaml.parent / name
     if "\0" in name or not path.is_file() or not path.resolve().is_relative_to(pack_yaml.parent.resolve()):
         raise UserError(f"{pack_yaml} names {name!r}, which is not a file in the pack's folder")
@@ -358,7 +358,7 @@ def read_tools(path: Path) -> list[ToolSpec]:
 
 
 def find_bad_parameter(tool: ToolSpec) -> str:
-    """Name the parameter whose own schema is wrong; empty where it is none alone."""
+    """Name the parameter whose own schema is wrong; empty if the fault is not in a single parameter."""
     properties = tool.parameters.get("properties")
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         try:
@@ -371,7 +371,7 @@ def find_bad_parameter(tool: ToolSpec) -> str:
 
 
 def read_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
-    """A JSONL file of the pack's author. A bad line is a mistake and raises, with its number."""
+    """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line."""
     rows = []
     for number, line in read_lines(path):
         row = None
@@ -388,5 +388,5 @@ def read_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) 
 
 
 def read_seeds(path: Path) -> list[Trajectory]:
-    """Our own packs' seeds, in simia's own row form."""
+    """Read the seeds of a pack folder, in simia's own row format."""
     return read_rows(path, Trajectory, Trajectory.from_row)

@@ -1,4 +1,4 @@
-"""Read the files of a pack within bounds: another person wrote them, and they are read before anything was granted."""
+"""Read the files of a pack within limits of size and depth: they are untrusted, and they are read before any grant."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def parse_yaml(path: Path) -> Any:
 
 
 def check_name(pack: Path, key: str, name: str) -> None:
-    """Raise `UserError` unless `name` is a file or folder below the pack's folder: what is misspelt would hide nothing."""
+    """Raise `UserError` unless `name` is a file or folder below the pack's folder: a misspelt name in `hidden` would hide nothing."""
     where = f"{pack / 'pack.yaml'}: {key}: {name!r}"
     if not name or name != name.strip() or not name.isprintable() or name.startswith("/"):
         raise UserError(f"{where} is no path below the pack's folder: write it relative, without spaces around it")
@@ -94,7 +94,7 @@ def check_name(pack: Path, key: str, name: str) -> None:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file or folder of that name is of version control or an editor. Such hold older copies of tasks and solutions."""
+    """Whether a file or folder of that name belongs to version control or an editor. These hold older copies of tasks and solutions."""
     return (
         name in VERSION_CONTROL
         or name in ("__pycache__", ".DS_Store")

@@ -1,7 +1,7 @@
 """Find prompt files by name, compile them once, and hash them.
 
-A prompt file may be untrusted. It renders in Jinja's sandbox, where it reaches no Python object but the values it is
-given, and changes none of them. Its time and memory are not bounded: a prompt can loop without end.
+A prompt file may be untrusted. It is rendered in Jinja's sandbox, where it can read only the values that it is given and can
+change none of them. Its time and memory are not bounded: a prompt can loop without end.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from simia.errors import Code
 
 
 class Reward(BaseModel):
-    """What an episode is worth. `value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
+    """The reward of an episode. `value` is None exactly when infrastructure failed (`error` says how): trainers mask it or sample again."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -19,7 +19,7 @@ class Reward(BaseModel):
     parts: dict[str, float] = Field(default_factory=dict)
     """Name of each part of the task's reward → its value."""
     steps: list[float] = Field(default_factory=list)
-    """What each message of the agent adds to `value` in training, in order; empty: the reward comes with the end."""
+    """What each message of the agent adds to `value` in training, in order; empty: the only reward is the one at the end."""
     rationale: str = ""
     """Why, for people."""
     error: Code | None = None

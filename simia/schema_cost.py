@@ -2,7 +2,7 @@
 
 References make a small schema large: 20 levels of `allOf` with two `$ref`s each are a million checks of one value. The
 estimate follows the references once and adds up how often the parts of the schema can be applied to one place of a value.
-A recursive schema costs more the deeper a value nests; its cost is therefore known for each depth.
+A recursive schema costs more the deeper a value nests, so its cost is estimated for each depth.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SchemaCost:
-    """The cost of a schema. `checks[d]`: checks of one place, for values that nest d levels; the last one holds for all
-    deeper values unless the schema is recursive, which then refuses them."""
+    """The cost of a schema. `checks[d]`: checks of one place, for values that nest d levels. The last entry also holds for all
+    deeper values; if the schema is recursive, deeper values are refused instead."""
 
     checks: tuple[int, ...]
     recursive: bool
@@ -50,7 +50,7 @@ class SchemaCost:
     """Whether it has `anyOf` or `oneOf`, whose errors hold the errors of every branch."""
 
     def of(self, depth: int) -> int | None:
-        """Checks of one place of a value that nests so deep; None: deeper than the schema is checked."""
+        """Checks of one place of a value that nests `depth` levels; None: the value is deeper than this schema is checked."""
         if depth < len(self.checks):
             return self.checks[depth]
         return None if self.recursive else self.checks[-1]
@@ -128,8 +128,8 @@ class SchemaGraph:
         return total
 
     def _meet_again(self, key: tuple[int, int | None], below: bool) -> None:
-        """Note that a part reaches itself: through a level of the value it is recursive, else it is a loop. The validator ends
-        a loop, but follows every path through several that meet."""
+        """Note that a part reaches itself. If the path goes down a level of the value, the schema is recursive; else it is a loop. The
+        validator ends a single loop, but follows every path through several connected loops."""
         path = list(self._path.items())
         start = next(i for i, (each, _) in enumerate(path) if each == key)
         if below or any(entered for _, entered in path[start + 1 :]):
@@ -169,7 +169,7 @@ class SchemaGraph:
 
 
 def group_below(node: dict[str, Any]) -> Iterator[list[Any]]:
-    """Yield the parts for places one level below, in groups of which one part at most applies to one place."""
+    """Yield the parts for places one level below, in groups; at most one part of a group applies to one place."""
     for name in (*BELOW, *UNEVALUATED):
         if name in node:
             yield [node[name]]
@@ -215,7 +215,7 @@ def list_own_patterns(node: dict[str, Any]) -> list[str]:
 
 
 def count_states(pattern: str) -> int:
-    """Estimate the size of a regular expression with its counted repetitions written out. For an invalid one any number."""
+    """Estimate the size of a regular expression with its counted repetitions written out. For an invalid one, the result is arbitrary."""
     sizes, last, at = [0], 0, 0
     while at < len(pattern):
         letter = pattern[at]

@@ -311,7 +311,7 @@ class SchemaRepair:
 
 
 def convert_value(value: JSON, kind: JSON) -> JSON:
-    """Convert a value of an `enum` to the type that the schema states, where it is one in another form."""
+    """Convert a value of an `enum` to the type that the schema states, if it is such a value in another form ("5" for 5)."""
     if kind == "string" and isinstance(value, bool | int | float):
         return json.dumps(value)
     if kind in ("integer", "number") and isinstance(value, str):

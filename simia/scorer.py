@@ -18,7 +18,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class ScheduledScorer(Scorer, Protocol):
-    """A scorer that depends on how far the training is."""
+    """A scorer that depends on the number of training steps so far."""
 
     def note_step(self, step: int) -> None:
         """Set how many steps the training has made."""

@@ -24,7 +24,7 @@ IMPORTS = (
     (r"officebench", "simia import officebench FOLDER"),
     (r"apigen-mt/\w+", "simia pack new --from trajectories data/seeds/apigen-mt_5k.json --out apigen-mt"),
 )
-"""Names of the packs that shipped configs use and the wheel does not hold, with the command that makes each in the working directory."""
+"""Packs that bundled configs use but the wheel does not contain, each with the command that makes it in the working directory."""
 
 
 def data_root() -> Path:
@@ -89,7 +89,7 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
 
 
 def list_made_packs(folder: Path) -> list[str]:
-    """List the packs in a folder below the working directory, as paths; the first ones of many."""
+    """List the packs in a folder below the working directory, as paths; at most the first `MOST_NAMED`."""
     if folder == Path() or not folder.is_dir():
         return []
     made = [str(each) for each in (folder, *sorted(folder.iterdir())) if (each / "pack.yaml").is_file()]
@@ -97,7 +97,7 @@ def list_made_packs(folder: Path) -> list[str]:
 
 
 def suggest_config(given: Path) -> str:
-    """Return the bundled configs that may have been meant, to follow a message."""
+    """Return a hint to append to a message: the known configs with a similar name."""
     known = [name.removesuffix(".yaml") for name in list_names("configs") if name.endswith(".yaml")]
     alike = difflib.get_close_matches(given.stem, {Path(name).name for name in known}, n=1)
     near = [name for name in known if Path(name).name in alike and given.parent.name in ("", Path(name).parent.name)]

@@ -1,8 +1,8 @@
 """Compare states as JSON values, and apply their changes.
 
-Evidence of an episode is the change of its state, not the state: a few lines instead of megabytes, and readable. A change
-is `{"path": [...], "old": …, "new": …}`; `old` is absent where a key appears, `new` where it goes. Objects are compared
-key by key, lists of equal length element by element (the index stands in `path` as text), anything else as a whole.
+The evidence of an episode holds the changes of its state, not the state: readable, and a few lines instead of megabytes. A change
+is `{"path": [...], "old": …, "new": …}`; `old` is absent for an added key, `new` for a removed one. Objects are compared key by
+key, lists of equal length element by element (`path` holds the index as text), anything else as a whole.
 `count_leaf_changes` is the size of a change, |Δ|.
 """
 
@@ -75,8 +75,8 @@ def merge_patch(state: JSON, patch: JSON) -> JSON:
 def count_leaf_changes(before: JSON, after: JSON) -> int:
     """|Δ|: how many leaf fields differ between two JSON values, added and removed ones included.
 
-    A leaf is a value that is no object or list, at its path, where elements of lists have their position. An empty object or list
-    counts as a leaf where it is added, removed or takes the place of another kind of value.
+    A leaf is a value other than an object or list, identified by its path; list elements are identified by their position. An empty object
+    or list counts as a leaf if it is added, is removed, or replaces another kind of value.
     """
     if before is after:
         return 0

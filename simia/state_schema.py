@@ -28,11 +28,11 @@ class ColumnSpec(BaseModel):
     required: bool = False
     """Whether every row has the column."""
     default: Any = None
-    """The value of a new row that does not name one."""
+    """The column's value in a new row that does not set it."""
     unique: bool = False
     """Whether no value occurs in two rows."""
     references: str | None = None
-    """Table whose key the values are: a foreign key. Null is no reference; of a list each element is one."""
+    """Table whose keys the values refer to (foreign key). Null is no reference; each element of a list is a reference."""
     match: Match | None = None
     """How the state reward compares the values; None: exactly, or as the pack's `match` says."""
 
@@ -45,15 +45,15 @@ class TableSpec(BaseModel):
     path: str | None = None
     """Dotted path of the table in the state; None: the table's name."""
     key: str | None = None
-    """Column with a row's primary key; None: rows are a mapping, and its keys are theirs."""
+    """Column with a row's primary key; None: the keys of the mapping of rows."""
     columns: dict[str, ColumnSpec] = Field(default_factory=dict)
     """Columns by name. Columns that are not listed may occur."""
     match: Match | None = None
-    """How the state reward compares the whole table; a column's own `match` precedes."""
+    """How the state reward compares the whole table; a column's own `match` takes precedence."""
 
 
 class StateSchema(BaseModel):
-    """Tables of the state, and what holds in every state."""
+    """Tables of the state, and constraints that hold in every state."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 

@@ -1,8 +1,8 @@
 """Summarize rewards: mean, pass@k and pass^k, with intervals, and test paired differences.
 
-`pass@k`: the chance that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k do (Yao et al. 2024,
-tau-bench), both estimated without bias from n ≥ k tries a task. Intervals are 95 %: of the mean over tasks by bootstrap,
-tasks drawn again, since tries of one task are not independent. Aborted episodes are counted and left out.
+`pass@k`: the probability that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k succeed (Yao et al. 2024,
+tau-bench). Both have unbiased estimators from n ≥ k tries per task. Intervals are 95 % bootstrap intervals of the mean over tasks;
+tasks are resampled, since tries of one task are not independent. Aborted episodes are counted, but not scored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Estimate:
 
 @dataclass(slots=True)
 class RolloutStatistics:
-    """Figures of a rollout. `tasks`: those that were played, scored or not; `tries`: scored episodes a task at least."""
+    """Figures of a rollout. `tasks`: tasks that were played, scored or not; `tries`: the fewest scored episodes of a task that has any."""
 
     episodes: int
     scored: int
@@ -78,7 +78,7 @@ def estimate_pass_at_k(n: int, c: int, k: int) -> float:
 def compute_pass_at_k_interval(n: int, c: int, k: int) -> tuple[float, float]:
     """The 95 % interval of pass@k of one task, 1 - (1 - p)^k at the bounds of Wilson's interval of p.
 
-    The estimate without bias from few tries can lie outside: with k = n it is 0 or 1.
+    The unbiased estimate from few tries can lie outside of this interval: with k = n it is 0 or 1.
     """
     low, high = compute_wilson_interval(c, n)
     return 1.0 - (1.0 - low) ** k, 1.0 - (1.0 - high) ** k
@@ -90,8 +90,8 @@ def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
 
 
 def bootstrap_interval(values: Sequence[float]) -> Estimate:
-    """The mean, and the 2.5 % and 97.5 % quantiles of the means of resamples. When all values are 0 or all 1 a bootstrap
-    has no width: then the interval is Wilson's."""
+    """The mean, and the 2.5 % and 97.5 % quantiles of the means of resamples. If all values are equal, a bootstrap interval has
+    no width; Wilson's interval is used instead."""
     n = len(values)
     mean = sum(values) / n
     if len(set(values)) == 1:
@@ -112,10 +112,10 @@ def compute_wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
 
 def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0.0) -> Estimate:
-    """The mean of the groups' means, such as of a benchmark's domains. Tasks are drawn again within each group.
+    """The mean of the groups' means, such as the means of a benchmark's domains. Tasks are resampled within each group.
 
-    Values lie between `lowest` and 1: -1 for paired differences, one of each task. Where no group has two different values, the
-    interval reaches as far from the mean as Wilson's for a share of 0 of as many tasks, in units of the range of values.
+    Values lie between `lowest` and 1; for paired differences (one per task), `lowest` is -1. If the values of each group are all equal,
+    the half-width is the upper bound of Wilson's interval for 0 successes in as many tasks, times the range of values.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
     if all(len(set(values)) == 1 for values in groups):
@@ -131,8 +131,8 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
 
 
 def flip_signs(groups: Sequence[Sequence[float]]) -> float:
-    """Test paired differences, one of each task, by flipping their signs: the chance that the mean of the groups' means is at least as far
-    from 0 if each difference has either sign by chance. Exact for up to 12 differences, else by 10,000 seeded samples."""
+    """Return the p-value of a sign-flip test of paired differences (one per task): the probability that the mean of the groups' means is at
+    least as far from 0 if each sign is random. Exact for up to 12 differences other than 0, else from 10,000 seeded samples."""
     weighted = [value / (len(values) * len(groups)) for values in groups for value in values if value]
     observed = abs(sum(weighted)) - 1e-12
     if len(weighted) <= MOST_EXACT:
