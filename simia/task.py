@@ -1,8 +1,8 @@
-"""Task: one thing to do in a pack's world, with what is needed to set it up, to solve it and to judge it.
+"""Task: one thing to do in a pack's world, with its initial state, its reference solution and its reward.
 
-A task holds where the world starts (`initial`, on top of the pack's state), what the user wants, a reference solution as
-actions of agent and user, and how the result is judged (`reward`). A `script` words a whole conversation around the
-reference: it is replayed to check the task and to record a seed trajectory.
+A task says where the world starts (`initial`, applied to the pack's state), what the user wants, which actions of agent and
+user solve it, and how the result is judged (`reward`). A `script` is a whole conversation that contains the reference
+actions; it is replayed to check the task and to record a seed trajectory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Action(StrictModel):
 
 
 class ScriptTurn(StrictModel):
-    """One turn of a script: exactly one of the user's words, the agent's words, or calls that one message holds."""
+    """One turn of a script: exactly one of a text of the user, a text of the agent, or the calls of one message."""
 
     user: str | None = None
     """Text of the user."""
@@ -58,8 +58,8 @@ class PartSpec(StrictModel):
 class StateSpec(PartSpec):
     """The final state equals the one that the reference solution leaves (ScaleEnv §3.4).
 
-    `policies` maps a dotted path with `*` (`returns.*.created_at`) to how its values are compared: `exact`; `exempt`, not
-    at all; `semantic`, by the words' overlap. They add to the pack's. `partial`: the share of right changes, not 0 or 1.
+    `policies` maps a dotted path with `*` (`returns.*.created_at`) to how its values are compared: `exact`; `exempt` (not at
+    all); `semantic` (by overlap of words). They are added to the pack's. `partial`: share of correct changes, in place of 0 or 1.
     """
 
     kind: Literal["state"] = "state"
@@ -71,7 +71,7 @@ class StateSpec(PartSpec):
 
 
 class ChecklistSpec(PartSpec):
-    """Functions of the pack's `checks` file, each `check(final, initial) -> bool` over JSON states; the share that holds."""
+    """Functions `check(final, initial) -> bool` over JSON states, from the pack's `checks` file or from the task, and checks by the world."""
 
     kind: Literal["checklist"] = "checklist"
     """Run check functions."""
@@ -86,7 +86,7 @@ class ChecklistSpec(PartSpec):
 
 
 class TraceSpec(PartSpec):
-    """Every reference call is matched by a call of its own, in any order or in theirs (EnvFactory §3.4)."""
+    """Each reference call is matched by a different call of the agent, in any order or in the reference's order (EnvFactory §3.4)."""
 
     kind: Literal["trace"] = "trace"
     """Match the reference calls."""
@@ -103,8 +103,8 @@ class TraceSpec(PartSpec):
 
 
 class AnswerSpec(PartSpec):
-    """What the agent tells the user. `contains`: each of `expect` occurs in its words; `exact`: the last words equal one of
-    them; `number`: a number within `tolerance` occurs; `regex`: each expression is found (linear-time engine)."""
+    """What the agent tells the user. `contains`: each of `expect` occurs in its messages; `exact`: its last message equals one of
+    them; `number`: each number occurs, within `tolerance`; `regex`: each expression is found (linear-time engine)."""
 
     kind: Literal["answer"] = "answer"
     """Read the agent's words."""
@@ -138,7 +138,7 @@ class ValueSpec(PartSpec):
 
 
 class ResultsSpec(PartSpec):
-    """A call of the agent, in this turn or before, returned each text that the goal's calls return, and one was made in this turn (BFCL)."""
+    """Each text that the goal's calls return was returned to the agent, in this turn or before, and the agent made a call in this turn (BFCL)."""
 
     kind: Literal["results"] = "results"
     """Compare what calls return: part of a goal."""
@@ -158,7 +158,7 @@ RewardPart = Annotated[Part, Field(discriminator="kind")]
 
 
 class PenaltySpec(StrictModel):
-    """What lowers the reward: `each` for every call beyond the first `free` ones, `most` at the most."""
+    """A deduction from the reward: `each` for every call beyond the first `free` ones, up to `most` in total."""
 
     kind: Literal["calls", "errors"] = "calls"
     """`calls`: calls of the agent; `errors`: its calls that failed."""
@@ -173,7 +173,7 @@ class PenaltySpec(StrictModel):
 
 
 class RewardSpec(StrictModel):
-    """Parts and how they make one value: their product (all must hold), their weighted mean, or the least."""
+    """The parts of a reward and how they are combined: product (all must hold), weighted mean, or minimum."""
 
     parts: list[RewardPart] = Field(default_factory=lambda: list[Part]([StateSpec()]), min_length=1)
     """What is judged."""
@@ -182,7 +182,7 @@ class RewardSpec(StrictModel):
     penalties: list[PenaltySpec] = Field(default_factory=list)
     """What is subtracted after the parts were combined; the result is at least 0."""
     unjudged: list[str] = Field(default_factory=list)
-    """What the source asks for and none of the parts judges, such as a model's opinion: named, never silently passed."""
+    """Criteria of the source that no part judges, such as a model's opinion. They are listed here so that nobody takes them for fulfilled."""
 
     @model_validator(mode="before")
     @classmethod
@@ -228,7 +228,7 @@ class Reveal(StrictModel):
     tools: list[str] = Field(min_length=1)
     """Names of the tools."""
     runs: bool = False
-    """Whether a call before that turn is run: the tools are only not listed (BFCL)."""
+    """Whether calls before that turn are run, although the tools are not listed yet (BFCL)."""
 
 
 class WithheldFact(StrictModel):
@@ -241,7 +241,7 @@ class WithheldFact(StrictModel):
 
 
 class CallLimits(StrictModel):
-    """Limits of an episode that belong to a task or a pack. They add to those of the environment: the lower one holds."""
+    """Limits of an episode that belong to a task or a pack. If the environment has a limit too, the lower one applies."""
 
     turns: int | None = Field(None, ge=1)
     """Messages of the agent; more truncate the episode."""
@@ -268,7 +268,7 @@ class Measurement(StrictModel):
 
 
 class Task(StrictModel):
-    """One thing to do in a pack's environment, with what sets it up, solves it and judges it: a row of `tasks.jsonl`."""
+    """One thing to do in a pack's environment, with its initial state, reference solution and reward: a row of `tasks.jsonl`."""
 
     id: str
     """Unique in the pack."""
@@ -277,7 +277,7 @@ class Task(StrictModel):
     instruction: str = ""
     """What the user wants and knows, for the user simulator; without one it is the first message."""
     opening: str | None = None
-    """The user's first words, where they are given."""
+    """The user's first message; None: it is not fixed."""
     conversation: bool = True
     """Whether a user model converses. False: the task is one message, and the answer of the agent ends the episode."""
     profile: str | dict[str, Any] | None = None
@@ -287,13 +287,13 @@ class Task(StrictModel):
     reference: list[Action] = Field(default_factory=list)
     """The reference solution: calls in order."""
     script: list[ScriptTurn] = Field(default_factory=list)
-    """A whole conversation around the reference; empty: one is made."""
+    """A whole conversation that contains the reference; empty: `make_script` builds one."""
     goals: list[Goal] = Field(default_factory=list)
-    """What the user wants turn by turn. They stand in place of `reference` and `script`, and `reward` is by default a `goals` part."""
+    """What the user wants turn by turn. Goals replace `reference` and `script`; the default `reward` is then a `goals` part."""
     tools: list[str] | None = None
     """Names of the agent's tools that are visible from the start; None: all but those of `reveals`."""
     reveals: list[Reveal] = Field(default_factory=list)
-    """Tools that become visible later. The user's message with which they do then lists them."""
+    """Tools that become visible later. The user's message of that turn lists them."""
     knows: list[str] = Field(default_factory=list)
     """Facts that the user may disclose at any time, for a user that is a model."""
     withheld: list[WithheldFact] = Field(default_factory=list)
@@ -313,7 +313,7 @@ class Task(StrictModel):
 
     @model_validator(mode="after")
     def check_goals(self) -> Task:
-        """Refuse goals beside another solution; judge them by default."""
+        """Refuse goals together with a script or reference, refuse inconsistent parts and tools, and set the default reward of goals."""
         parts = [part.kind for part in self.reward.parts]
         if self.goals:
             if self.script or self.reference:
@@ -370,12 +370,12 @@ class Task(StrictModel):
 
     @property
     def solved(self) -> bool:
-        """Whether a solution is known; one that is only words has no actions."""
+        """Whether a solution is known. A solution that consists of messages alone has no actions."""
         return bool(self.actions or self.script) or "reference" in self.model_fields_set
 
     def make_script(self) -> list[ScriptTurn]:
-        """The script, or one made around the reference: calls one by one, a word between the agent's and the user's, and at
-        the end what the reward's answers ask for."""
+        """Return the script, or build one from the reference: the calls one by one, a message wherever agent and user take turns,
+        and a last message with the answers that the reward expects."""
         if self.script:
             return self.script
         if self.goals:

@@ -1,9 +1,9 @@
-"""ToolSpec: what an agent is told of a tool; and the one place where foreign JSON Schemas are compiled.
+"""ToolSpec: the description of a tool for an agent. This module is also the only place where foreign JSON Schemas are compiled.
 
-A foreign schema is hostile: it may point to the network, nest without end, expand to millions of checks through its
-references, or carry a regular expression that never finishes. `compile_schema` refuses the first three and compiles
-regular expressions with a linear-time engine, each within a size. A value that is too large for its schema is refused
-unchecked, and errors are collected only where there cannot be many: each costs far more than the check that found it.
+A foreign schema is untrusted: it may point to the network, nest without end, expand to millions of checks through its
+references, or contain a regular expression that never finishes. `compile_schema` refuses the first three and compiles
+regular expressions with a linear-time engine and a size limit. A value that is too large for its schema is refused without
+a check. Errors are collected only if there cannot be many, since an error costs far more than the check that found it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_WORK = 100_000_000  # checks of one place × bytes of the value; the slowes
 MOST_EXPLAINED = 100_000  # the same, for collecting errors: each takes 20 to 60 µs and kilobytes
 MOST_ERRORS, MOST_MESSAGE = 20, 2_000
 CHEAP = 64  # checks of one place that are never too many
-HEAVY = 1_000  # states of regular expressions from which on few compiled schemas are kept
+HEAVY = 1_000  # states of regular expressions; of schemas with more, only few are kept compiled
 
 
 class ToolSpec(BaseModel):
@@ -79,7 +79,7 @@ class ToolSpec(BaseModel):
 
     @property
     def result_schema(self) -> Any:
-        """What it declares of its results, under any of the names that dialects use: a JSON Schema, or words; None."""
+        """The declared form of the results, under any of the names that dialects use: a JSON Schema, or words; None: not declared."""
         return self.returns or next(
             (self.extra[name] for name in ("returns", "outputSchema", "output_schema") if self.extra.get(name)), None
         )
@@ -107,7 +107,7 @@ class ToolSpec(BaseModel):
 
 
 class CompiledSchema:
-    """A checked schema. `valid` is the hot path; `errors` costs more and words what is wrong."""
+    """A checked schema. `valid` is the hot path; `errors` costs more and says what is wrong."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         import jsonschema_rs  # three megabytes that talking to an endpoint does not need
@@ -169,7 +169,7 @@ def locate_error(error: Any) -> tuple[str, str]:
 
 
 def count_levels(value: Any) -> int:
-    """How deep a JSON value nests, counted to just beyond what a recursive schema is checked to."""
+    """How deep a JSON value nests; counting stops one level beyond the deepest that a recursive schema is checked to."""
     level, depth = [value], 0
     while depth <= MOST_LEVELS:
         below: list[Any] = []
@@ -185,7 +185,7 @@ def count_levels(value: Any) -> int:
 
 
 def count_bytes(value: Any) -> int:
-    """The size of a JSON value as text. What cannot be written as JSON counts by its form in Python."""
+    """The size of a JSON value as text; for a value that cannot be written as JSON, the length of its `repr`."""
     try:
         return len(orjson.dumps(value))
     except (TypeError, ValueError, RecursionError):
@@ -218,7 +218,7 @@ def _compile_heavy(key: bytes) -> CompiledSchema:
 
 
 def refuse_hostile_schema(schema: Any) -> None:
-    """Refuse what must not reach a validator: remote references, absurd depth or size, non-object arguments."""
+    """Raise `SchemaError` for a schema that must not reach a validator: no object, too deep, too large, or with remote references."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     if len(orjson.dumps(schema)) > MAX_SCHEMA_BYTES:
@@ -231,7 +231,7 @@ def refuse_hostile_schema(schema: Any) -> None:
 
 
 def walk_json(value: Any, depth: int = 0, key: str | None = None) -> Iterator[tuple[int, str | None, Any]]:
-    """Every node of a JSON value with its depth and the key it stands under; stops below the depth limit."""
+    """Yield every node of a JSON value with its depth and its key in the parent object; nothing more than one level beyond the depth limit."""
     stack: list[tuple[int, str | None, Any]] = [(depth, key, value)]
     while stack:
         depth, key, value = stack.pop()

@@ -10,7 +10,7 @@ from simia.task import Action, StrictModel
 
 
 class Expectation(StrictModel):
-    """What a test of a tool expects: `result`, a part of what it returns; `changes`, dotted path → new value; or an error's words."""
+    """What a test of a tool expects: a part of the result, changes of the state, or words of the error message."""
 
     outcome: Literal["success", "refusal"] = "success"
     """Whether the call succeeds."""

@@ -92,7 +92,7 @@ class End(Record):
 
 
 class Perturbation(Record):
-    """A planned disturbance of an episode that was made, and what the agent did then."""
+    """A planned disturbance that was applied to an episode, and the agent's reaction."""
 
     kind: str
     """What was disturbed, such as `transient_error`; docs/perturb.md lists the kinds."""
@@ -112,7 +112,7 @@ class Perturbation(Record):
 
 
 class Provenance(Record):
-    """Where a trajectory came from: enough to find the paid reply again and to redo every later stage."""
+    """Where a trajectory came from: enough to find the stored reply and to repeat every later stage."""
 
     run: str | None = None
     """Id of the run."""
@@ -137,7 +137,7 @@ class Provenance(Record):
 
 
 class Usage(Record):
-    """Tokens as the endpoint counted them. `cached` is the share of `prompt` that it served from a prefix cache."""
+    """Tokens as the endpoint counted them. `prompt` includes the `cached` tokens, and `completion` the `reasoning` tokens."""
 
     prompt: int = 0
     """Prompt tokens."""
@@ -256,7 +256,7 @@ def select_content(message: Message) -> dict[str, Any]:
 
 
 def write_compact_json(value: Any) -> str:
-    """Write JSON on one line, also for an integer beyond 64 bits and half a character."""
+    """Write JSON on one line. Integers beyond 64 bits and lone surrogates are allowed."""
     try:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:

@@ -1,8 +1,8 @@
 """Let a model judge each trajectory that has passed the structural checks, as a part of its acceptance (`judge.enabled`).
 
-The judge's replies are in the run's store before they are used, under the item's id: a resume and `simia runs recheck` derive the same
-verdicts at no cost. A judge that cannot be reached leaves the item open or failed, as an endpoint that cannot be reached does, and a
-resume goes on from the stored trajectory.
+The judge's replies are stored in the run under the item's id before they are used, so a resume and `simia runs recheck` derive the same
+verdicts at no cost. An unreachable judge leaves the item open or failed, like any unreachable endpoint, and a resume continues from the
+stored trajectory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simia.quality.judging.panel import Asker, Panelist
 from simia.quality.judging.settings import AcceptanceSettings
 
 SUFFIX = ".judge"  # of the item's id, in the ledger's attempts and in the names of samples
-KEPT = {Code.CONTENT_FILTER, Code.BAD_REQUEST}  # faults that asking again would meet again: no verdict
+KEPT = {Code.CONTENT_FILTER, Code.BAD_REQUEST}  # faults that a retry would meet again; they count as no verdict
 
 
 class AcceptanceJudge:
@@ -29,7 +29,7 @@ class AcceptanceJudge:
         self._in_turn = in_turn
 
     async def judge(self, item: Item, result: SimulationResult) -> None:
-        """Write the verdict into a result that passed the checks. Raises `BudgetReached`, and `LLMFault` where the judge cannot be asked."""
+        """Write the verdict into a result that passed the checks. Raises `BudgetReached`, and `LLMFault` if the judge cannot be reached."""
         trajectory = result.trajectory
         if trajectory is None or result.issues:
             return

@@ -1,7 +1,6 @@
-"""What the seeds of one list of tools do: which calls come before a call, which are made together, which the user confirms.
+"""Learn from the seeds of one list of tools: which calls come before a call, which are made together, which the user confirms.
 
-A planned conversation takes its prerequisites from here, authentication and look-ups among them, instead of from names
-that simia would have to know.
+A planned conversation takes its prerequisites (authentication, look-ups) from here, so simia need not know any tool by name.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from simia.quality.tool_effects import Effect, find_effect
 from simia.schema_cost import find_objects
 from simia.trajectory import Message, Trajectory
 
-RARE = 0.02  # share of a tool's seeds below which a way to it is taken for a slip
+RARE = 0.02  # a way to a tool that a smaller share of its seeds takes is ignored as a mistake
 MOST_WAYS = 8
 MOSTLY = 0.5
-ENOUGH = 5  # seeds that show that two tools take each other's place
+ENOUGH = 5  # seeds that a tool must begin with before it counts as an alternative to another first tool
 FIRST_SHARE, MOST_FIRST = 0.9, 3  # nearly all seeds begin with one of a few tools: these identify the user
 
 Way = tuple[str, ...]
@@ -31,7 +30,7 @@ Way = tuple[str, ...]
 
 @dataclass(slots=True)
 class ToolUse:
-    """How the seeds use one tool. `ways`: the distinct calls before its first call → seeds."""
+    """How the seeds use one tool. `ways`: way (the distinct calls before the tool's first call) → number of seeds."""
 
     ways: Counter[Way] = field(default_factory=Counter)
     calls: int = 0
@@ -51,7 +50,7 @@ class CallGraph:
         self.lengths: Counter[int] = Counter()
         """Seeds by their number of calls."""
         self.together: set[tuple[str, str]] = set()
-        """Look-ups that a seed makes one after the other in one turn."""
+        """Pairs of look-ups that a seed makes one after the other in one turn."""
         self.user_turns = 0
         """Most user turns of a seed."""
         self.most_changes = 1
@@ -80,7 +79,7 @@ class CallGraph:
             asked += len(users) > 1 and users[1] < first_turn
             self._read_calls(seed)
         self.instead = self._find_alternatives(frozenset(firsts))
-        """Of tools with which seeds begin: the others that no seed calls besides it, such as another way to identify the user."""
+        """First tool of seeds → other first tools that no seed calls together with it, such as another way to identify the user."""
         common = [name for name, _ in firsts.most_common(MOST_FIRST)]
         covered = sum(firsts[name] for name in common)
         self.identifying = tuple(common) if calling >= 5 and covered >= FIRST_SHARE * calling else ()
@@ -91,7 +90,7 @@ class CallGraph:
         self.final = frozenset(name for name in self.tools if self._is_final(name))
         """Tools that the seeds end with, such as a transfer to a person."""
         self.confirmed = frozenset(name for name in self.tools if self._is_confirmed(name))
-        """Tools right before whose calls the seeds have the user answer."""
+        """Tools that the seeds mostly call right after the user has answered the assistant."""
         self._providers: dict[str, list[str]] | None = None
 
     def _find_alternatives(self, firsts: frozenset[str]) -> dict[str, frozenset[str]]:
@@ -125,14 +124,14 @@ class CallGraph:
             before.update(dict.fromkeys(names))
 
     def list_ways(self, tool: str) -> list[Way]:
-        """List the calls that may come before a tool, each as a seed has them: the shortest first, and the most frequent of the others."""
+        """List the sequences of calls that may come before a tool, as seeds have them: the shortest, then the most frequent, up to `MOST_WAYS`."""
         if tool not in self._ways:
             use = self.uses.get(tool)
             self._ways[tool] = self._choose_ways(tool, use.ways) if use and use.ways else self._guess_ways(tool)
         return self._ways[tool]
 
     def sample_way(self, rng: random.Random, tool: str, calls: int) -> Way:
-        """Sample what comes before a tool, likelier the nearer it is to so many calls with the tool."""
+        """Sample the calls before a tool. Ways with about `calls` calls, the tool included, are likelier."""
         ways = self.list_ways(tool)
         if len(ways) == 1:
             return ways[0]
@@ -142,13 +141,13 @@ class CallGraph:
         return ways[bisect(weights, rng.random() * weights[-1], 0, len(ways) - 1)]
 
     def measure_gap(self, tool: str, calls: float) -> float:
-        """Return by how many calls the nearest way to a tool, with the tool, is off."""
+        """Return the smallest difference between `calls` and the number of calls of a way to a tool, the tool included."""
         if (tool, calls) not in self._gaps:
             self._gaps[tool, calls] = min(abs(len(way) + 1 - calls) for way in self.list_ways(tool))
         return self._gaps[tool, calls]
 
     def is_own_wish(self, tool: str) -> bool:
-        """Return whether a user may ask for a tool's call alone: not where seeds make it only on the way to another one."""
+        """Return whether a user may ask for a tool's call alone; False if seeds make it only on the way to another call."""
         return tool not in self.uses or self.uses[tool].last > 0 or self.effects[tool] == "change"
 
     def _choose_ways(self, tool: str, ways: Counter[Way]) -> list[Way]:
@@ -166,8 +165,8 @@ class CallGraph:
         return sorted(chosen, key=lambda way: (len(way), way))
 
     def _guess_ways(self, tool: str) -> list[Way]:
-        """Guess for a tool that no seed calls: as a change with the same arguments, after a look-up whose results hold its identifiers, or after
-        the user is identified."""
+        """Guess the ways to a tool that no seed calls: those of the change with the most shared arguments; else a look-up whose results hold
+        its identifiers; else the identification of the user."""
         if self.effects[tool] == "change" and (like := self._find_like(tool)):
             return [way for way in self.list_ways(like) if tool not in way] or [()]
         if self._providers is None:

@@ -49,7 +49,7 @@ def estimate_cost(config: AmplifyConfig, seeds: Seeds, simulator: Simulator) -> 
     Args:
         config: The run's settings.
         seeds: Its seeds, after the rules.
-        simulator: What renders its prompts.
+        simulator: Renders its prompts.
 
     Returns:
         A group for each model that writes trajectories, then one for each further kind of request.
@@ -87,7 +87,7 @@ def estimate_writing(config: AmplifyConfig, seeds: Seeds, simulator: Simulator) 
 
 
 def estimate_judge(what: str, judge: Judge, default: LLMSettings, seeds: Seeds, trajectories: int) -> RequestGroup:
-    """Estimate the requests of a judge of so many trajectories, each taken to be as long as a seed. `default`: the run's own model."""
+    """Estimate a judge's requests for this number of trajectories, each taken to be as long as a seed. `default`: the run's own model."""
     rubric, llm = Rubric(judge), judge.llm or default
     prompts = [rubric.messages(seed) for seed in take_sample(seeds.order)]
     return RequestGroup(
@@ -129,13 +129,13 @@ def format_range(groups: Sequence[RequestGroup]) -> str:
 
 
 def write_reply(seed: Trajectory) -> str:
-    """Write the messages of a seed as text, without what its file says beyond them: a model writes none of it."""
+    """Write the messages of a seed as text, without their `extra` fields, which no model writes."""
     messages = seed.model_dump(mode="json", include={"messages"}, exclude_defaults=True).get("messages", [])
     return str([{key: value for key, value in message.items() if key != "extra"} for message in messages])
 
 
 def take_sample(seeds: Sequence[Trajectory]) -> list[Trajectory]:
-    """Return up to `SAMPLE` seeds from all places of the list."""
+    """Return up to `SAMPLE` seeds at equal distances in the list."""
     return list(seeds[:: max(1, len(seeds) // SAMPLE)])[:SAMPLE]
 
 

@@ -1,9 +1,9 @@
 """Fresh values for an item's prompt, so that samples of one seed differ.
 
-A model that sees one exemplar many times copies its values (a half-billion one nearly always does). Each item therefore gets new ones of
-the same shape for what the exemplar's user says and a call uses: identifiers, addresses, numbers, dates, people, places. They belong to
-one invented person of the seed's language: name, e-mail address and user id agree, and so do city, postcode and phone. All of it derives
-from the item's own number, never from a running stream, so an item is the same on every resume.
+A model that sees one exemplar many times copies its values (a model of half a billion parameters nearly always does). Each item therefore
+gets new values in place of those that the exemplar's user states and a call uses: identifiers, addresses, numbers, dates, people, places.
+They have the same shape and belong to one invented person of the seed's language: name, e-mail address and user id agree, and so do city,
+postcode and phone. They derive from the item's own number, not from a shared random stream, so an item is the same on every resume.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_TRIES = 4
 LARGEST = 10**12
 RANGE = (0.6, 1.6)  # of the seed's number
 NO_SHAPES = ValueShapes()
-ANOTHER = 500_009  # from a number to that of another person, or of another try
+ANOTHER = 500_009  # added to a number to get another person, or another try
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ def choose_fresh_values(
     language: str = "",
     shapes: ValueShapes | None = None,
 ) -> dict[str, Any]:
-    """Choose new values for those of the seed's user, by the number of an item alone.
+    """Choose new values in place of those that the seed's user states. The result depends on the item's number alone.
 
     Args:
         seed: The exemplar.
-        number: The item's random number. Items with numbers in a row get different people and identifiers.
-        tools: Names of tools: only values that one of them takes as an argument. None: the tools that the seed calls.
+        number: The item's random number. Consecutive numbers give different people and identifiers.
+        tools: Names of tools; only values that one of them takes as an argument are chosen. None: the tools that the seed calls.
         language: ISO 639-1 code of the language of names and places; "": that of the seed.
-        shapes: What is known of identifiers from all the seeds (`learn_shapes`); None: this seed's values alone.
+        shapes: Shapes of identifiers, learnt from all seeds (`learn_shapes`); None: this seed's values alone.
 
     Returns:
         Argument name → new value, which the tools' schemas allow.

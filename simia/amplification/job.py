@@ -1,6 +1,6 @@
-"""The work of an amplification: trajectories like the seeds, until n are accepted.
+"""The work of an amplification: make trajectories like the seeds until n are accepted.
 
-Items are planned only while accepted, passed and open ones together could still fall short of n, so no reply is paid in vain.
+A new item is planned only while accepted, passed and open items together are fewer than n, so that no reply is paid for in vain.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class AmplificationWork:
         find_plan: Callable[[str], dict[str, Any] | None] | None = None,
         judge: AcceptanceJudge | None = None,
     ) -> None:
-        """`ask`: sends a request to the item's model. `writers`: the models. `may_wait`: whether open items are decided in this session; not
-        for a batch. `prompts`: the prompt files of recorded requests that are asked in place of today's. `find_plan`: the plan of a
-        recorded sample. `judge`: judges what passed the checks."""
+        """`ask`: sends a request to the item's model. `writers`: the models. `may_wait`: whether open items are decided in this session (False
+        for a batch). `prompts`: the prompt files of recorded requests, if these are sent in place of newly rendered ones. `find_plan`: returns
+        the plan of a recorded sample. `judge`: judges trajectories that passed the checks."""
         self.simulator = Simulator(config, seeds, writers=writers, run_id=run.id)
         self.acceptance = Acceptance(config.n, build_near_index(config, seeds))
         self.progress = Progress(run.id, config.n)
@@ -58,7 +58,7 @@ class AmplificationWork:
     def wants(self, ord_: int, in_flight: int) -> bool:
         if self._passed + in_flight >= self._config.n or ord_ >= self._most:
             return False
-        return not self._may_wait or self._plans.is_known(ord_)  # else until enough is decided to say what is rare
+        return not self._may_wait or self._plans.is_known(ord_)  # else wait: which tools are rare is not known yet
 
     def plan(self, ord_: int) -> Item:
         item = self.simulator.item(ord_, self._plans.counts(ord_))
@@ -70,7 +70,7 @@ class AmplificationWork:
         return item
 
     def note_plan(self, item: Item) -> None:
-        """Count the calls that an item was planned with, new or of an earlier session; items come in order."""
+        """Count the planned calls of an item, which may be new or of an earlier session. Items come in order."""
         if (plan := read_plan(item)) is not None:
             self._plans.note_plan(item.ord, plan.calls)
 
@@ -129,7 +129,7 @@ async def make_result(
 
 
 def ask_engines(engines: Sequence[Engine]) -> Ask:
-    """Return what sends a request to the engine of the item's model."""
+    """Return a function that sends a request to the engine of the item's model."""
 
     async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
         engine = engines[get_writer(item)]
@@ -140,7 +140,7 @@ def ask_engines(engines: Sequence[Engine]) -> Ask:
 
 
 def is_open(item: Item, content_hash: str | None) -> bool:
-    """Check whether a stored item has no result: it was not produced, or its result was lost and its reply is recalled."""
+    """Check whether a stored item has no result: it was not produced, or its result was lost and is derived again from its reply."""
     return item.status == OPEN or (item.status == PASSED and content_hash is None)
 
 
@@ -163,7 +163,7 @@ def store_result(ledger: Ledger, simulator: Simulator, item: Item, result: Simul
 
 
 def build_near_index(config: AmplifyConfig, seeds: Seeds) -> NearDuplicateIndex | None:
-    """Build the index in which near-duplicates are looked for. It holds the seeds first."""
+    """Build the index of near-duplicates, with the seeds in it; None if the config wants none."""
     if config.select.near is None:
         return None
     index = NearDuplicateIndex(config.select.near)

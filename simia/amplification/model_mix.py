@@ -1,6 +1,6 @@
-"""Several models that write the trajectories of one run, each its share of the items (the paper mixes GPT-5 and o4-mini, §3.1).
+"""Let several models write the trajectories of one run, each for its share of the items (the paper mixes GPT-5 and o4-mini, §3.1).
 
-Which model writes an item follows from the item's number alone, so a resumed run asks the same one.
+The item's number alone determines its model, so a resumed run asks the same model again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PLACE = "writer"  # of an item's spec, in runs with a mix
 
 
 class MixedModel(Config):
-    """A further model that writes trajectories, beside that of `llm`."""
+    """A further model that writes trajectories, in addition to the model of `llm`."""
 
     llm: LLMSettings
-    """The model. Without `kind`, everything that it does not set is as in the run's `llm`, except the price."""
+    """The model. Without `kind`, settings that are left out are taken from the run's `llm`, except `price` and `deployment`."""
     weight: float = Field(default=1.0, gt=0)
     """How many items it writes for each one of `llm`."""
     limits: EngineLimits | None = Field(default=None, json_schema_extra=OPERATIONAL)
-    """How hard its endpoint is pushed; None: as the run's `limits`. What may be spent is set there, for all models together."""
+    """Concurrency and patience for its endpoint; None: the run's `limits`. The budget is set there, for all models together."""
 
     @field_validator("limits")
     @classmethod
@@ -52,7 +52,7 @@ class MixedModel(Config):
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A model of a run: what names its replies, and its share of the items."""
+    """A model of a run: the names in its replies' keys, whether its endpoint obeys a schema, and its weight in the mix."""
 
     model: str
     alias: str
@@ -90,7 +90,7 @@ def list_writers(backends: Sequence[ModelBackend], mix: Sequence[MixedModel]) ->
 
 
 def describe_writers(writers: Sequence[Writer]) -> dict[str, Any]:
-    """Return the models as facts of a run; of one model, the facts that runs without a mix have."""
+    """Return the models as facts of a run. For a single model, they are the same as those of a run without a mix."""
     first, *others = writers
     facts: dict[str, Any] = {"model": first.model, "alias": first.alias, "structured": first.structured}
     if others:

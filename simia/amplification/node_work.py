@@ -23,7 +23,7 @@ JUDGE = "judge"
 class AmplificationNodeWork:
     """What a worker needs to make the trajectories of a run. Its models are those of `name_models`.
 
-    `prompts`: the prompt files of the run with their hashes. `recorded`: they are those of recorded requests, and not today's."""
+    `prompts`: the prompt files of the run with their hashes. `recorded`: whether they belong to recorded requests, not to newly rendered ones."""
 
     config: AmplifyConfig
     seeds: Seeds

@@ -23,7 +23,7 @@ CONDITIONS = frozenset(WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """A persona or a twist. `adds`: messages that it takes more, or fewer where it is negative."""
+    """A persona or a twist. `adds`: number of messages by which it lengthens the conversation; negative: shortens it."""
 
     text: str
     needs: frozenset[str] = frozenset()

@@ -14,17 +14,17 @@ MOST_CALLS = 12
 
 
 class PlanSettings(Config):
-    """What conversations are asked for, where `prompt.scenarios` is on. Weights need not sum to 1; a share is of all conversations.
+    """Distribution of the requested conversations, if `prompt.scenarios` is on. Weights need not sum to 1; shares are of all conversations.
 
-    The planner tries other tools until a plan is as asked for, and takes the nearest one if none is. Without a policy nothing is refused
-    by it, and look-ups run in parallel only where a seed shows it and the policy permits it. `goals`, unless changed, yields to `calls`
-    and `difficulty`. The report compares what was asked for with what was planned and accepted.
+    The planner tries other tools until a plan has the sampled properties; if none has, it takes the nearest one. Refusals need a policy.
+    Parallel look-ups need a seed that has them and a policy that permits them. `calls` and `difficulty` take precedence over `goals`, unless
+    `goals` was changed. The report compares the requested distribution with the planned and the accepted ones.
     """
 
     goals: dict[int, float] = Field(default_factory=lambda: {1: 0.6, 2: 0.3, 3: 0.1})
     """Weights of the number of goals of a conversation's user, 1 to 3."""
     seed_goals: float = Field(default=0, ge=0, le=1)
-    """Share of the conversations with several goals that follow a seed with as many changes: its goals, calls and order. 0: goals are combined freely."""
+    """Share of the conversations with several goals that copy goals, calls and order from a seed with as many changes. 0: no goals are copied."""
     calls: dict[int, float] = Field(default_factory=dict)
     """Weights of the number of planned calls, 1 to 12, such as `{1: 1, 3: 2, 5: 1}`; empty: as often as in the seeds."""
     errors: float = Field(default=0.15, ge=0, le=1)
@@ -38,7 +38,7 @@ class PlanSettings(Config):
     parallel: float = Field(default=0.2, ge=0, le=1)
     """Share with two look-ups in one turn."""
     difficulty: dict[Difficulty, float] = Field(default_factory=dict)
-    """Weights of easy, medium and hard, by calls, goals and complications together, which these weights then change; empty: as it comes."""
+    """Weights of easy, medium and hard. Calls, goals and complications make up the difficulty, so their numbers change too; empty: no target."""
 
     @field_validator("goals", "calls", "difficulty")
     @classmethod

@@ -1,4 +1,4 @@
-"""Plan the items of a run: read what plans depend on from its seeds once, and write plans into prompts."""
+"""Plan the items of a run, and write plans into prompts. The traits that plans depend on are read once from the seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlanSource:
         shapes: ValueShapes | None,
         shaped: bool,
     ) -> None:
-        """`shapes`: of the identifiers in fresh values; None: plans hold no fresh values. `shaped`: whether replies are held to the seed's own sequence of calls."""
+        """`shapes`: of the identifiers in fresh values; None: plans hold no fresh values. `shaped`: whether replies must follow the seed's turns."""
         self._by_id, self._suites, self._settings = by_id, suites, settings
         self._shapes, self._shaped = shapes, shaped
         self._graphs: dict[tuple[str, ...], CallGraph] = {}
@@ -78,7 +78,7 @@ def choose_values(
 
 
 def plan_shaped(seed: Trajectory, number: int, traits: SeedTraits, values: ChooseValues | None) -> RequestPlan:
-    """Plan for a reply that is held to its seed's sequence of turns: only the values and the manner of speaking are free."""
+    """Plan for a reply that must follow its seed's sequence of turns: only the values and the persona are free."""
     called = list(dict.fromkeys(call.name for _, _, call in seed.calls()))
     given = values(called, traits.language) if values else {}
     lines = list_fitting(PERSONAS, frozenset(traits.list_features() & {"cased"}))

@@ -34,7 +34,7 @@ class PromptSettings(Config):
     """Give each item fresh values to start from, so that samples differ."""
     scenarios: bool = False
     """Give each item a plan of its own instead of its seed's calls: goals with calls that are rare so far, outcomes, a length that follows from
-    them, a manner of speaking, a turn of events. `plan` sets their distribution."""
+    them, a persona, an unexpected event. `plan` sets their distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class PromptRenderer:
         targeted: bool = False,
         planned: int | None = None,
     ) -> Prompt:
-        """Render the prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: its suite's;
-        `targeted`: the hint names what the conversation is to be about, instead of the seed's tools and length; `planned`: the length of a
-        plan, which names its calls in the hint."""
+        """Render the prompt for one item. `fixed`: the seeds that every item of this pack shows before its own; `rules`: the rules of its suite;
+        `targeted`: the hint names the subject of the conversation, which replaces the seed's tools and length; `planned`: the number of messages
+        of a plan, whose calls the hint names."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": self.static(seed, rules)}]
         shown = [other for other in fixed if other is not seed][: max(0, self.settings.shots - 1)]
         for other in shown:

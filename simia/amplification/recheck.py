@@ -41,7 +41,7 @@ class Unanswered(Exception):  # noqa: N818 - a finding
 
 
 class StoredReplies:
-    """A model's replies in a run's store, asked as its engine is. It never waits."""
+    """A model's replies in a run's store, with the interface of an engine. It never waits."""
 
     def __init__(self, ledger: Ledger, settings: LLMSettings, *, model: str, alias: str, structured: bool) -> None:
         self.backend = StoredBackend(model, alias, structured)
@@ -84,8 +84,8 @@ def recheck_items(
 ) -> ChangedFigures:
     """Derive every result of a run again from its stored replies, at no cost: {figure: (before, after)}.
 
-    `planned`: plan the items before this place that the ledger does not have. Raises `Damaged` for a reply that cannot be read; then
-    nothing has changed.
+    `planned`: also plan items with a place below this that the ledger lacks. Raises `Damaged` for a reply that cannot be read; nothing
+    has changed then.
     """
     ledger = run.ledger
     facts = ledger.meta("facts") or {}
@@ -105,7 +105,7 @@ def recheck_items(
     async def recall(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
         replies = stored[get_writer(item)]
         key = replies.make_key(request, draw)
-        if ledger.recall(key) is None:  # a prompt file has changed since: the reply that this item got then
+        if ledger.recall(key) is None:  # a prompt file has changed since: take the reply that this item got then
             known, at = ledger.reply_keys(item.id), int(draw.rpartition(".")[2])
             key = known[at] if at < len(known) else key
         return await replies.ask(request, item=item.id, draw=draw, key=key), key
@@ -151,7 +151,7 @@ def list_items(run: Run, work: AmplificationWork, planned: int) -> Iterator[tupl
 
 
 def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, ChangedFigures, int]:
-    """Recheck a run: returns its id, the figures, and how many trajectories it is to have."""
+    """Recheck a run. Returns its id, the figures, and its target number of trajectories."""
     with reopen_run(AmplifyConfig, runs, name, say=say) as (run, config):
         seeds = keep_judged_seeds(run, load_seeds(config))
         return run.id, recheck_items(run, config, seeds, read_writers(run.ledger.meta("facts"))), config.n

@@ -2,7 +2,7 @@
 
 `free`: any sequence of turns, each call one branch of an `anyOf` over the tools. `seed`: the seed's own sequence of
 roles and tools, results with the keys of the seed's results. A model of half a billion parameters needs the second;
-a strong one is better left free. Whatever was constrained, the checks look at everything again.
+a strong one is better left free. The checks apply to every reply, constrained or not.
 """
 
 from __future__ import annotations

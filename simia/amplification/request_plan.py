@@ -1,7 +1,7 @@
-"""Plan what one item asks for: goals with their calls and outcomes, length, values, persona, a turn of events, language, target.
+"""Plan the request of one item: goals with their calls and outcomes, length, values, persona, an unexpected event, language, target.
 
-One plan holds all of it, so that the parts of a request cannot contradict each other. `plan_request` is pure: it depends on the seed, the
-settings, the item's number and counts that are taken at fixed places, so a resumed run plans what the first one planned.
+One plan holds all parts of a request, so that they cannot contradict each other. `plan_request` is pure: it depends on the seed, the
+settings, the item's number and counts that are taken at fixed places, so a resumed run makes the same plans.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def rate_difficulty(calls: int, goals: int, complications: int) -> Difficulty:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a plan is to be like, sampled from the settings before its calls are known.
+    """The properties that a plan should have, sampled from the settings before its calls are known.
 
-    `exact_goals`, `exact_calls`: whether the number is asked for, or only a preference that yields to what is asked for.
+    `exact_goals`, `exact_calls`: whether the number is required; otherwise it is a preference, which yields to requirements.
     """
 
     goals: int
@@ -99,7 +99,7 @@ class Wish:
 
     @property
     def level(self) -> Difficulty:
-        """The difficulty of a plan that is as wished."""
+        """The difficulty of a plan that has these properties."""
         return rate_difficulty(self.calls, self.goals, len(self.outcomes) + self.parallel)
 
 
@@ -119,7 +119,7 @@ def plan_request(
         seed: The item's exemplar.
         counts: How often each tool was planned and accepted before, at a fixed place.
         number: The item's random number.
-        traits: What is known of the seed and of the seeds with its tools.
+        traits: Traits of the seed, with the call graph of all seeds that have its tools.
         settings: The distribution of plans.
         target: The suite's subject for the item; empty where the suite has none.
         choose_values: Gives fresh values for the arguments of tools; None: no values.
@@ -146,7 +146,7 @@ def plan_request(
 
 
 def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) -> Wish:
-    """Sample what the plan is to be like. All numbers are drawn in any case, so that one setting does not move the others."""
+    """Sample the wish for a plan. All random numbers are drawn in any case, so that one setting does not change the samples of the others."""
     goals = sample_weighted(rng, settings.goals)
     calls = sample_weighted(rng, settings.calls or traits.graph.lengths or {1: 1.0})
     shares: dict[GoalOutcome, float] = {
@@ -171,16 +171,16 @@ def sample_wish(rng: random.Random, traits: SeedTraits, settings: PlanSettings) 
 
 
 def plan_targeted_goals(wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
-    """Plan for a suite with targets of its own: the target names the subject, and a call may fail on the way."""
+    """Plan for a suite with targets of its own: the target names the subject, and the plan only says whether a call fails on the way."""
     return [PlannedGoal("", "recovered" if "recovered" in wish.outcomes and traits.failing else "done")]
 
 
 def plan_goals(
     rng: random.Random, wish: Wish, counts: ToolCounts, traits: SeedTraits, seed_share: float = 0
 ) -> list[PlannedGoal]:
-    """Make candidates, more of them while none is as wished, and sample one of the nearest: the rarer its calls, the likelier.
+    """Make candidates (more if none fulfils the wish) and sample one of those nearest to the wish; rare calls make a candidate likelier.
 
-    `seed_share`: of the plans with several goals, those that follow a seed.
+    `seed_share`: share of the plans with several goals that follow a seed.
     """
     if wish.goals > 1 and seed_share and rng.random() < seed_share and (goals := follow_seed(rng, wish, traits)):
         return goals
@@ -227,7 +227,7 @@ def plan_goals(
 
 
 def follow_seed(rng: random.Random, wish: Wish, traits: SeedTraits) -> list[PlannedGoal]:
-    """Plan the goals of one of the seeds that have as many changes as are wished. Without such a seed: no goals."""
+    """Take the goals of one of the seeds with the wished number of changes; empty if there is no such seed."""
     shown = [goals for goals in traits.graph.several if len(goals) == wish.goals]
     if not shown:
         return []
@@ -237,7 +237,7 @@ def follow_seed(rng: random.Random, wish: Wish, traits: SeedTraits) -> list[Plan
 
 
 def count_misses(goals: list[PlannedGoal], wish: Wish) -> int:
-    """Count in what a candidate is not as asked for; calls and goals that are too many or too few count each."""
+    """Count how far a candidate is from the wish: 2 for each missing property or goal too many or too few, 1 for each such call."""
     missed = 2 * len(set(wish.outcomes) - {goal.outcome for goal in goals})
     missed += 2 * (wish.parallel and not any(goal.together for goal in goals))
     missed += 2 * bool(wish.difficulty and RequestPlan(tuple(goals)).difficulty != wish.difficulty)
@@ -286,7 +286,7 @@ def place_outcome(rng: random.Random, goals: list[PlannedGoal], outcome: GoalOut
     def is_possible(goal: PlannedGoal) -> bool:
         if goal.outcome != "done" or goal.tool in graph.final:
             return False
-        if outcome in NOT_DONE:  # what is not called leaves nothing for another goal that needs it
+        if outcome in NOT_DONE:  # its call is not made, so no other goal may need it
             needed = any(goal.tool in other.before for other in goals)
             change = graph.effects[goal.tool] == "change" and tools.count(goal.tool) == 1 and not needed
             others = any(other is not goal and other.calls for other in goals)
@@ -327,7 +327,7 @@ def place_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTra
 
 
 def add_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTraits) -> None:
-    """Add a look-up to one that is planned, where a seed makes the two in one turn and nothing more has to come before the added one."""
+    """Add a look-up beside a planned one, if a seed makes both in one turn and the added one needs no further calls before it."""
     graph = traits.graph
     together = sorted({pair for one in graph.together for pair in (one, one[::-1]) if set(pair) <= set(traits.tools)})
     planned = {name for goal in goals for name in (*goal.before, goal.tool)}
@@ -401,7 +401,7 @@ def asks_user(goal: PlannedGoal, traits: SeedTraits) -> bool:
 
 
 def estimate_messages(goals: list[PlannedGoal], traits: SeedTraits) -> int:
-    """Return the length that follows from the calls, the questions and the changes of subject."""
+    """Return the number of messages that follows from the calls, the questions and the number of goals."""
     length = 2 + 2 * traits.graph.asks_first + 2 * max(0, len(goals) - 1)
     for goal in goals:
         length += 2 * len(goal.calls) - bool(goal.together)

@@ -1,4 +1,4 @@
-"""Read the scenarios of runs before 0.3: a persona, tools in no order, and a turn of events, drawn independently of each other.
+"""Read the scenarios of runs before 0.3: a persona, tools in no order, and an unexpected event, sampled independently of each other.
 
 New items hold a plan (`simia.amplification.request_plan`). Stored items keep their scenario, and their prompts are rendered as they were.
 """

@@ -1,4 +1,4 @@
-"""What a plan has to know of a seed: its language, its tools' graph, its policy, its suite."""
+"""Traits of a seed that a plan depends on: its language, the call graph of its tools, its policy, its suite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAILING = frozenset(("os", "officebench"))  # whose calls may fail on the way
 
 @dataclass(frozen=True, slots=True)
 class SeedTraits:
-    """What plans of one seed depend on, besides its values. `tools`: the names of its tools."""
+    """Traits that the plans of one seed depend on, besides its values. `tools`: the names of its tools."""
 
     tools: tuple[str, ...]
     graph: CallGraph

@@ -1,4 +1,4 @@
-"""Find the values of a seed that can vary: those that its user says and a call uses, what they are, and whose."""
+"""Find the values of a seed that can vary (its user states them and a call uses them), with their kinds and the persons they belong to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Validators = dict[str, CompiledSchema | None]
 
 @dataclass(slots=True)
 class Slot:
-    """A value of a seed that its user says and a call uses. `person`: whose it is; `nth`: how many of its kind that person had before."""
+    """A value of a seed that its user states and a call uses. `person`: number of its owner; `nth`: index among the owner's values of its kind."""
 
     name: str
     value: Any
@@ -81,7 +81,7 @@ def find_values(seed: Trajectory) -> SeedValues:
 
 
 def read_values(seed: Trajectory) -> SeedValues:
-    """Find the values that the user says and a call uses, whose they are, and the schemas of their arguments."""
+    """Find the values that the user states and a call uses, their owners, and the schemas of their arguments."""
     text = " ".join(message.text for message in seed.messages if message.role == "user")
     said, dates = normalise_text(text), find_dates(text)
     slots: list[Slot] = []
@@ -173,7 +173,7 @@ def find_name_kind(parts: set[str], text: str) -> Kind | None:
 
 
 def assign_people(slots: list[Slot]) -> None:
-    """Note whose each value is: of the person whose name it contains, else of the first one that has no such value."""
+    """Assign each value to a person: the one whose name it contains, else the first one without a value of its kind, else a new one."""
     people: list[SeedPerson] = []
     for slot in sorted(slots, key=lambda slot: slot.kind in ("email", "user")):  # names first: addresses contain them
         if slot.kind not in ("name", "first", "last", "email", "user", "phone"):

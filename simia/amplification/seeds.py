@@ -39,7 +39,7 @@ class SeedsPending(Exception):  # noqa: N818 - a state
 
 @dataclass(slots=True)
 class RefusedSeed:
-    """A seed that is not used. `name` is its task id, or FILE:LINE; `place` FILE:LINE of a seed that was read."""
+    """A seed that is not used. `name`: its task id, or FILE:LINE of a row that could not be read; `place`: FILE:LINE of a seed that was read."""
 
     name: str
     issues: list[Issue]
@@ -48,7 +48,7 @@ class RefusedSeed:
 
 @dataclass(slots=True)
 class Seeds:
-    """The seeds of a run: `order` is the cycle of items, `groups` the same by pack, `identifiers` what is to be grounded."""
+    """The seeds of a run. `order`: in the order in which items use them; `groups`: by pack; `identifiers`: the arguments to ground, by pack."""
 
     order: list[Trajectory] = field(default_factory=list)
     groups: dict[str, list[Trajectory]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], setti
 
 
 def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
-    """Return the seeds less those refused by id. Identifiers stay as inferred from all seeds."""
+    """Return the seeds without the refused ones (seed id → issues). Identifiers stay as inferred from all seeds."""
     if not refused:
         return seeds
     groups = {name: [seed for seed in group if seed.id not in refused] for name, group in seeds.groups.items()}
@@ -167,8 +167,8 @@ def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
 class SharedParts:
     """Keep one object of the tools and system texts that many seeds have in common.
 
-    Five thousand rows that each carry thirteen tools would otherwise be most of a run's memory; and what is made once for a
-    set of tools (schemas, the static prompt) is found again by its identity.
+    Five thousand rows with thirteen tools each would otherwise take most of a run's memory. Schemas and static prompts, which are
+    made once for a set of tools, are also looked up by the identity of these objects.
     """
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple
 
 
 async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: ModelBackend) -> Seeds:
-    """Return the seeds that passed. Raises `UserError` if the judge gave no verdict at all, or nothing is left; `SeedsPending`."""
+    """Return the seeds that the judge did not refuse. Raises `UserError` if it gave no verdict at all or refused all; `SeedsPending`."""
     if config.prefilter.enabled and run.ledger.meta(META) is None:
         verdicts = await ask_judge(run, config, seeds, backend)
         first = verdicts[0]

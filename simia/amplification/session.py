@@ -1,4 +1,4 @@
-"""Amplify seeds from config to stop: `simia.amplify`, the session of a new run, and the session of a resume."""
+"""Run an amplification: `simia.amplify`, the session of a new run, and the session of a resume."""
 
 from __future__ import annotations
 
@@ -70,22 +70,22 @@ async def amplify(
         seeds: Packs, files or data sets (`hf:OWNER/NAME`) of trajectories, or trajectories. None: those that the config names.
         llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"` (a small model on this machine), an `llm:`
             section as a mapping (`{"kind": "openai", "model": "gpt-5-mini"}`) or as settings, or an `openai.AsyncOpenAI`, with
-            the model's name in `settings` as `llm.model`. A client's key is kept nowhere.
-        n: How many accepted trajectories to stop at. None: as the config says.
+            the model's name in `settings` as `llm.model`. A client's key is never stored.
+        n: Number of accepted trajectories to stop at. None: the config's.
         config: The config to start from, by name or path. None: `amplify/quickstart` for the embedded model, else
             `amplify/default`.
-        runs: The folder in which the run's folder is made.
-        name: The run's id. None: one is made up from the time.
+        runs: The folder in which the run's folder is created.
+        name: The run's id. None: an id made from the time.
         settings: Any further setting by its dotted name, such as `{"limits.max_cost": 20}`; `simia config amplify`
             lists them.
-        on_progress: Is called with the present figures while the run works.
+        on_progress: Called with the current figures while the run works.
 
     Returns:
         The run's folder, the reason why it stopped, its figures, and its `trajectories()`.
 
     Raises:
-        UserError: Something must be changed by the caller: a setting, a seed file, a key. Everything else, such as an
-            endpoint that fails, is no exception but the reason in `stop`.
+        UserError: The caller must change something: a setting, a seed file, a key. Other failures, such as a failing
+            endpoint, do not raise; the result's `stop` names them.
 
     Example:
         ```python
@@ -129,9 +129,9 @@ async def start_amplification(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Amplified:
-    """Start a run and work on it until n are accepted or a stop. `given`: seeds held in memory, instead of the config's.
+    """Start a run and work on it until n trajectories are accepted or it stops. `given`: seeds in memory, instead of the config's.
 
-    Data sets of the hub are pinned to their commit, which the run's config then names, so that a resume reads the same rows.
+    Data sets of the hub are pinned to their current commit in the run's config, so that a resume reads the same rows.
     """
     if given is None:
         pinned = [formats.pin_hub_name(name) for name in config.seeds.packs]
@@ -149,7 +149,7 @@ async def resume_amplification(
     changes: dict[str, Any] | None = None,
     **options: Unpack[SessionOptions],
 ) -> Amplified:
-    """Continue a run. `changes` (dotted names) may touch operational settings: n, limits, stop.
+    """Continue a run. `changes` (by dotted name) may set operational settings only, such as n, limits and stop.
 
     Raises `UserError` for an n below the number of accepted trajectories, which would withdraw some of them.
     """
@@ -305,7 +305,7 @@ def name_model(backend: ModelBackend) -> dict[str, Any]:
 
 
 def find_recording(backend: ModelBackend) -> RecordedBackend | None:
-    """Return the back end as a recording, if recorded requests are asked in place of today's."""
+    """Return the back end if it sends recorded requests in place of newly rendered ones; else None."""
     return backend if isinstance(backend, RecordedBackend) and backend.matches_draws else None
 
 

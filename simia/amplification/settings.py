@@ -32,9 +32,9 @@ class SeedSettings(Config):
     dialect: str | None = None
     """Dialect of the files; recognised from their first rows when left out."""
     max_messages: int | None = Field(default=None, ge=2)
-    """Only seeds of at most so many messages: what a small model can imitate."""
+    """Use only seeds of at most this many messages, such as a small model can imitate."""
     limit: int | None = Field(default=None, ge=1)
-    """Only the first so many seeds of each pack or file."""
+    """Use at most this many seeds of each pack or file, from its start."""
     tasks: dict[str, list[str]] = Field(default_factory=dict)
     """Only these seeds of a pack, by task id and in this order: `{office: [of-116, of-103]}`. Packs without an entry, and those that have none
     of the ids, give all their seeds."""
@@ -52,7 +52,7 @@ class SamplingSettings(Config):
     reasoning_effort: str | None = None
     """For reasoning models that take it: low, medium, high."""
     seeded: bool = False
-    """Send each item's own number as the request's seed, where the endpoint samples by it."""
+    """Send each item's random number as the request's `seed`, for endpoints that sample by it."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Further fields of the request body, as the endpoint knows them (such as min_p)."""
 
@@ -71,17 +71,17 @@ class ReplySettings(Config):
 
 
 class SelectSettings(Config):
-    """What is left out of trajectories that are sound by themselves."""
+    """Which valid trajectories are refused as near-duplicates or as contaminated."""
 
     near: float | None = Field(default=THRESHOLD, gt=0, le=1)
-    """Refuse what is at least so like a seed or an earlier trajectory (share of word pairs); None: exact copies only."""
+    """Refuse a trajectory whose similarity to a seed or an earlier one (share of word pairs) is at least this; None: refuse exact copies only."""
     benchmarks: dict[str, list[str]] = Field(default_factory=dict)
-    """Benchmarks by name, each with its files, folders or patterns: what repeats their words or calls is refused."""
+    """Benchmarks by name, each with its files, folders or patterns. Trajectories that repeat their words or calls are refused."""
     ngram: int = Field(default=GRAM, ge=LEAST)
-    """So many words in a row, the same as in a benchmark's task, are contamination."""
+    """Number of consecutive words shared with a benchmark's task that counts as contamination."""
 
 
-# Settings of 0.1.0 that runs of it hold, with the defaults that they hold.
+# Retired settings of 0.1.0 with their defaults, as runs of 0.1.0 hold them.
 TURNWISE = {
     "user": "turnwise/user.md", "assistant": "turnwise/assistant.j2", "tool": "turnwise/tool.j2", "shape": "seed", "offer": "seed",
     "max_turns": 24, "max_parallel": 3, "max_rounds": 4, "user_tokens": 200, "assistant_tokens": 400, "tool_tokens": 800,
@@ -108,11 +108,11 @@ class AmplifyConfig(Config):
     suite: str = "auto"
     """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
     prefilter: PrefilterSettings = Field(default_factory=PrefilterSettings)
-    """Seeds are judged by rules always, and by a model where this is enabled."""
+    """Rules always filter the seeds; a model judges them too if this is enabled."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
     """How prompts are made."""
     plan: PlanSettings = Field(default_factory=PlanSettings)
-    """What conversations are asked for, where `prompt.scenarios` is on."""
+    """Distribution of the requested conversations, if `prompt.scenarios` is on."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How replies are sampled."""
     reply: ReplySettings = Field(default_factory=ReplySettings)
@@ -120,11 +120,11 @@ class AmplifyConfig(Config):
     checks: Checks = Field(default_factory=Checks)
     """What is checked of each trajectory."""
     judge: AcceptanceSettings = Field(default_factory=AcceptanceSettings)
-    """A model's judgement of each trajectory that passed the checks, where this is enabled."""
+    """A model that judges each trajectory that passed the checks, if this is enabled."""
     select: SelectSettings = Field(default_factory=SelectSettings)
     """Which valid trajectories are left out."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
-    """How hard the endpoint is pushed, and what may be spent."""
+    """Concurrency and patience for the endpoint, and the budget."""
     engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
     """Where the run works: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
@@ -133,7 +133,7 @@ class AmplifyConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def drop_retired(cls, data: Any) -> Any:
-        """Accept the settings of 0.1.0 that no longer exist where they change nothing. Raises `UserError` for turn-by-turn replies."""
+        """Drop retired settings of 0.1.0, with a warning for a value other than the default. Raises `UserError` for turn-by-turn replies."""
         if not isinstance(data, dict):
             return data
         kept = {name: value for name, value in data.items() if name not in RETIRED}

@@ -1,7 +1,7 @@
-"""Make an item's request, and a checked trajectory of the stored reply.
+"""Make an item's request, and a checked trajectory from the stored reply.
 
-Both are pure: an item's request follows from the run's config and its ord, a result from the reply. A resume therefore
-finds its own replies, and `simia runs recheck` derives every result again after a parser or a check has changed.
+Both are pure: a planned item determines its request, and the reply determines the result. A resume therefore finds its own
+replies, and `simia runs recheck` derives every result again after a parser or a check has changed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SimulationResult:
 
 
 def trajectory_head(t: Trajectory) -> dict[str, Any]:
-    """Return the part that all trajectories of one seed share; it would be most of each row."""
+    """Return the part that all trajectories of one seed share, which would take up most of each row."""
     return t.model_dump(mode="json", exclude_defaults=True, include=HEAD)
 
 
@@ -144,7 +144,7 @@ class Simulator:
     def item(self, ord_: int, counts: ToolCounts = NO_COUNTS) -> Item:
         """Plan the item of one place in the run: seeds in turn, pass after pass (paper §2.2, multiple generation passes).
 
-        `counts`: how often the accepted trajectories up to a fixed place before it used each tool.
+        `counts`: how often accepted trajectories and plans before it use each tool, taken at a fixed place (`tool_counts`).
         """
         round_, at = divmod(ord_, len(self.ids))
         seed = self.seeds.order[at]
@@ -270,7 +270,7 @@ class Simulator:
         plan = read_plan(item) if self.config.checks.goals else None
         if plan is not None and not issues:
             issues += find_unaddressed_goals(trajectory, plan.goals)
-        if not issues:  # these cost more, and what is unsound already needs no further reason
+        if not issues:  # these cost more, and a trajectory that is refused already needs no further reason
             issues += self.suites[seed_id].check(trajectory, seed, reasoning=self.config.reply.reasoning)
             issues += [issue for benchmark in self.benchmarks for issue in benchmark.findings(trajectory)]
         trajectory.issues = issues

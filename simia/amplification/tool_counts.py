@@ -1,8 +1,8 @@
 """Count how often tools were planned and accepted, so that rare ones are planned more often.
 
-The counts for an item are taken at fixed places: what was accepted up to the end of the stretch before the previous one, and
-the plans of all items since then, weighted with the acceptance so far. So a resumed run plans what the first one planned, and a batch, of
-which nothing is accepted while it is planned, is balanced as a live run is.
+The counts for an item are taken at fixed places, the ends of stretches of `STRETCH` items. They consist of the trajectories accepted up to
+the end of the stretch before the previous one, and of the plans of all items since then, weighted by the share accepted so far. A resumed
+run therefore makes the same plans, and a batch, in which nothing is accepted during planning, is balanced like a live run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import combinations
 
 MOST_TOOLS = 6
 STRETCH = 1000  # items that are planned from the same accepted counts
-EXPECTED = 0.8  # acceptance while none is known
+EXPECTED = 0.8  # share of accepted items that is assumed until one is measured
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class ToolCounts:
         return ToolCounts(self.tools.copy(), self.pairs.copy(), self.sets.copy())
 
     def seen(self, tools: Sequence[str]) -> float:
-        """Measure how well a combination is covered: by its rarest pair, since two pairs of three do not make the three."""
+        """Measure how well a combination is covered: by its rarest pair, since two frequent pairs do not make all three tools frequent together."""
         names = tuple(sorted(set(tools)))
         if not names:
             return 0
@@ -77,7 +77,7 @@ class PlanCounts:
             counts.add(tools, self._taken[at][1])
 
     def decided(self, ord_: int) -> None:
-        """Take the counts where a stretch ends."""
+        """Note a decided item. At the end of a stretch, keep the counts for the stretch after the next one."""
         if not self._used:
             return
         self._decided += 1
@@ -92,7 +92,7 @@ class PlanCounts:
         return not self._used or ord_ // STRETCH <= max(self._taken)
 
     def counts(self, ord_: int) -> ToolCounts:
-        """Return the counts for an item: of what was accepted, as far as it is known, and of what was planned since."""
+        """Return the counts for an item: accepted trajectories as far as they are known, and the plans made since then."""
         at = max(min(ord_ // STRETCH, max(self._taken)), min(self._taken))
         if self._present is None or self._present[0] != at:
             accepted, share = self._taken[at]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from simia.authoring.fresh_people import scatter
 from simia.trajectory import Trajectory
 
-LEAST_VALUES = 3  # of an argument, from which on letters that never change are known to be fixed
+LEAST_VALUES = 3  # of an argument; with fewer, letters that never change cannot be told from letters that may change
 MOST_VALUES = 200  # of an argument and a length that are looked at
 LONGEST = 80
 CAPITALS_AND_DIGITS = string.ascii_uppercase + string.digits
@@ -48,7 +48,7 @@ class ValueShapes:
         return "".join(chars)
 
     def is_code(self, name: str, value: str) -> bool:
-        """Check whether a value is one of codes in which digits and capitals take turns, such as XEHMRB beside XEHM4B."""
+        """Check whether a value is one of several codes with a place that holds a digit or a capital, such as XEHMRB and XEHM4B."""
         return any(len(letters) > 26 for letters in self.find_letters(name, value).values())
 
     def find_letters(self, name: str, value: str) -> dict[int, str]:
