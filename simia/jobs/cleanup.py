@@ -1,9 +1,8 @@
 """Measure what a run's folder holds, and free what can be derived again (`simia runs gc`).
 
-Replies were paid for: they are removed only with `replies`, and only those of rejected items. Everything else that is removed can be made
-again by `simia runs recheck` or `simia report`: the bodies of rejected results, the report page, free space inside the two files. A run
-without a single reply is removed. Reasons, attempts and costs stay; the report's figures on the tools in rejected results and on repairs
-become smaller.
+Replies were paid for: they are removed only with `replies`, and only those of rejected items. The rest of what is removed can be made again
+by `simia runs recheck` or `simia report`: the bodies of rejected results and the report page. The two files are compacted. A run without a
+single reply is removed. Reasons, attempts and costs stay; the report then counts fewer tools in rejected results and fewer repairs.
 """
 
 from __future__ import annotations

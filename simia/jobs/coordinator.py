@@ -1,9 +1,9 @@
 """Coordinate durable jobs: plan → produce → conclude → decide in order → stop.
 
-A job is a run of numbered items. A method (amplification, rollouts) defines its items and their results by implementing `Work`; when items
-are planned, how many are worked on at once, retries, stops, resumption and Ctrl-C are decided here. Results arrive in any order and are
-decided in plan order, so a resumed run accepts what an undisturbed one does. Everything held in memory can be rebuilt from the ledger: a
-kill at any moment loses nothing that was paid for.
+A job is a run of numbered items. A method (amplification, rollouts) defines its items and their results by implementing `Work`. This module
+handles the rest: when to plan items, how many to work on at once, retries, stops, resumes and Ctrl-C. Results arrive in any order and are
+decided in plan order, so a resumed run accepts the same items as an uninterrupted one. Everything in memory can be rebuilt from the ledger:
+a kill at any moment loses nothing that was paid for.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ class StopSettings(Config):
         description="How often an item is put to the endpoint again after it failed (each time with all retries).",
     )
     outage: int = Field(default=8, ge=1)
-    """Stop after so many failures of the endpoint in a row with no reply between them."""
+    """Stop after this many consecutive failures of the endpoint, with no reply in between."""
 
 
 class Work(Protocol[R, O]):
-    """A method: its items, a result of type R for each, and the outcome of type O that decides about the result.
+    """A method: its items, a result of type R for each, and an outcome of type O, from which the result is accepted or rejected.
 
     An item may need several replies (samples named after it) and leave files in the run's folder: `produce` makes them, `restore` checks
-    that they are still there. `wants` and `plan` may depend on earlier decisions, so items can be made from the results of earlier ones.
+    that they still exist. `wants` and `plan` may depend on earlier decisions, so items can be made from the results of earlier ones.
     """
 
     def wants(self, ord_: int, in_flight: int) -> bool:
-        """Whether the item of this place is to be planned now. Asked again after every decision; `in_flight`: items not decided yet."""
+        """Whether to plan the item of this place now. Called again after every decision. `in_flight`: number of items not decided yet."""
 
     def plan(self, ord_: int) -> Item:
-        """The item of a place: the same one in every session."""
+        """Return the item of a place: the same one in every session."""
 
     def restore(self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None) -> O | None:
-        """The outcome of an item of an earlier session; None: it is to be produced (again)."""
+        """Return the outcome of an item of an earlier session; None: it must be produced (again)."""
 
     async def produce(self, item: Item) -> R:
         """Make the result. Raises `LLMFault` and `BudgetReached` of the engine; any other exception ends the job."""
@@ -85,13 +85,13 @@ class Work(Protocol[R, O]):
         """Write the verdict into the item, store the result in the ledger."""
 
     def decide(self, item: Item, outcome: O | None) -> Verdict:
-        """Called for each item in plan order. An accepted item is written to the ledger; `outcome` is None where none was produced."""
+        """Decide about an item, and write an accepted one to the ledger. Called in plan order. `outcome`: None if no result was produced."""
 
     def find_stop(self) -> Stop | None:
-        """A reason to plan nothing more, of the method's own."""
+        """Return the method's own reason to plan nothing more, if there is one."""
 
     def explain_end(self) -> Stop:
-        """Where the job stands when nothing is left to do; of kind `complete` where everything that was asked for is there."""
+        """Return the state of the job at the end of a session; of kind `complete` if it has all requested results."""
 
 
 @dataclass(slots=True)
@@ -124,9 +124,9 @@ class Coordinator(Generic[R, O]):
         on_progress: Callable[[Progress], None] | None = None,
         produce: Callable[[Item], Awaitable[R]] | None = None,
     ) -> None:
-        """`engines`: all that the work asks. `concurrency`: items at once; None: as many as the engines' gates let in, and some more.
-        `decide_past_gaps`: at the end of a session decide also what waits for open items; the next session decides it again.
-        `produce`: makes results in place of the work's own, such as on other nodes."""
+        """`engines`: all engines that the work uses. `concurrency`: items at once; None: more than the engines' gates admit.
+        `decide_past_gaps`: at the end of a session, also decide results that wait for earlier open items; the next session decides them
+        again. `produce`: makes results in place of `work.produce`, such as on other nodes."""
         self._produce_result = produce or work.produce
         self._run, self._work, self._engines, self.progress = run, work, engines, progress
         self._settings, self._concurrency, self._past_gaps = settings, concurrency, decide_past_gaps
@@ -154,7 +154,7 @@ class Coordinator(Generic[R, O]):
             self._done.put_nowait(None)  # wake the loop
 
     def let_go(self) -> None:
-        """Do not wait for what is in flight either."""
+        """Cancel the work in flight."""
         for task in self._tasks:
             task.cancel()
 
@@ -303,7 +303,8 @@ class Coordinator(Generic[R, O]):
                 task.result()  # an error of the disk or a bug must not vanish
 
     async def _drain(self, grace: float) -> None:
-        """Replies in flight are paid for: wait a little for them, then let go (the ledger counts them as possibly paid twice)."""
+        """Wait up to `grace` seconds for replies in flight, which are paid for, then cancel them (the ledger counts them as possibly paid
+        twice)."""
         done, late = await asyncio.wait(self._tasks, timeout=grace)
         for task in late:
             task.cancel()
@@ -314,7 +315,7 @@ class Coordinator(Generic[R, O]):
                 raise outcome
 
     def _find_batch(self) -> Stop | None:
-        """Replies to a batch come after the session."""
+        """Return a stop if requests wait in a batch, whose replies come after the session."""
         waiting = describe_waiting([engine.backend for engine in self._engines])
         return Stop("batch", waiting) if waiting else None
 
@@ -340,7 +341,7 @@ def explain_rejections(progress: Progress) -> str:
 
 @contextlib.contextmanager
 def stop_on_signals(coordinator: Coordinator[R, O], say: Callable[[str], None] = lambda line: None) -> Iterator[None]:
-    """Ctrl-C once: launch nothing more and wait a grace period for work in flight. Twice: let go of it. `say` takes a line at once."""
+    """Stop on Ctrl-C or SIGTERM. Once: launch nothing more and wait a grace period for work in flight. Twice: cancel that work too."""
     loop = asyncio.get_running_loop()
     presses = 0
 

@@ -49,9 +49,9 @@ ENDS = (COMMIT[1], ROLLBACK[1])
 
 
 class Packed:
-    """Bytes that are stored compressed: by the writer's thread, since compressing needs no interpreter lock.
+    """Bytes to be stored compressed. The writer's thread compresses them, without holding the interpreter lock.
 
-    They are copied, because what `orjson.dumps` returns occupies ten times its length until it is freed.
+    They are copied, because the result of `orjson.dumps` occupies ten times its length until it is freed.
     """
 
     __slots__ = ("raw",)
@@ -90,8 +90,8 @@ class Database:
     """Writes through one thread; reads use a connection of their own."""
 
     def __init__(self, folder: Path, *, create: bool = True, read_only: bool = False) -> None:
-        """`create`: make the files that are not there. `read_only`: leave logs that a killed process left as they are, since what SQLite
-        cannot read of them is gone once they are copied back. Raises `UserError`; `Damaged` for a file that is lost, empty or no database.
+        """`create`: create missing files. `read_only`: do not change write-ahead logs of a killed process: a part that SQLite cannot read would
+        be lost when the log is copied into its file. Raises `UserError`; `Damaged` for a file that is missing, empty or no database.
         """
         self.folder = folder
         self.left_log = read_only and any(has_log(folder / f"{file}.db") for file in FILES)
@@ -162,8 +162,8 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep all writes to the ledger in this block together, or none of them when it raises or the process dies. For one thread:
-        writes of others meanwhile belong to it too."""
+        """Commit all writes to the ledger in this block together, or none of them if it raises or the process dies. Writes of other threads
+        in the meantime become part of the transaction, so use it while only one thread writes."""
         self.put_all(BEGIN)
         try:
             yield
@@ -208,14 +208,14 @@ class Database:
         wake_waiters(batch, self.failure)
 
     def _pack_row(self, sql: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
-        """Compressed, and with the checksum of the row where it is a whole one."""
+        """Compress the values, and add the row's checksum if the statement writes a whole row."""
         ready = [self._compressor.compress(v.raw) if type(v) is Packed else v for v in values]
         if (table := SIGNED.get(sql)) is not None:
             ready.append(checksum(table, ready))
         return sql, ready
 
     def _transact(self, connection: sqlite3.Connection, statements: list[tuple[str, list[Any]]]) -> None:
-        """One commit for the batch; none while a `transaction` is open. What fails in one takes all of it along."""
+        """Run a batch with one commit, or with none while a `transaction` is open. A failed statement undoes the batch or the transaction."""
         done = 0
         try:
             if not connection.in_transaction:

@@ -1,7 +1,7 @@
 """Compare two runs: settings, facts, figures, common trajectories, and items with different verdicts.
 
-Items of two runs are compared one by one where their plans agree: the same id, from the same seed. The items whose verdict a changed
-prompt or check has turned show more than two totals.
+Items of two runs are compared one by one if they have the same id and were planned from the same seed. The items whose verdict changed,
+such as after a change of a prompt or check, tell more than two totals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Check that a run's files hold what was written to them, and that its results are complete.
 
 `verify_files` reads both files once: SQLite's own integrity check, the checksum of every row, and then the relations between rows and
-between the two files, since a lost end of a write-ahead log leaves a sound file with less in it. It is for commands that read the whole
-run anyway; `read_condition` only counts.
+between the two files, since a write-ahead log that lost its end leaves a valid file in which rows are missing. It is for commands that
+read the whole run anyway; `read_condition` only counts rows.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ FREED = "freed"  # in the replies' meta: how many replies `simia runs gc --repli
 
 @dataclass(slots=True)
 class Condition:
-    """The state of a run. `accepted` and `wanted` count trajectories, for a rollout episodes that are finished and planned, for a synthesis
-    items that are decided and planned; `lost_replies` counts those that the ledger names and `replies.db` does not hold."""
+    """The state of a run. `accepted` and `wanted` count trajectories; in a rollout, finished and planned episodes; in a synthesis, decided
+    and planned items. `lost_replies`: replies that the ledger names and `replies.db` does not hold."""
 
     run: str
     rollout: bool
@@ -71,7 +71,7 @@ class Condition:
     findings: list[str] = field(default_factory=list)
     lost_replies: int = 0
     training: bool = False
-    """Of a training `accepted` and `wanted` count the episodes that have a reward, and all; it is complete when no process works on it."""
+    """In a training, `accepted` counts the episodes with a reward and `wanted` all episodes; it is complete when no process works on it."""
     unit: str = "accepted"
     """What `accepted` counts."""
 
@@ -205,8 +205,8 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
 
 
 def refuse_lost_replies(folder: Path) -> None:
-    """Raise `Damaged` where a store's ledger names replies that its other file has lost, before that is opened to write. For stores of one
-    process that holds their lock; `verify_files` finds more in a run."""
+    """Raise `Damaged` if a store's ledger names replies that its `replies.db` has lost. Call it before that file is opened for writing. The
+    caller holds the store's lock. For runs, `verify_files` finds more."""
     if not (folder / "ledger.db").is_file() or not has_log(folder / "replies.db"):
         return
     for file in COLUMNS:
@@ -227,8 +227,8 @@ def refuse_lost_replies(folder: Path) -> None:
 
 
 def is_worked_on(folder: Path, *, by_several: bool = False) -> bool:
-    """Whether a process, this one included, holds the run's lock. Tried with a shared lock that is dropped at once, or with one that
-    excludes the processes of a training, which share theirs (`by_several`)."""
+    """Whether a process, this one included, holds the run's lock. The test takes a shared lock for a moment; with `by_several`, an exclusive
+    one, since the processes of a training share theirs."""
     with contextlib.suppress(OSError), (folder / "lock").open() as handle:  # without a lock file: no
         try:
             fcntl.flock(handle, (fcntl.LOCK_EX if by_several else fcntl.LOCK_SH) | fcntl.LOCK_NB)

@@ -23,11 +23,11 @@ from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.sandbox.inside.frames import unpack_json
 from simia.trajectory import Trajectory, Usage, digest
 
-SHARED = 512  # characters from which on a system text is stored once
+SHARED = 512  # bytes; a system text or schema of at least this size is stored once
 MOST_SHARED = 1000
 PAGE = 1000  # items read at once
 TEXT = "$text"
-HEAD: set[str] = {"system", "tools", "user_tools"}  # of a trajectory: what all of one seed share
+HEAD: set[str] = {"system", "tools", "user_tools"}  # fields that all trajectories of one seed share
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
 STAGE = "amplify"  # of every item; the column is from before a rollout was a run of its own
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def attempt_row(
     code: str | None = None,
     usage: Usage | None = None,
 ) -> Statement:
-    """The whole row of one call, so that it has a checksum in each of its states."""
+    """Return the statement that writes the whole row of an attempt: only whole rows have a checksum."""
     spent = (usage.prompt, usage.completion, usage.cached, usage.cost) if usage else (None,) * 4
     return "ledger", PUT["ledger", "attempt"], (item, n, key, status, code, *spent, sent, got)
 
@@ -96,12 +96,12 @@ class Ledger:
     # -- the engine's journal ------------------------------------------------------------------------------------
 
     def recall(self, key: str) -> Reply | None:
-        """The stored reply. Raises `Damaged` where it is not what was stored."""
+        """The stored reply. Raises `Damaged` if it has changed."""
         row = self._row("replies", "reply", "key", key)
         return None if row is None else self._loaded("replies", f"the reply {key}", row[3], Reply.model_validate_json)
 
     def recall_request(self, key: str) -> Request | None:
-        """The stored request of a reply. Raises `Damaged` where it is not what was stored."""
+        """The stored request of a reply. Raises `Damaged` if it has changed."""
         row = self._row("replies", "reply", "key", key)
         return None if row is None else Request.model_validate(self.request(row[2]))
 
@@ -142,7 +142,7 @@ class Ledger:
         await self.db.commit(attempt_row(item, n, key, "failed", sent, time.time(), code=str(fault.code)))
 
     def _shared(self, request: dict[str, Any]) -> tuple[Packed, list[Statement]]:
-        """The request as it is stored, and what it shares with others and must be stored with it."""
+        """Return the request in its stored form, and statements that store the parts it shares with other requests."""
         statements: list[Statement] = []
         stored = dict(request)
         stored["messages"] = [
@@ -159,7 +159,7 @@ class Ledger:
     def _once(
         self, key: Hashable, raw: Callable[[], bytes], statements: list[Statement], keep: Any = None
     ) -> dict[str, str] | Any:
-        """What stands in place of something that is stored once; itself where it is short or there are too many."""
+        """Return a reference to a value that is stored once, or the value itself if it is short or too many are stored already."""
         known = self._texts.get(key)
         if known is None:
             whole = raw()
@@ -170,7 +170,7 @@ class Ledger:
         return {TEXT: known[0]}
 
     def keep_texts(self, request: Request) -> None:
-        """Store again what this request shares with others, where it was lost."""
+        """Store the parts that this request shares with others again, if they were lost."""
         self.db.put_all(*self._shared(request.canonical())[1])
 
     def request(self, stored: bytes) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Ledger:
     # -- items and results ---------------------------------------------------------------------------------------
 
     def plan(self, item: Item) -> None:
-        """Not awaited: an item that is lost in a kill is planned again, the same, from its ord."""
+        """Store a planned item, without waiting: an item that is lost in a kill is planned again identically from its ord."""
         self.db.put_all(item_row(item, KEEP))
 
     def conclude(
@@ -230,10 +230,10 @@ class Ledger:
         tools: Sequence[str] = (),
         signature: bytes | None = None,
     ) -> None:
-        """Derived from a stored reply, hence not awaited either: `recheck` or a resume derives it again.
+        """Store an item's verdict and result, without waiting: `recheck` or a resume can derive them again from the stored reply.
 
         A trajectory in `body` may leave out its head (see `head`) and name it: {"trajectory": …, "head": hash}. The tools that
-        it calls and its signature are kept beside it, since selection needs them of all results at once.
+        it calls and its signature are stored in columns of their own, since selection needs those of all results at once.
         """
         packed = Packed(body if isinstance(body, bytes) else pack_json(body))
         statements = [item_row(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
@@ -242,7 +242,7 @@ class Ledger:
         self.db.put_all(*statements)  # at once: a verdict without its result could not be told from a refusal
 
     def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
-        """See that this head is stored, and return its hash."""
+        """Store this head unless it is stored already, and return its hash."""
         if hashed not in self._heads:
             self._heads[hashed] = head()
             packed = Packed(orjson.dumps(self._heads[hashed]))
@@ -260,7 +260,7 @@ class Ledger:
         return body
 
     def set_seeds(self, seeds: Sequence[tuple[str, Trajectory]]) -> None:
-        """(id, seed) in the order in which items use them; a run explains itself later without the files they came from."""
+        """Store (id, seed) in the order in which items use them, so that reports do not need the files that the seeds came from."""
         with self.db.transaction():
             self.db.put("ledger", "DELETE FROM seed")
             for ord_, (id_, seed) in enumerate(seeds):
@@ -301,7 +301,7 @@ class Ledger:
         self.db.put("ledger", "DELETE FROM accepted")
 
     def items(self) -> Iterator[Item]:
-        """All items by ord, page by page: a reader that stays open would keep the log of writes from being folded in."""
+        """All items by ord, page by page: an open reader would keep SQLite from copying the write-ahead log into the file."""
         for item, *_ in self.outcomes():
             yield item
 
@@ -388,7 +388,7 @@ class Ledger:
             raise make_damage_error(self.db.folder, file, f"{name} in table meta: {error}") from None
 
     def set_meta(self, name: str, value: Any, *, twice: bool = False) -> None:
-        """`twice`: keep it with the replies too, since it is no result of them and a ledger may be lost."""
+        """Store a value. `twice`: also with the replies, from which it could not be derived if the ledger were lost."""
         said = orjson.dumps(value).decode()
         for file in ("replies", "ledger") if twice else ("ledger",):
             self.db.write(file, PUT[file, "meta"], (name, said)).result()

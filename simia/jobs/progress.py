@@ -53,7 +53,7 @@ class Progress:
 
     @property
     def projected_cost(self) -> float | None:
-        """Dollars for all n at the price of each accepted one so far, rejected ones and retries included."""
+        """Dollars for all n at the cost per accepted result so far, which includes rejected results and retries."""
         if self.usage.cost is None or not self.accepted:
             return None
         return self.usage.cost * max(1.0, self.n / self.accepted)

@@ -1,8 +1,8 @@
 """Make both files of a run again from what can be read of them.
 
 The files are first copied to a new folder and read there; the new files replace them when they are complete. A process that dies in
-between leaves the copies, and the next attempt reads them too. What the ledger held beyond the replies is kept where it can be read:
-verdicts without a reply, failed calls. What can be derived from the replies is left to the caller (`simia runs rebuild`).
+between leaves the copies, and the next attempt reads them too. Readable rows of the ledger that replies cannot give are kept: verdicts
+without a reply, failed calls. Rows that can be derived from the replies are left to the caller (`simia runs rebuild`).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def query_rows(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
 
 
 def scan_pages(path: Path, table: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table in the pages themselves: those with its checksum, or in files without checksums those of its form."""
+    """The rows of a table in the pages themselves: those with its checksum or, in files without checksums, those with its columns."""
     count = count_columns("replies", table)
     for row in recover_rows(path):
         summed = len(row) == count + 1 and isinstance(row[-1], int) and checksum(table, row[:-1]) == row[-1]
@@ -214,7 +214,7 @@ def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Sa
 
 
 def record_lost_replies(ledger: dict[str, Rows], replies: dict[str, Rows], found: Salvaged) -> None:
-    """Mark calls whose reply is gone, unless so many were removed on request (of rejected items)."""
+    """Mark attempts whose reply is missing as lost, unless as many replies of rejected items were removed on request."""
     statuses = {id_: row[4] for (id_,), row in ledger["item"].items()}
     gone = [row for row in ledger["attempt"].values() if row[3] == "got" and (row[2],) not in replies["reply"]]
     rejected = [row for row in gone if statuses.get(row[0]) == "rejected"]
@@ -230,7 +230,7 @@ def record_lost_replies(ledger: dict[str, Rows], replies: dict[str, Rows], found
 
 
 def accept_episodes(ledger: dict[str, Rows]) -> None:
-    """Open episodes without a result again and accept the others; of equal ones the first, as the job does."""
+    """Mark episodes without a result as open and accept the others that passed; of equal ones only the first, as the job does."""
     ledger["accepted"].clear()
     seen: set[str] = set()
     for row in sorted(ledger["item"].values(), key=lambda row: row[2]):
@@ -244,7 +244,7 @@ def accept_episodes(ledger: dict[str, Rows]) -> None:
 
 
 def drop_lost_episodes(ledger: dict[str, Rows]) -> None:
-    """Leave out the episodes of a training whose record is lost, and number the others again: nothing can play them again."""
+    """Leave out the episodes of a training whose record is lost, since they cannot be played again, and renumber the others."""
     kept = sorted((row for row in ledger["item"].values() if (row[0],) in ledger["result"]), key=lambda row: row[2])
     ledger["item"].clear()
     for ord_, row in enumerate(kept):
@@ -258,7 +258,7 @@ def set_row(tables: dict[str, Rows], table: str, values: tuple[Any, ...], *, rep
 
 
 def write_database(folder: Path, file: File, tables: dict[str, Rows]) -> None:
-    """A new file beside the old one, on disk before it takes its place."""
+    """Write a new file next to the old one; it is on disk before it replaces the old one."""
     path = folder / f"{file}.db.new"
     path.unlink(missing_ok=True)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:

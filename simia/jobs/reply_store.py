@@ -33,8 +33,8 @@ class RequestClaims:
     """Coalesce identical requests across processes that share a store: later processes wait and recall the first one's reply.
 
     Two ranks of a trainer with the same group would otherwise both pay for the simulator's next answer, and get two different ones. A
-    claim is a locked byte of one file, at a place computed from the key: the kernel drops it with the process. Two keys with one place
-    are improbable; one would wait without need. Claims are the process's: two of one process do not exclude each other. Use one event loop.
+    claim is a locked byte of one file, at an offset computed from the key; the kernel releases it when the process ends. If two keys have
+    the same offset, which is improbable, one waits without need. Claims of one process do not exclude each other: use one event loop.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class RequestClaims:
         self._file = path.open("a+b")
 
     async def claim(self, key: str) -> None:
-        """Returns when no other process has this key. A file system without locks has no claims."""
+        """Wait until no other process has this key. On a file system without locks, return at once."""
         wait = FIRST_WAIT
         while True:
             try:
@@ -135,8 +135,8 @@ class Store:
         }  # fmt: skip
 
     def _siblings(self) -> list[sqlite3.Connection]:
-        """The other processes' replies, also of one that started later, once it has a file. Folders are listed again when there is a new
-        one, and until each has a file that can be read."""
+        """Connections to the other processes' replies, later processes included. Folders are listed again when one was added, and until each
+        has a file that can be read."""
         root = self.folder.parent
         with contextlib.suppress(OSError):  # the root is gone, which the next write reports
             changed_at = root.stat().st_mtime_ns
@@ -160,7 +160,7 @@ class Store:
 
 
 def readable(path: Path) -> sqlite3.Connection | None:
-    """Another process's replies; None for a file that was killed or ran out of disk before it held any, or that is damaged."""
+    """A connection to another process's replies; None for a damaged file, or one whose process was killed before it wrote any."""
     try:
         refuse_empty(path, "replies")
     except Damaged:

@@ -34,7 +34,7 @@ from simia.trajectory import Trajectory
 FILES = ("ledger.db", "replies.db")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 RECENT_RUNS: deque[Path] = deque(maxlen=2)  # opened by this process, for a message about a file that cannot be read
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where it is there
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # if available, the C loader is ten times faster
 
 
 class InUse(UserError):  # noqa: N818 - a state, not a mistake
@@ -42,7 +42,7 @@ class InUse(UserError):  # noqa: N818 - a state, not a mistake
 
 
 class CompleteRun(UserError):  # noqa: N818 - a state, not a mistake
-    """The run that is to be made is there, with the same settings, and complete."""
+    """A run of the requested name exists, has the same settings, and is complete."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"run {run_id} is complete; to show it: simia report {run_id}")
@@ -73,16 +73,16 @@ class Run:
         return self._db.failure
 
     def verify(self) -> Condition:
-        """Where the run stands, after both files were read against their checksums. Raises `Damaged`."""
+        """Return the state of the run, after checking both files against their checksums. Raises `Damaged`."""
         return integrity.verify_files(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     def condition(self) -> Condition:
-        """Where the run stands, by a few counts. Raises `Damaged`."""
+        """Return the state of the run, from a few counts of rows. Raises `Damaged`."""
         return integrity.read_condition(self.folder, self.ledger, self.saved_config(), locked=self._lock is not None)
 
     @classmethod
     def create(cls, root: Path, config: Config, *, name: str | None = None, facts: dict[str, Any]) -> Run:
-        """Make the run's folder and files. Raises `UserError` for a name that is invalid or taken, `CompleteRun` where nothing is left to do."""
+        """Make the run's folder and files. Raises `UserError` for an invalid or taken name, `CompleteRun` if that run is complete already."""
         run_id = new_id() if name is None else check_name(name)
         folder = root / run_id
         try:
@@ -113,8 +113,8 @@ class Run:
 
     @classmethod
     def open(cls, root: Path, run_id: str, *, verify: bool = True) -> Run:
-        """Open a run to work on it. Raises `Damaged` unless every row is as it was written, and `InUse`; `UserError` where replies are lost
-        that may still be in the log of a killed process."""
+        """Open a run to work on it. Raises `InUse`, `Damaged` if a row has changed, and `UserError` if replies are lost that may still be in
+        the write-ahead log of a killed process."""
         folder = find_run(root, run_id)
         lock = take_lock(folder)
         run = cls(folder, lock, read_only=verify)
@@ -168,7 +168,7 @@ class Run:
             raise UserError(f"run {self.id} is a synthesis: its results are packs in {out}, not trajectories")
 
     def refuse_other_identity(self, config: Config, facts: dict[str, Any]) -> None:
-        """Raise `UserError` where more than operational settings differ, since a resume would mix two data sets in one."""
+        """Raise `UserError` if other than operational settings differ, since a resume would mix two data sets."""
         changed: list[str] = []
         for name, given in (("identity", select_identity(config)), ("facts", facts)):
             known = self.ledger.meta(name)
@@ -211,9 +211,9 @@ def saved_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_taken(root: Path, name: str, config: Config, facts: dict[str, Any] | None = None) -> None:
-    """Raise `UserError` for the name of a folder that is there, `CompleteRun` where that run is complete and has this config and these facts.
+    """Raise `UserError` if a folder of that name exists; `CompleteRun` if it holds a complete run with this config and these facts.
 
-    Without facts, which are known only when the seeds are read, a complete run with this config is let pass: it is looked at again then.
+    Facts are known only after the seeds are read. Without them, a complete run with this config raises nothing; call again with the facts.
     """
     run_id = check_name(name)
     folder = root / run_id
@@ -247,7 +247,7 @@ def new_id() -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name for a new run. Raises `UserError` for a path, a name that a command line would read otherwise, and `last`."""
+    """Return the name for a new run. Raises `UserError` for a path, for a name that a command line would misread, and for `last`."""
     if not NAME.fullmatch(name) or name == "last":
         raise UserError(
             f"a run cannot be named {name[:60]!r}: use up to 100 letters, digits, '.', '_' and '-', beginning with a letter or a digit;"

@@ -40,7 +40,7 @@ STEPS_REMEMBERED = 4
 
 
 class EpisodeFigures(BaseModel):
-    """What the report of a training reads of an episode."""
+    """The figures of an episode that the report of a training reads."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
@@ -152,8 +152,8 @@ class SharedRun:
         self._lock.close()
 
     def _find_place(self, row: EpisodeRow) -> tuple[str, int | None]:
-        """Return the id for an episode, and the place of the one that it replaces: of this name and start, from another process, which
-        played it before it was restarted by hand. Episodes of earlier starts and others of this process stay."""
+        """Return the id for an episode, and the place of the stored one that it replaces, if any: an episode of the same name and start, which
+        a process played before it was restarted by hand. Episodes of earlier starts and other episodes of this process are kept."""
         figures = row.figures
         names = self._names.setdefault(figures.order, Counter())
         if len(self._names) > STEPS_REMEMBERED:
@@ -191,7 +191,7 @@ class SharedRun:
         self._heads.add(hashed)
 
     def _supersede(self, since: tuple[int, bool], start: str) -> None:
-        """Mark what earlier starts played from here on."""
+        """Mark the episodes of earlier starts from this step on as superseded."""
         rows = self._ledger.execute("SELECT id, ord, spec FROM item WHERE status <> ?", (REJECTED,)).fetchall()
         for id_, ord_, spec in rows:
             figures = EpisodeFigures.model_validate_json(spec)
@@ -227,8 +227,8 @@ class SharedRun:
 
 
 def take_shared_lock(folder: Path, lock: IO[str], config: TrainingRun, facts: dict[str, Any]) -> bool:
-    """Hold the lock together with the training's other processes. The first one makes the run, and the others wait for that. Returns
-    False where that one died before the run was complete."""
+    """Hold the lock together with the training's other processes. The first one makes the run, and the others wait for it. Returns
+    False if the first one died before it had made the run."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

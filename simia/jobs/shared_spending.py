@@ -1,8 +1,8 @@
 """Count what the processes of one store spend together, for a shared budget that also holds after a restart.
 
 `spent.db` in the store's root has two rows for each numbered folder: the spending of its present process, and that of all earlier ones.
-The row of a dead process keeps its reservations for calls in flight. On opening, what the folders' ledgers know beyond the rows is
-added (they were written without a cap, or the file is gone), so the file needs no syncing, and without a cap there is none.
+The row of a dead process keeps its reservations for calls in flight. On opening, spending that a folder's ledger records beyond its rows is
+added (the process had no cap, or `spent.db` was lost). The file therefore needs no syncing, and without a cap none is made.
 """
 
 from __future__ import annotations

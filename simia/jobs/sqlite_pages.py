@@ -1,7 +1,7 @@
-"""Rows read straight from the pages of an SQLite file, for a file that SQLite itself refuses or reads in part.
+"""Read rows directly from the pages of an SQLite file that SQLite itself refuses or reads only in part.
 
-One damaged byte on the first page hides every row from SQLite. Here each page that holds rows of a table is read for itself, those of the
-write-ahead log too; the caller tells by a row's checksum what it is and whether it is whole. See https://sqlite.org/fileformat2.html.
+One damaged byte on the first page hides every row from SQLite. This module reads each page with table rows on its own, also those of the
+write-ahead log. The row's checksum tells the caller its table and whether it is intact. See https://sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ SIGNED = {sql: table for statements in (KEEP, PUT) for (_, table), sql in statem
 
 
 def build_token_sum(column: str) -> str:
-    """The sum of a column of counts, for SQL: what an endpoint reported may be of any size or sign, and SQLite's SUM overflows."""
+    """Return SQL for the sum of a column of counts. Endpoints may report any size and sign, with which SQLite's SUM would overflow."""
     return f"CAST(MIN(TOTAL(MAX({column}, 0)), {MOST}) AS INTEGER)"
 
 
@@ -88,7 +88,7 @@ COST = "MIN(SUM(MAX(cost, 0)), 1e15)"  # as `tokens`; NULL where no row has a co
 
 
 class Damaged(UserError):  # noqa: N818 - a state, not a mistake
-    """A file of a run holds something else than was written to it, or nothing at all."""
+    """A file of a run does not hold what was written to it."""
 
 
 def checksum(table: str, values: Iterable[Any]) -> int:
@@ -163,7 +163,7 @@ def is_empty(path: Path) -> bool:
 
 
 def refuse_empty(path: Path, file: File) -> None:
-    """Raise `Damaged` where only the log of a file is left. Call it before the file is opened."""
+    """Raise `Damaged` if only the write-ahead log of a file is left. Call it before the file is opened."""
     if is_empty(path) and has_log(path):
         raise make_damage_error(path.parent, file, f"it is empty, and {get_log_path(path).name} is not")
 

@@ -30,7 +30,7 @@ KINDS = ("openai", "pool", "embedded", "vllm", "batch", "replay")
 
 
 def read_llm(llm: str | Mapping[str, Any] | LLMSettings | AsyncOpenAI | None) -> dict[str, Any]:
-    """The `llm:` section that an `llm=` argument stands for, as plain values; `attach_client` then keeps a client.
+    """Return the `llm:` section for an `llm=` argument, as plain values. `attach_client` attaches a client to the settings later.
 
     `llm`: a section, settings, one of the kinds (`"embedded"`), the name of a model of an OpenAI-compatible endpoint, or a client,
     whose key is not read here. Raises `UserError`.

@@ -74,7 +74,7 @@ class BatchSettings(Config):
 
 @dataclass(slots=True)
 class BatchAnswers:
-    """The places of the answers in their files; ninety thousand answers would need too much memory."""
+    """The places of the answers in their files. The texts of ninety thousand answers would need too much memory."""
 
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
     failed: Counter[str] = field(default_factory=Counter)
@@ -215,7 +215,7 @@ class BatchBackend:
         self._bytes += len(line)
 
     def _open_next(self) -> None:
-        """A new file for each session, since an earlier one may have been sent already."""
+        """Open the next file. A session never continues a file of an earlier one, which may have been sent already."""
         self._finish_file()
         last = max((int(path.stem.rpartition("-")[2]) for path in list_question_files(self._folder)), default=0)
         path = self._folder / f"requests-{last + 1:04}.jsonl"

@@ -1,9 +1,9 @@
 """The limits of an engine, and one budget for several engines, several processes and what earlier sessions spent.
 
-Roles of a rollout may have a model each, a resumed run goes on with what is left, and a trainer has workers in processes of their own;
-a cap is the user's, not an engine's. Engines of one process share a `Budget`. Processes that share a budget each have a `Budget` and
-read and write one `SharedBudget`, once before each call and once after it: the expected cost of a call is reserved there before it is sent
-and replaced by its real cost afterwards. A crash leaves the reservation in place, since the call may have been paid.
+A user sets one cap, but each role of a rollout may have an engine of its own, a resumed run continues with the rest of the budget, and a
+trainer has worker processes. Engines of one process share a `Budget`. Processes that share a budget each have a `Budget` and read and write
+one `SharedBudget` before and after each call: the expected cost of a call is reserved there before it is sent and replaced by its real
+cost afterwards. A crash leaves the reservation in place, since the call may have been paid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Cap = Literal["tokens", "cost"]
 
 
 class EngineLimits(Config):
-    """How hard to push an endpoint, how patient to be with it, and how much to spend. All operational: a resume may change them."""
+    """Concurrency, patience and budget for an endpoint. All of them are operational: a resume may change them."""
 
     concurrency: int = Field(
         256, ge=1, description="Requests in flight at most; how many there are is found by trying."
@@ -64,7 +64,7 @@ class EngineLimits(Config):
 class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
     """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap.
 
-    `held`: the reservations of other processes for calls in flight, or in flight when one was killed. `who`: names the shared budget.
+    `held`: what other processes have reserved for calls that are in flight, or were when a process was killed. `who`: names the shared budget.
     """
 
     def __init__(self, cap: str, limit: float, spent: float, held: float = 0.0, who: str = "") -> None:
@@ -78,8 +78,8 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight, without that of the `blind`
-    ones, which were sent before any reply had shown what one costs."""
+    """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight. `blind`: number of calls in
+    flight whose cost is not in `held_…`, since no reply had been received yet when they were sent."""
 
     sent: int = 0
     answered: int = 0
@@ -132,9 +132,9 @@ class SharedBudget(Protocol):
     name: str
 
     def turn(self, mine: Callable[[Spending], Spending | None]) -> None:
-        """Run `mine` exclusively among the processes, with the sum of all others. It returns this process's spending, which replaces the
-        last one; nothing is written where it returns None or raises. Raises `UserError` where the shared budget cannot be read or
-        written."""
+        """Call `mine` with the sum of the other processes' spending, while no other process can do so. It returns the new spending of this
+        process, which replaces the previous one; if it returns None or raises, nothing is written. Raises `UserError` if the shared budget
+        cannot be read or written."""
 
 
 @dataclass
@@ -173,11 +173,11 @@ class Budget:
         return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
 
     def has_room(self, engine: BudgetedEngine) -> bool:
-        """Whether one more call fits beside those in flight, each expected to cost the mean of the replies so far. Used by the gate.
+        """Whether one more call fits in addition to those in flight, each expected to cost the mean of the replies so far. Used by the gate.
 
-        Without this, a full set of calls would be on its way when a cap is reached. Before the first reply there is no mean, so under a
-        cap calls go one by one until it is there. Others count as of the last read; `take` reads anew.
-        Where `take` refuses a call, this must too, until one is back: or the call would go round between the two without a pause.
+        Without this check, as many calls as the gate admits would be in flight when a cap is reached. Before the first reply there is no
+        mean, so under a cap calls are sent one at a time until then. The spending of other processes is that of the last read; `take` reads
+        it again. If `take` refuses a call, this must return False until a call returns; otherwise the engine would loop between the two.
         """
         if not any(each.gate.in_flight for each in self.engines):
             return True  # `take` decides
@@ -189,8 +189,8 @@ class Budget:
         return True
 
     def take(self, engine: BudgetedEngine) -> bool:
-        """Count one more call of this engine as sent, if there is money for it. False: not before those in flight are back. Raises
-        `BudgetReached` where there is none at all, and `UserError` where the shared budget cannot be used; nothing is counted then."""
+        """Count one more call of this engine as sent, if the budget allows it. Returns False if it must wait for calls in flight. Raises
+        `BudgetReached` if waiting does not help, and `UserError` if the shared budget cannot be used; nothing is counted then."""
         fits = True
 
         def reserve(others: Spending) -> Spending | None:
@@ -209,7 +209,7 @@ class Budget:
         return fits
 
     def fits(self, engine: BudgetedEngine) -> bool:
-        """Whether one more call fits. Reservations of others count as spent: waiting for them would mean to ask again and again."""
+        """Whether one more call fits. Reservations of other processes count as spent, since waiting for their end would require polling."""
         who = f" by all that share {self.shared.name}" if self.shared else ""
         most, sent = engine.limits.max_requests, self.sent
         if most is not None and sent >= most:
@@ -224,7 +224,7 @@ class Budget:
         return True
 
     def settle_call(self, engine: BudgetedEngine) -> None:
-        """Count a call as over; its cost, if any, is in the engine's stats. Never raises, because the caller has a paid reply: where the
+        """Count a call as over; its cost, if any, is in the engine's stats. Never raises, because the caller has a paid reply: if the
         shared budget cannot be written, the reservation stays until the next call, which raises."""
         engine.out -= 1
         with contextlib.suppress(UserError):
@@ -241,7 +241,7 @@ class Budget:
             self.shared.turn(exchange)
 
     def own_spending(self, also: BudgetedEngine | None = None) -> Spending:
-        """The spending of this session, with one more call of `also`. That of earlier sessions is in the ledger."""
+        """The spending of this session, with one more call of `also`. The ledger holds the spending of earlier sessions."""
         out = [(engine, engine.out + (engine is also)) for engine in self.engines]
         stats = [engine.stats for engine in self.engines]
         return Spending(

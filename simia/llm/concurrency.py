@@ -1,4 +1,4 @@
-"""Limit concurrent calls: how many fit is found by trying, and calls wait for a place, for the end of a pause and for the budget."""
+"""Limit concurrent calls. The limit adapts to the endpoint, and calls wait for a place, for the end of a pause and for the budget."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AdaptiveConcurrency:
         return self._round
 
     def answered(self, latency: float, *, waiting: bool) -> None:
-        """`latency` in seconds; `waiting`: callers wait for a place, so the limit is what holds calls back."""
+        """Note an answered call. `latency`: seconds; `waiting`: whether callers wait for a place, so that a higher limit would help."""
         self._answers += 1
         self._since += 1
         if self._answers == 1:
@@ -55,7 +55,7 @@ class AdaptiveConcurrency:
             self.limit = min(self.most, self.limit + (1.0 if self._searching else max(GAIN, STEP / self.limit)))
 
     def refused(self, mark: int, in_flight: int) -> None:
-        """The endpoint refused a call. `in_flight`: the others, which it accepted or has not answered yet."""
+        """Note a refused call. `in_flight`: number of other calls, which the endpoint accepted or has not answered yet."""
         if mark == self._round:
             self._shrink_to(max(LEAST, DEEPEST * self.limit, min(SHRINK * self.limit, float(in_flight))))
 

@@ -1,8 +1,8 @@
-"""Embeddings of texts by a model, and likeness of texts without one.
+"""Embeddings of texts by a model, and similarity of texts without one.
 
-A request for embeddings is a `Request` with `input`: it passes the engine's pacing, retries and budget, and its reply is stored before it
-is used, as every other. The reply's text is a JSON list of vectors, so that recordings hold them too. Without an embedding model,
-`make_lexical_vectors` describes texts by their words and by runs of characters; this needs no model and no package.
+A request for embeddings is a `Request` with `input`. Like every other, it uses the engine's concurrency limit, retries and budget, and its
+reply is stored before it is used. The reply's text is a JSON list of vectors, so recordings can hold it. `make_lexical_vectors` describes
+texts by their words and by runs of characters; it needs no embedding model and no package.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A pool of endpoints that serve one model, used in order of preference: an outage at one provider does not stop a run.
 
-To the run they are one endpoint (one alias in the replies' keys), so that a reply is the same from each of them; the reply names the one
-that answered. An endpoint that fails rests for a while, longer each time; one that refuses the key or does not know the model is left
-out for good, unless it is the last. A fault has `elsewhere` set when another endpoint is ready: then the engine tries again at once, and
-neither waits nor slows down.
+The run sees one endpoint (one alias in the replies' keys), so a reply has the same key whichever endpoint gives it; the reply's body names
+the endpoint. An endpoint that fails is not used for a while, longer each time; one that refuses the key or does not know the model is not
+used again, unless no other is left. If another endpoint is ready, a fault has `elsewhere` set: the engine then tries again at once, without
+a wait and without a lower concurrency.
 """
 
 from __future__ import annotations

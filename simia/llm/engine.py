@@ -47,7 +47,7 @@ class ReplyJournal(Protocol):
         """Returns once it is durable; the reply is used after that."""
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        """The last try failed, or the budget has no room for another."""
+        """Note that the last try failed, or that the budget allows no other try."""
 
 
 @runtime_checkable
@@ -196,7 +196,7 @@ class Engine:
                 call.set_result(None)
 
     async def _call_claimed(self, key: str, request: Request, item: str, draw: str) -> Reply:
-        """Call, or return the reply that another process got meanwhile. Waiting for a claim takes no place at the gate."""
+        """Call, or return the reply that another process received in the meantime. Waiting for a claim takes no place at the gate."""
         claiming = self._claiming
         if claiming is None:
             return await self._call(key, request, item, draw)
@@ -264,7 +264,7 @@ class Engine:
         return reply
 
     def _warn_of_outage(self, fault: LLMFault, delay: float) -> None:
-        """Log that nothing is answered and calls are retried: once until the next reply. Rate limits are no outage."""
+        """Log, once until the next reply, that nothing is answered and calls are retried. Rate limits are no outage."""
         if fault.code is Code.RATE_LIMITED or self._warned_at == self.stats.answered:
             return
         self._warned_at = self.stats.answered
@@ -330,7 +330,7 @@ class Engine:
                 self.gate.pause(wait)
 
     def _choose_delay(self, fault: LLMFault, tries: int) -> float | None:
-        """Seconds until the next try; None: there is none. Called inside the gate, so that a pause holds before the place is free."""
+        """Seconds until the next try; None: there is none. Called before the call leaves the gate, so that a pause starts before the next call."""
         asked_for = fault.retry_after or 0.0
         if fault.elsewhere and fault.retry and tries < self.limits.retries:
             return 0.0

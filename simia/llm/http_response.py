@@ -155,7 +155,7 @@ def _read_error(raw: bytes) -> dict[str, Any]:
 
 
 def read_usage(usage: Any) -> Usage:
-    """The usage of a reply. All of it is unknown where one count of tokens is impossible; a cost that is impossible is unknown alone."""
+    """The usage of a reply. If one token count is impossible, the whole usage is unknown; if only the cost is, the cost is unknown."""
     if not isinstance(usage, dict):
         return Usage()
     of_prompt, of_completion = (

@@ -1,8 +1,8 @@
 """Back ends for endpoints that speak OpenAI's chat completions: OpenAI, Azure, vLLM, SGLang, llama.cpp, routers.
 
 One call of `complete` is one HTTP request. Every failure becomes an `LLMFault` whose code names the cause and tells the engine whether to
-retry. The key is read from the environment at `start`, is kept in the session's headers only, and is masked in every body that an endpoint
-sends back, before it is read: some repeat it. A decompressed body has a largest size.
+retry. The key is read from the environment at `start` and kept in the session's headers only. It is masked in every response body before
+the body is parsed, since some endpoints repeat it. The size of a decompressed body is limited.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class OpenAIBackend:
     async def read_reply(
         self, status: int, headers: Mapping[str, str], raw: bytes, *, texts: int = 0
     ) -> Reply | LLMFault:
-        """The reply, or the fault, that a response stands for. Keys in the body are masked before it is read.
+        """Return the reply or the fault that a response contains. Keys in the body are masked before it is parsed.
 
         `texts`: how many vectors are expected; 0: the request was a chat completion."""
         raw = mask_bytes(raw) if len(raw) <= QUICK else await asyncio.to_thread(mask_bytes, raw)

@@ -119,7 +119,7 @@ class OpenAISettings(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> OpenAISettings:
-        """A config of others must not send any variable of the environment to an endpoint that it names itself."""
+        """Check that the settings agree. An untrusted config must not send environment variables to an endpoint that it names itself."""
         for header, text in self.headers.items():
             if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header):
                 raise UserError(f"headers: {header!r} is no name of a header: use letters, digits and hyphens")

@@ -1,7 +1,7 @@
 """Choose the slot of a local model server that holds the beginning of a request, so that the server does not read it again.
 
-A slot keeps the prompt that it computed last. Left to itself the server takes the slot with the longest common beginning, which two packs with
-the same rules share, and so drops one pack's prefix for the other's at every request.
+A slot keeps the prompt that it computed last. By default, the server takes the slot with the longest common prefix. Two packs with the same
+rules have one in common, so each request of one pack would replace the prefix of the other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ LOOK_BACK = (
 
 
 class PromptSlots:
-    """Which requests the slots hold. A slot is reused by a request with the same static part (everything before the last message), then by
-    the next request of a conversation; any other one gets the slot that was used longest ago."""
+    """The requests that the slots hold. A request gets the slot with the same static part (everything before the last message), else the slot
+    with the previous request of its conversation, else a free or the least recently used slot."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -107,7 +107,7 @@ def list_unreadable_answers(questions: Sequence[OpenQuestion]) -> list[str]:
 
 
 def write_questions(questions: Sequence[OpenQuestion], folder: Path) -> list[Path]:
-    """Write a file for each question; the files. Raises `UserError` if the folder cannot be written."""
+    """Write a file for each question, and return the files. Raises `UserError` if the folder cannot be written."""
     try:
         (folder / "answers").mkdir(parents=True, exist_ok=True)
         files = [folder / f"{question.number}.txt" for question in questions]
@@ -119,7 +119,7 @@ def write_questions(questions: Sequence[OpenQuestion], folder: Path) -> list[Pat
 
 
 def read_answers(questions: Sequence[OpenQuestion], folder: Path) -> list[str]:
-    """Put the answers that lie in the folder into their batch folders; the numbers of the questions without one.
+    """Copy the answers in the folder into their batch folders, and return the numbers of the questions without an answer.
 
     An empty file is no answer. Raises `UserError` for a file that is not UTF-8: then nothing is stored.
     """

@@ -9,8 +9,8 @@ A row answers exactly the same request and draw. A row without `draw` serves its
 is a question that waits for its answer. A prompt that has changed is a miss whose message shows the first line that differs, never a near
 match: a recorded answer to another question would be invented evidence.
 
-With `match: draw` the caller asks the recorded request instead of today's: a row answers the item and sample that its `draw` names. The
-recorded request is what the run stores, so that old replies are parsed and checked by today's code after a prompt has changed.
+With `match: draw`, the recorded request replaces the newly rendered one: a row answers the item and sample that its `draw` names. The run
+stores the recorded request, so old replies can be parsed and checked by the current code after a prompt has changed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class RecordedReply(BaseModel):
 class ReplayBackend:
     """Serves a recording. The file is read when the back end is made, since its model's name is part of every key."""
 
-    structured = True  # whatever was recorded was asked with the same response_format
+    structured = True  # recorded requests had the same response_format
 
     def __init__(self, settings: ReplaySettings) -> None:
         self.path = settings.path.expanduser()
@@ -171,7 +171,7 @@ def read_recording(path: Path) -> Iterator[RecordedReply]:
 
 
 def index_by_draw(rows: Iterable[RecordedReply]) -> dict[str, Request]:
-    """The request of each draw; a draw that several requests have names none of them, so those are still matched by prompt."""
+    """The request of each draw. Draws with several requests are left out, so these are still matched by prompt."""
     requests: dict[str, dict[str, Request]] = defaultdict(dict)
     for row in rows:
         if row.draw is not None and row.request is not None:
@@ -193,7 +193,7 @@ def collect_prompts(rows: Iterable[RecordedReply]) -> dict[str, str]:
 
 
 def append_recording(rows: Iterable[RecordedReply], path: Path) -> int:
-    """Append rows to a recording; how many."""
+    """Append rows to a recording, and return their number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         return sum(1 for row in rows if file.write(orjson.dumps(row.row(), option=orjson.OPT_APPEND_NEWLINE)))

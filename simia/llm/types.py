@@ -1,6 +1,6 @@
 """Requests, replies and faults of models, and the protocol of back ends.
 
-A back end makes exactly one attempt: retries, limits, the store and the accounts are the engine's.
+A back end makes exactly one attempt. The engine handles retries, limits, storage and accounting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simia.trajectory import Usage, digest
 
 
 class Request(BaseModel):
-    """One chat completion, in OpenAI's terms. Everything here is identity: it enters the reply's key."""
+    """One chat completion, in OpenAI's terms. All fields enter the reply's key."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -46,7 +46,7 @@ class Request(BaseModel):
 
 
 def make_reply_key(alias: str, model: str, request: Request, draw: str) -> str:
-    """Return the key of a reply: a digest of endpoint alias, model, canonical request and draw, which names the sample, not the try."""
+    """Return the key of a reply: a digest of endpoint alias, model, canonical request and `draw` (the sample's name, the same for all tries)."""
     return digest([alias, model, request.canonical(), draw])
 
 
@@ -114,10 +114,10 @@ class ModelBackend(Protocol):
 
 @runtime_checkable
 class RecordedBackend(Protocol):
-    """A back end that may answer a sample with the request that was recorded for it, in place of today's."""
+    """A back end that may replace a newly rendered request by the one that was recorded for the same sample."""
 
     matches_draws: bool
-    """Whether it does."""
+    """Whether it replaces requests."""
     prompts: dict[str, str]
     """The prompt files of the recorded requests, by name: their hashes."""
 
