@@ -25,11 +25,11 @@ from simia.trajectory import Message, Trajectory
 
 # The markup of a turn in the chat templates of the trained models, and of a call within it.
 TURN_TOKENS, CALL_TOKENS = 6, 14
-COPIED = 0.9  # of a text's characters: with the same calls, fewer changes do not make another wish
+COPIED = 0.9  # share of equal characters from which on a text with the same calls counts as a copy
 
 
 class Checks(TruthChecks):
-    """What is asked of a trajectory."""
+    """The checks that a trajectory must pass."""
 
     max_tokens: int = Field(default=12_000, ge=1)
     """Longest trajectory with its tools and system text, in estimated tokens: the training context."""
@@ -38,16 +38,16 @@ class Checks(TruthChecks):
     require_calls: bool = True
     """Refuse a trajectory that calls no tool."""
     identifiers: bool = True
-    """Refuse calls with identifiers that neither the user nor the system text nor an earlier result has said."""
+    """Refuse calls with identifiers that occur neither in the user's messages nor in the system text nor in an earlier result."""
     refusals: bool = True
-    """Refuse an ending in which the assistant says that, being an AI, it cannot. Declining by policy is fine."""
+    """Refuse an ending in which the assistant declines because it is an AI. Declining because of a policy is fine."""
     language: bool = True
     """Refuse texts in a language that neither the seed's messages use nor its system text names. Results of tools do not count."""
     goals: bool = True
-    """Refuse a trajectory that surely does not address a goal of its plan (`prompt.scenarios`): a planned call that is missing, a refused or
-    withdrawn change that is made, a planned error or question of which there is no trace."""
+    """Refuse a trajectory that certainly fails to address a goal of its plan (`prompt.scenarios`): a planned call is missing, a refused or
+    withdrawn change is made, or there is no trace of a planned error or question."""
     leak_markers: list[str] = Field(default_factory=lambda: list(LEAK_MARKERS))
-    """Words that give away the prompt or the format; letter-case does not matter. Placeholders are found as well."""
+    """Words of the prompt or the format that must not occur in a trajectory, in any letter case. Placeholders are found as well."""
 
 
 def check_trajectory(
@@ -59,8 +59,8 @@ def check_trajectory(
     view: TrajectoryView | None = None,
     truth: bool = True,
 ) -> list[Issue]:
-    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools). `truth`: also run the truth checks
-    that are on, where nothing else was found."""
+    """Return all findings. `ids`: the pack's identifiers (default: inferred from the tools). `truth`: also run the enabled truth checks,
+    if nothing else was found."""
     view = TrajectoryView(t) if view is None else view
     issues = [*check_structure(t), *check_calls(t, checks), *find_leaks(view, checks.leak_markers)]
     if checks.refusals:
@@ -72,7 +72,7 @@ def check_trajectory(
     issues += check_size(view, checks)
     if seed is not None and is_seed_copy(t, seed):
         issues.append(Issue(code=Code.SEED_COPY, detail="same calls and nearly the same user turns as the seed"))
-    if truth and not issues:  # what is unsound already needs no further reason
+    if truth and not issues:  # a trajectory that is refused already needs no further reason
         issues = find_untruths(view, checks, seed)
     return issues
 

@@ -1,14 +1,13 @@
 """The entities in a simulated world's answers, by table and key, and contradictions of a new answer with them.
 
-A model that plays the tools forgets: an order that was pending is shipped two answers later, an id that did not exist does.
-So every answer's entities are kept here. They come from the changes that the model names, keyed upserts (small models
-miscount the positions of a JSON Patch), and from the results themselves. A new answer is compared before it is returned.
+A model that simulates tools forgets: a pending order is shipped two answers later, or an id that did not exist appears. So the
+entities of every answer are kept here. They come from the changes that the model reports, as keyed upserts (small models miscount
+the positions of a JSON Patch), and from the results themselves. A new answer is compared with them before it is returned.
 
-Only what is sure counts: an entity is an object with one identifying field, or with several taken together; lists and
-nested objects are entities of their own, and without an identifying field they are fields of what holds them. An object under
-another noun than its identifying field's (a refund that names its order) is that noun's, and says nothing of the order.
-A difference is a contradiction when the call only reads, or when the field is said to be something else without a change
-being named.
+Only clear cases count. An entity is an object with one identifying field, or with several taken together. Nested objects are
+entities of their own; without an identifying field, they are fields of their parent. An object under another noun than its
+identifying field's (a refund that names its order) is an entity of that noun, and says nothing about the order. A field that
+differs from an earlier answer is a contradiction if the call only reads, or if no change of the field was reported.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ class EntityLedger:
 
     tables: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     gone: set[tuple[str, str]] = field(default_factory=set)
-    """(table, key) of what was taken away."""
+    """(table, key) of removed entities."""
     missing: set[str] = field(default_factory=set)
-    """Values that an answer said do not exist."""
+    """Values that do not exist according to an answer."""
     closed: frozenset[str] = frozenset()
     touched: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Entities that answers spoke of, in the order in which they last did."""
+    """Entities that answers mentioned, the most recent one last."""
 
     @classmethod
     def from_state(cls, state: Any) -> EntityLedger:
@@ -114,8 +113,8 @@ class EntityLedger:
                 self._doubt(*each.names, each.fields)
 
     def _find_entities(self, tool: str, content: Any) -> Iterator[Entity]:
-        """Yield the result's entities. An object of a change under another noun, without fields beyond those of the entity
-        that it refers to, is that entity: `change_address` of an order shows the order."""
+        """Yield the result's entities. If the tool may change something, an object under another noun with no fields beyond those of the
+        entity that it refers to counts as that entity: the result of `change_address` shows the order."""
         reads = READS.match(tool) is not None
         for each in iterate_entities(content, extract_noun(tool)):
             known = self.tables.get(each.names[0], {}).get(each.names[1], {}) if each.names and not reads else {}
@@ -123,7 +122,7 @@ class EntityLedger:
             yield Entity(*each.names, each.fields) if each.names and said <= known.keys() else each
 
     def _doubt(self, table: str, key: str, fields: dict[str, Any]) -> None:
-        """Forget the fields of an entity that a change under another noun contradicts: it may have changed them."""
+        """Forget the fields of an entity that contradict the result of a change under another noun, which may have changed them."""
         row = self.tables.get(table, {}).get(key, {})
         for name, value in fields.items():
             if name in row and not are_compatible(row[name], value):
@@ -172,8 +171,8 @@ class EntityLedger:
         return found[:5]
 
     def _said(self, key: str, name: str, value: Any) -> bool:
-        """Return whether another row that refers to this entity has the value: `remove_item` returns the order's new total with
-        the item."""
+        """Return whether another row that refers to this entity has the value. `remove_item`, for example, returns the order's new
+        total with the item."""
         rows = (
             row for table in self.tables.values() for of, row in table.items() if of != key and key in of.split("|")
         )
@@ -324,7 +323,7 @@ def name_table(key: str, name: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def select_keys(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of identifying fields. The rows of a list share their names, so that the answer is kept."""
+    """Return the names of identifying fields. Results are cached, since all rows of a list have the same names."""
     return tuple(name for name in names if KEY.search(name))
 
 

@@ -1,8 +1,7 @@
 """Check that a trajectory addresses every goal that was planned for it.
 
-Only what the structure proves is reported: a tool that was never called, a change that was to be refused or withdrawn and
-was made, a question that was never asked, an error of which there is no trace. Whether a goal was served well is a
-question for a judge.
+Only faults that the structure proves are reported: a planned call is missing or always failed, a change was made although a refusal
+or withdrawal was planned, or there is no trace of a planned question or error. How well a goal was served is left to a judge.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def shows_error(calls: Sequence[CallAndResult], called: Counter[str]) -> bool:
 
 
 def has_failed(result: Message | None) -> bool:
-    """Return whether a result surely is an error: `"error": null` is none."""
+    """Return whether a result certainly is an error. `"error": null` is no error."""
     if result is None or result.error is not None:
         return True
     if not is_failure(result):

@@ -1,8 +1,8 @@
 """Check grounding: the user, the system text or an earlier result must contain each identifier in a call.
 
-An agent trained on calls with invented identifiers learns to invent them. Which arguments are identifiers is declared
-by the pack (`ToolSpec.identifiers`) or inferred from the schema and from how the seeds use them. Only a declaration
-exempts an identifier that the agent itself may coin (the name of a thing to be created): no rule could tell it apart.
+An agent trained on calls with invented identifiers learns to invent them. The pack declares which arguments are identifiers
+(`ToolSpec.identifiers`); otherwise they are inferred from the schema and from how the seeds use them. An identifier that the
+agent may invent (the name of a thing to be created) is exempt only if the pack's declaration leaves it out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_LEVELS, MOST_PARTS = 12, 10_000  # of a schema whose arguments are looked f
 
 @dataclass(frozen=True, slots=True)
 class Identifiers:
-    """Per tool the dotted paths of the arguments that are identifiers; lists on the way are read element by element."""
+    """For each tool, the paths of the arguments that are identifiers. Lists on a path are read element by element."""
 
     paths: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 

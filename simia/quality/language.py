@@ -1,10 +1,11 @@
 """Identify the language of texts and trajectories, offline.
 
-The script decides for Chinese, Japanese, Korean, Thai and other scripts of one language, and common words decide for
-English. Only what remains, mostly Latin and Cyrillic text, goes to py3langid (the extra `languages`), whose model (naive
-Bayes over bytes) is loaded then; without it six more languages are known by their common words, and other texts are unsure. It was the most accurate of five light libraries on 77 sentences of 13 languages (all right with the languages
-below; whatlang 67, CLD2 68), and the only well-kept one without compiled code of its own; the script rules cost a
-fiftieth of it. Identifiers, addresses and numbers have no language and are removed first.
+Chinese, Japanese, Korean, Thai and other languages with a script of their own are identified by the script, and English by common
+words. Other texts, mostly Latin and Cyrillic, are passed to py3langid (the extra `languages`), whose model (naive Bayes over bytes) is
+loaded at first use. Without it, six more languages are identified by their common words, and other texts are unsure. py3langid was the
+most accurate of five light libraries on 77 sentences of 13 languages (77 right with the languages below; whatlang 67, CLD2 68), and the
+only maintained one without compiled code of its own; the script rules cost a fiftieth of it. Identifiers, addresses and numbers have
+no language and are removed first.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTE
 
 
 def identify_east_asian(text: str, han: int, kana: int) -> str:
-    """Return "ja" or "zh" for a text of Han and Kana; "" for a few characters that may be either."""
+    """Return "ja" or "zh" for a text with Han or Kana, "ko" if most of it is Hangul; "" for a few characters that may be Chinese or Japanese."""
     korean = len(SCRIPTS[0][1].findall(text))
     if korean > han + kana:
         return "ko"
@@ -168,7 +169,7 @@ def is_english(words: Sequence[str]) -> bool:
 
 @cache
 def load_identifier() -> Callable[[str], tuple[str, float]] | None:
-    """Load py3langid's model: a third of a second and 60 MB, which English texts do not cost. None where it cannot be loaded."""
+    """Load py3langid's model, which takes a third of a second and 60 MB and is not needed for English. None if it cannot be loaded."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
@@ -234,7 +235,7 @@ def is_surely_one_of(allowed: frozenset[str], low: str) -> bool:
 
 
 def is_surely_english(low: str, *, every: int = 80) -> bool:
-    """Return whether a lower-case text has an English function word every 80 characters: what nearly all English texts have."""
+    """Return whether a lower-case text has an English function word every 80 characters (`every`), as nearly all English texts do."""
     return is_nearly_ascii(low) and every * (sum(map(low.count, FREQUENT))) >= len(low)
 
 

@@ -97,12 +97,12 @@ OTHER_PLACEHOLDER = re.compile(
     rf"{OPEN}\s?(?:{'|'.join(PLACEHOLDER_WORDS)})\s?{CLOSE}|【(?:你|您)的[^】]{{1,12}}】|[〇○◯]{{2}}(?:様|さん|さま)",
     re.I,
 )
-# What a small model says in place of a call (seen in recordings/small-tagged).
+# A call as a small model writes it in its text (seen in recordings/small-tagged).
 WRITTEN_CALL = re.compile(r'[\s>`*:#-]*\{\s*"name"\s*:\s*"[^"]+"\s*,\s*"(arguments|parameters)"\s*:')
 
 
 def find_leaks(view: TrajectoryView, markers: Sequence[str]) -> Iterator[Issue]:
-    """Report at most one finding per turn: its first marker, or a call that is written as text."""
+    """Report each call that is written as text, and for each other leak the turn with its first marker or placeholder."""
     t = view.t
     if '"name"' in view.style:
         for i, (message, text) in enumerate(zip(t.messages, view.texts, strict=True)):
@@ -144,12 +144,12 @@ def contains_words(marker: str, text: str) -> bool:
 
 
 def joins(edge: str, neighbour: str) -> bool:
-    """Return whether two characters belong to one word. Scripts without spaces have no borders of words."""
+    """Return whether two characters belong to one word. In scripts without spaces, no two do."""
     return edge.isalnum() and neighbour.isalnum() and continues(edge, neighbour)
 
 
 def find_marker(low: str, markers: Sequence[str], *, foreign: bool = True) -> str | None:
-    """Return the first marker in a lower-case text. `foreign`: whether those of other languages than English are looked for."""
+    """Return the first marker in a lower-case text. `foreign`: also search for the markers of languages other than English."""
     for first, group in group_markers(tuple(markers)):
         if (first == OTHER and not foreign) or (first in BRACKETS and first not in low):
             continue  # half of the markers are markup: none of them can be where no such bracket is

@@ -1,6 +1,7 @@
 """Search the texts of a conversation for a value.
 
-A value must be a whole token: ORD-1 is not in ORD-12, 12 is not in 12.50. Letter case, spaces and hyphens may differ, because people write "ord 20417" and "555 123 4567"; a number and its digits as text are the same.
+A value must be a whole token: ORD-1 is not in ORD-12, 12 is not in 12.50. Letter case, spaces and hyphens may differ, because people
+write "ord 20417" and "555 123 4567". A number and its digits as text are the same.
 
 Scripts that are written without spaces, or that attach particles to words (Chinese, Japanese, Thai, Korean, Arabic), never
 continue a token of Latin letters and digits: `订单#W5918442里` has the token W5918442. Values in these scripts are found
@@ -24,8 +25,8 @@ WIDE = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)} | {"￥": "
 ZEROS = "٠۰०০੦૦௦౦೦൦๐໐០၀"
 FOLDED = WIDE | {chr(ord(zero) + digit): str(digit) for zero in ZEROS for digit in range(10)}
 FOLDABLE = re.compile(f"[{re.escape(''.join(FOLDED))}]")
-# First bytes, in UTF-8, of these and of letters that may be written as several characters. A search by characters in each text
-# that is nearly ASCII would take as long as all other searches.
+# UTF-8 lead bytes of these characters and of letters that may be written as several characters. A test by characters of each text that
+# is nearly ASCII would take as long as all searches together.
 LEADS = frozenset({char.encode()[0] for char in FOLDED} | {0xCC, 0xCD, 0xE1, 0xE3, 0xEF})
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
@@ -177,7 +178,7 @@ def continues(edge: str, neighbour: str) -> bool:
 
 
 def is_dense(char: str) -> bool:
-    """Return whether words of the character's script are not parted by spaces from their neighbours."""
+    """Return whether the character's script may join words to their neighbours without a space."""
     return char >= "\u0530" and not "\u1e00" <= char <= "\u1fff"
 
 

@@ -1,7 +1,7 @@
 """Phrases with which an assistant breaks its role ("as an AI, I cannot") or declines a request, in twelve languages.
 
-A role break is a fault of the trajectory: not "I can't, because the policy forbids it", but "I can't: I'm a program".
-Declining is a figure of the report, not a fault. Only a text with a word for a machine is searched for a role break.
+A role break ("I can't: I'm a program") is a fault of the trajectory; "I can't, because the policy forbids it" is none. Declining
+is counted in the report and is no fault. Only a text with a word for a machine is searched for a role break.
 """
 
 from __future__ import annotations

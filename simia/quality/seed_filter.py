@@ -1,8 +1,8 @@
 """Filter seeds by rules (paper §2.2: completeness, logic, format).
 
-The mistakes of one bad seed occur in all samples made from it. Seeds pass the same checks as generated trajectories, less the
-truth checks: people's own conversations leave out what a policy asks for, and are worth keeping. `find_doubtful_seeds`
-names them, with the same codes. Of equal seeds the first is kept.
+The mistakes of one bad seed occur in all samples made from it. Seeds must pass the same checks as generated trajectories, except
+the truth checks: conversations between people often leave out steps that a policy requires, and are still worth keeping.
+`find_doubtful_seeds` lists them with the codes of the truth checks. Of equal seeds the first is kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def filter_seeds(seeds: Sequence[Trajectory], checks: Checks) -> FilteredSeeds:
 
 
 def find_doubtful_seeds(seeds: Sequence[Trajectory], checks: Checks) -> list[tuple[Trajectory, list[Issue]]]:
-    """Return the seeds in which a truth check finds something, with the findings; such seeds are used."""
+    """Return the seeds in which a truth check finds something, with the findings. These seeds are used nevertheless."""
     found = ((seed, find_untruths(TrajectoryView(seed), checks)) for seed in seeds)
     return [(seed, issues) for seed, issues in found if issues]
 

@@ -1,6 +1,6 @@
 """Filters of a teacher's episodes before they are training data: impossible, too long, malformed (EnvScaler §4, SFT data).
 
-They read finished episodes, so other bounds need no new rollout. Each episode that is dropped has one reason, the first that holds.
+They read finished episodes, so changed limits need no new rollout. Each dropped episode has one reason: the first that applies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REQUEST = re.compile(
 
 
 class TeacherFilters(Config):
-    """Which finished episodes of a teacher are exported. Besides, an episode needs the reward that `accept` names."""
+    """Which finished episodes of a teacher are exported. An episode also needs the reward that `accept` names."""
 
     impossible: bool = Field(
         True,
@@ -60,7 +60,7 @@ def find_teacher_fault(t: Trajectory, filters: TeacherFilters, *, best: float | 
 
     Args:
         t: a finished episode.
-        filters: what is asked of it.
+        filters: the filters that it must pass.
         best: the highest reward of the samples of its task; None: none was scored.
         accept: least reward of an episode that is kept.
     """
@@ -86,7 +86,7 @@ def find_surrender(t: Trajectory) -> str:
 
 
 def find_excess(t: Trajectory, filters: TeacherFilters) -> Issue | None:
-    """The first bound of length that is passed. An episode that a limit cut is too long."""
+    """Return the first limit of length that is exceeded. An episode that was cut by a limit is too long."""
     turns = sum(message.role == "assistant" for message in t.messages)
     if filters.most_turns is not None and turns > filters.most_turns:
         return Issue(code=Code.TOO_LONG, detail=f"{turns} turns, at most {filters.most_turns}")

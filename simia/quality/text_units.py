@@ -1,8 +1,8 @@
-"""Divide texts into units of comparable size in all scripts: words, or characters in a row where no spaces part words.
+"""Divide texts into units of comparable size in all scripts: words, or short runs of characters in scripts without spaces.
 
-Counting words by spaces makes a whole Chinese clause one word: a filler word then changes every unit, and eight words in a
-row never come. Runs of such scripts are divided into overlapping pieces as long as a word is on average, so that a changed
-word changes about as many units as in English. No dictionary is needed, and all text without such runs stays as it was.
+If words are split at spaces, a whole Chinese clause is one word: a filler word then changes every unit, and sequences of eight
+words never occur. Runs of such scripts are divided into overlapping pieces of the average length of a word, so that a changed
+word changes about as many units as in English. No dictionary is needed, and text without such runs does not change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT, LONG = 2, 5  # characters of a unit
 
 
 def divide_dense(text: str) -> str:
-    """Return the text with each unit of a script without spaces between spaces; any other text is returned unchanged."""
+    """Return the text with spaces around each unit of a script without spaces. Any other text is returned unchanged."""
     if text.isascii() or not DENSE.search(text):
         return text
     # Full-width letters become ASCII; marks would otherwise be words of their own.

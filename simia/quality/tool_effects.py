@@ -1,6 +1,6 @@
 """Tell look-ups from tools that change something, by a tool's contract, else by the verb in its name.
 
-A tool whose effect is unknown is neither: nothing that must be sure may follow from it.
+A tool whose effect is unknown is neither, so a check that must be certain may not rely on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find_effect(tool: ToolSpec) -> Effect:
 
 @lru_cache(maxsize=4096)
 def find_effect_by_name(name: str) -> Effect:
-    """Return the effect that the first known verb of a tool's name means."""
+    """Return the effect of the first known verb in a tool's name."""
     own = name.rpartition(".")[2]  # app.action
     words = split_tool_name(own)
     if "transfer" in words:  # of money, or to a person: then it changes nothing

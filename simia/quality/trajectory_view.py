@@ -16,7 +16,7 @@ class TrajectoryView:
     """The view of one unchanged trajectory.
 
     `texts`, `lows` and `arguments` (JSON, keys sorted) are parallel to `t.messages`. `raw`: all texts and calls as UTF-8.
-    `style`: the texts that a model wrote in its own style, in lower case; of results only those with chat markup.
+    `style`: texts, reasoning and arguments of user and assistant, in lower case, and those tool results that contain chat markup.
     """
 
     __slots__ = ("arguments", "lows", "raw", "style", "t", "texts")

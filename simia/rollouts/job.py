@@ -1,7 +1,7 @@
-"""The work of a rollout: every sample of every task is an item, its result an episode, stored as a trajectory with a reward.
+"""The work of a rollout: every sample of every task is an item, and its result is an episode, stored as a trajectory with a reward.
 
-A killed rollout resumes: finished episodes stay, an interrupted one is played again from the stored replies (its samples
-are named by item and turn, the environment is deterministic) until it reaches a request that was not asked yet.
+A killed rollout can be resumed: finished episodes are kept. An interrupted one is played again from the stored replies (its samples
+are named by item and turn, the environment is deterministic) until it reaches a request that was not sent yet.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class EpisodePlayer:
         engine: Engine | None,
         has_failed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`engine`: of the agent's model, where it is one. `has_failed`: whether the run can no longer be written."""
+        """`engine`: the engine of the agent's model; None if the agent is no model. `has_failed`: whether the run can no longer be written."""
         self._run_id, self._config, self._environment, self._engine = run_id, config, environment, engine
         self._has_failed = has_failed
         self.samples = [(task, sample) for task in tasks for sample in range(config.group)]
@@ -100,7 +100,7 @@ class RolloutWork:
     def __init__(
         self, run: Run, config: RolloutConfig, environment: Environment, tasks: list[Task], engine: Engine | None
     ) -> None:
-        """`engine`: of the agent's model, where it is one."""
+        """`engine`: the engine of the agent's model; None if the agent is no model."""
         self._run, self._config = run, config
         self._player = EpisodePlayer(run.id, config, environment, tasks, engine, lambda: run.failure is not None)
         self._samples = self._player.samples
@@ -172,7 +172,7 @@ class RolloutWork:
 
 
 def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
-    """Set an item's status and reason by the reward of its episode. `accept`: the least reward of an accepted one."""
+    """Set an item's status and reason by the reward of its episode. `accept`: the lowest reward of an accepted episode."""
     reward = trajectory.reward or Reward()
     if (waiting := find_waiting_call(trajectory)) is not None:
         item.status, item.reason, item.detail = FAILED, Code(waiting.partition(":")[0]), waiting[:300]
@@ -190,8 +190,8 @@ def decide_status(item: Item, trajectory: Trajectory, accept: float) -> None:
 
 
 def find_waiting_call(trajectory: Trajectory) -> str | None:
-    """Why a simulator's answer to be compared is still to come, as code and words; None: none is. A resume plays such an episode again,
-    since what the simulator would have said is what a shadow is for."""
+    """Return why a simulator's answer is still missing in the comparison of a shadow world, as code and words; None: none is missing. A resume
+    plays such an episode again, since this comparison is the purpose of a shadow world."""
     rows = (trajectory.evidence or {}).get("differences", [])
     lost = (str(row["lost"]) for row in rows if "lost" in row)
     return next((each for each in lost if each.startswith(tuple(f"{code}:" for code in WAITING))), None)
@@ -209,8 +209,8 @@ def store_episode(ledger: Ledger, item: Item, trajectory: Trajectory) -> str:
 
 
 def is_settled(trajectory: Trajectory, code: Code) -> bool:
-    """Check whether an episode stays without a reward. After a failure of infrastructure, of the judge, or of a check that ran out of
-    time, a resume plays it again."""
+    """Check whether an episode without a reward is final. After a failure of infrastructure, of the judge, or of a check that ran out of
+    time, it is not: a resume plays the episode again."""
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)

@@ -1,7 +1,7 @@
-"""Score the stored episodes of a rollout again by today's rules and tasks, at no cost (`simia runs recheck`).
+"""Score the stored episodes of a rollout again by the current rules and tasks, at no cost (`simia runs recheck`).
 
-Rewards follow from the record: messages, ending and evidence of the final state. Verdicts of a judging model are recalled from the run's
-replies. The conversations stay as they are. The ledger changes in one transaction.
+Rewards are computed from the record: messages, ending and evidence of the final state. Verdicts of a judging model are recalled from the
+run's replies. The conversations do not change. The ledger changes in one transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from simia.task import Task
 from simia.trajectory import Trajectory
 
 RESCORED = "rescored"
-"""Name of the ledger's value with the hash of the packs and tasks that the rewards follow from."""
+"""Key in the ledger's meta table: hash of the packs and tasks by which the rewards were computed."""
 
 
 @dataclass(slots=True)
@@ -46,13 +46,13 @@ class Rescored:
     figures: dict[str, tuple[int, int]]
     """Scored, solved and accepted episodes, equal ones included: before and after."""
     changed: list[str] = field(default_factory=list)
-    """Episodes whose reward is another one, in the order of the plan."""
+    """Episodes whose reward changed, in the order of the plan."""
     kept: Counter[str] = field(default_factory=Counter)
     """Why episodes keep their reward → number of them."""
 
 
 class StoredVerdicts:
-    """The replies of a judge in a run's store, asked as its engine is. A verdict is found by its sample."""
+    """The replies of a judge in a run's store, with the interface of an engine. A verdict is found by its key or its sample."""
 
     def __init__(self, ledger: Ledger, backend: ModelBackend) -> None:
         self.backend = backend
@@ -88,7 +88,7 @@ def recheck_rollout(runs: Path, name: str, say: Callable[[str], None]) -> Rescor
 
 
 def make_scorers(config: RolloutConfig, pack: Pack, ledger: Ledger) -> dict[str, Scorer]:
-    """Make the scorer of each pack, by its name in task ids; of one pack alone, by an empty name."""
+    """Return the scorer of each pack, keyed by the pack's name in task ids. For a single pack, the key is empty."""
     names = list(pack.members) if isinstance(pack, CombinedPack) else [""]
     found: dict[str, Scorer] = {}
     for name, (settings, each) in zip(names, list_packs(config, pack), strict=True):
@@ -144,7 +144,7 @@ async def score_items(
 
 
 def iterate_episodes(run: Run) -> Iterator[tuple[Item, Trajectory]]:
-    """Yield the finished episodes of a rollout. Those that infrastructure lost are left to a resume."""
+    """Yield the finished episodes of a rollout. Those that failed are left to a resume."""
     for item in run.ledger.items():
         body = run.ledger.result(item.id) if item.status in (PASSED, REJECTED) else None
         if body is not None and body["trajectory"]:

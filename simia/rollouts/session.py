@@ -1,4 +1,4 @@
-"""Play episodes from config to stop: `simia.rollout`, the session of a new run, and the session of a resume."""
+"""Run a rollout: `simia.rollout`, the session of a new run, and the session of a resume."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OnProgress = Callable[[RolloutProgress], None]
 
 @dataclass(slots=True)
 class RolloutResult(SessionResult):
-    """The result of a rollout: the run's folder, the reason why it stopped, scores, and how many episodes were accepted, equal ones once."""
+    """The result of a rollout: the run's folder, the reason why it stopped, scores, and the number of accepted episodes without duplicates."""
 
     scores: RolloutStatistics
     """Mean reward, pass@k and pass^k over the episodes of all sessions, with intervals."""
@@ -57,7 +57,7 @@ async def rollout(
     """Play every task of a pack with an agent, and keep the trajectories with their rewards in a run.
 
     Args:
-        config: a config, the values of one that differ from `rollout/default`, or the name or path of one.
+        config: a `RolloutConfig`, a mapping with the values that differ from `rollout/default`, or the name or path of a config.
         runs: folder of the runs.
         name: name of the run; made from the time when left out.
         settings: any further setting by its dotted name.
@@ -76,7 +76,7 @@ async def rollout(
 def resolve_config(
     config: RolloutConfig | Mapping[str, Any] | str | Path, settings: Mapping[str, Any] | None
 ) -> RolloutConfig:
-    """Return the config with `settings` applied. Raises `UserError` for a bad one, `TypeError` for what is no config."""
+    """Return the config with `settings` applied. Raises `UserError` for an invalid config, `TypeError` for an argument of another type."""
     require_type("config", config, RolloutConfig, Mapping, str, Path)
     where = "config"
     if isinstance(config, RolloutConfig):
@@ -115,7 +115,7 @@ async def resume_rollout(
     changes: dict[str, Any] | None = None,
     **options: Unpack[SessionOptions],
 ) -> RolloutResult:
-    """Continue a run: finished episodes stay as they are. `changes` (dotted names) may touch operational settings."""
+    """Continue a run. Finished episodes are kept. `changes` (by dotted name) may set operational settings only."""
     with reopen_run(RolloutConfig, runs, run_id, changes, say=options.get("say", terminal.say)) as (run, config):
         return await work_on_rollout(config, partial(continue_run, run, config), **options)
 
@@ -128,7 +128,7 @@ async def work_on_rollout(
     on_progress: Callable[[Any], None] | None = None,
     handle_signals: bool = False,
 ) -> RolloutResult:
-    """Prepare the environment, open the run, and play what is left of it."""
+    """Prepare the environment, open the run, and play the remaining episodes."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = open_cluster(config.engine, say, needs_sandbox=runs_code(config))
         if cluster is not None:

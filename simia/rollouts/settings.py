@@ -16,7 +16,7 @@ AgentKind = Literal["reference", "following", "repeating", "nothing", "canned", 
 
 
 class RolloutSettings(EnvironmentConfig):
-    """What rollouts and evaluations have in common: which packs, which agent, how many episodes."""
+    """Settings that rollouts and evaluations have in common: which packs, which agent, how many episodes."""
 
     agent: AgentKind = Field(
         "llm",
