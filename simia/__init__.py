@@ -1,6 +1,6 @@
 """simia: simulated and executable environments for training language-model agents.
 
-The public names, each documented in docs/reference/api.md. A name's module is imported when the name is first used, so that
+This module exports the public names; docs/reference/api.md documents each. Their modules are imported at first use, so that
 `import simia` is fast.
 """
 

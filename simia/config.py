@@ -72,7 +72,7 @@ ConfigLoader.yaml_implicit_resolvers = {
 
 
 def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
-    """Read untrusted YAML, bounded in size, in depth and in what its aliases expand to.
+    """Read untrusted YAML, with limits on its size, its depth and the expansion of its aliases.
 
     `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
     """
@@ -160,7 +160,7 @@ def read_command_line_value(text: str) -> Any:
 
 
 def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Collection[str] = ()) -> C:
-    """Check a config. Raises `UserError` in one line. `given`: dotted names of `--set`, which a message names in place of `where`."""
+    """Check a config. Raises `UserError` in one line. `given`: dotted names set by `--set`; their errors name `--set` as the source, not `where`."""
     texts: dict[tuple[str, ...], str] = {}
     values = strip_texts(data, texts)
 
@@ -203,7 +203,7 @@ def strip_texts(data: Any, texts: dict[tuple[str, ...], str], at: tuple[str, ...
 
 
 def read_config_file(name: str | Path) -> dict[str, Any]:
-    """Read a config file, merged into what it extends."""
+    """Read a config file, merged into the config that it extends."""
     return read_extending_file(find_config(name), ())
 
 
@@ -228,7 +228,7 @@ def add_yaml_suffix(name: str) -> str:
 
 
 def read_bounded(path: Path) -> str:
-    """Return the text of a YAML file, bounded in size: a link may lead to a device without an end. Raises `UserError`."""
+    """Return the text of a YAML file, with a limit on its size: a link may lead to an endless device. Raises `UserError`."""
     try:
         with path.open("rb") as file:
             data = file.read(4 * LARGEST_YAML + 1)

@@ -1,8 +1,8 @@
 """The error model of simia: one taxonomy of reason codes, and one exception for the user's own mistakes.
 
 Errors are data (law 1 of docs/architecture.md): a bad reply, a failed call or a rejected trajectory becomes an
-`Issue` with a `Code` and travels in the record that it concerns. Only what the user must change (a config,
-a file, a key) raises, as `UserError`, with one line that says what to do.
+`Issue` with a `Code`, stored in the record that it concerns. Only a problem that the user must fix (a config,
+a file, a key) raises an exception: `UserError`, with one line that says what to do.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class UserError(Exception):
 
 
 class MissingKeyError(UserError):
-    """The environment holds no key for an endpoint. A dry run, which sends nothing, goes on without it."""
+    """The environment holds no key for an endpoint. A dry run, which sends nothing, continues without it."""
 
 
 def explain_json_error(error: json.JSONDecodeError) -> str:

@@ -85,7 +85,7 @@ def parse_keyed_change(value: JSON) -> KeyedChange:
 
 
 def compute_keyed_changes(before: JSON, after: JSON, schema: StateSchema | None = None) -> list[KeyedChange]:
-    """List the changes from `before` to `after`, both objects; empty where they are equal (1 and 1.0 are; 1 and true are not).
+    """List the changes from `before` to `after`, both objects; empty if they are equal (1 and 1.0 are; 1 and true are not).
 
     Applied to `before`, they give `after`.
     """
@@ -93,7 +93,7 @@ def compute_keyed_changes(before: JSON, after: JSON, schema: StateSchema | None 
 
 
 def _compare_values(steps: list[str], before: JSON, after: JSON, schema: StateSchema) -> Iterator[KeyedChange]:
-    """Compare what lies at a path of the state: go down to the tables, then compare row by row."""
+    """Compare the values at a path of the state: go down to the tables, then compare row by row."""
     if before is after or are_equal(before, after):
         return
     if isinstance(before, dict) and isinstance(after, dict) and _leads_to_table(steps, schema):
@@ -145,7 +145,7 @@ def _pair_rows(before: JSON, after: JSON, spec: TableSpec | None) -> list[tuple[
 
 
 def list_keys(rows: list[JSON], column: str | None) -> list[str] | None:
-    """The keys of a list's rows by their key column; None where a row lacks it or two have the same."""
+    """The keys of a list's rows by their key column; None if a row lacks it or two have the same."""
     if column is None or not all(isinstance(row, dict) and isinstance(row.get(column), str | int) for row in rows):
         return None
     keys = [str(row[column]) for row in rows]
@@ -167,7 +167,7 @@ def _compare_rows(table: str, key: str, old: JSON, new: JSON) -> Iterator[KeyedC
 
 
 def _compare_fields(steps: list[str], old: JSON, new: JSON, fields: dict[str, Any], gone: list[str]) -> None:
-    """Collect what to set and unset within a row."""
+    """Collect the fields to set and unset within a row."""
     if isinstance(old, dict) and isinstance(new, dict):
         gone += [join_path([*steps, name]) for name in old if name not in new]
         pairs = [(name, old.get(name, MISSING), value) for name, value in new.items()]

@@ -232,7 +232,7 @@ def read_only(path: str) -> bool:
 
 
 def list_processes() -> set[int]:
-    """List all processes of the sandbox, also those that /proc hides from programs; empty where it has no /proc."""
+    """List all processes of the sandbox, also those that /proc hides from programs; empty if it has no /proc."""
     with contextlib.suppress(FileNotFoundError):
         return {int(name) for name in os.listdir(PROCESSES) if name.isdigit()}
     return set()

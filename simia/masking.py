@@ -79,7 +79,7 @@ def mask(text: str) -> str:
 def mask_bytes(raw: bytes) -> bytes:
     """Replace every registered key in `raw` by `***`. JSON stays JSON.
 
-    A text that holds a key is replaced as a whole where it is larger than 1 MiB, and where it takes too long to find all places.
+    A text that holds a key is replaced as a whole if it is larger than 1 MiB, or if it takes too long to find all places.
     """
     if not _secrets:
         return raw
@@ -155,7 +155,7 @@ def cut_literal(raw: bytes, secret: Secret) -> bytes:
 
 
 def cut_spelled(raw: bytes, secrets: list[Secret]) -> bytes:
-    """Replace the shortest stretches of `raw` that hold a key when flattened. `MASK` alone where that takes too long."""
+    """Replace the shortest stretches of `raw` that hold a key when flattened. `MASK` alone if that takes too long."""
     reach, start, effort = max(secret.reach for secret in secrets) // 3, 0, 0
     kept: list[bytes] = []
     while start < len(raw):

@@ -54,7 +54,7 @@ Printable = Annotated[str, AfterValidator(check_printable)]
 
 
 class ExecutableSpec(BaseModel):
-    """How the pack's code is run: see `simia.kit` for what it looks like."""
+    """How the pack's code is run. `simia.kit` describes the code."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -94,11 +94,11 @@ class PackFile(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     format: Literal[1, 2]
-    """Version of the pack's form; `simia pack upgrade` rewrites 1 as 2."""
+    """Version of the pack format; `simia pack upgrade` converts 1 to 2."""
     name: str
     """The pack's name."""
     description: str = ""
-    """What the environment is, in a few sentences."""
+    """A description of the environment in a few sentences."""
     licence: str = "unknown"
     """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
@@ -161,7 +161,7 @@ class Pack(BaseModel):
     name: str
     """The pack's name."""
     description: str = ""
-    """What the environment is, in a few sentences."""
+    """A description of the environment in a few sentences."""
     licence: str = "unknown"
     """Licence of the pack's data, as an SPDX expression."""
     policy: str | None = None
@@ -249,7 +249,7 @@ class Pack(BaseModel):
         return pack
 
     def adopt(self, seed: Trajectory) -> Trajectory:
-        """Return a copy of a seed with the pack's name, system text, tools and licence where it has none of its own."""
+        """Return a copy of a seed. It takes the pack's name, system text, tools and licence if it has none of its own."""
         changes: dict[str, Any] = {"pack": seed.pack or self.name}
         if seed.system is None:
             changes["system"] = self.policy
@@ -305,7 +305,7 @@ class Pack(BaseModel):
         return found
 
     def path_of(self, what: str) -> Path | None:
-        """Return the file that a key of `pack.yaml` names (`state`, `tasks`, `tests`, …); None where it names none."""
+        """Return the file that a key of `pack.yaml` names (`state`, `tasks`, `tests`, …); None if it names none."""
         name = getattr(self.file, what, None)
         return find_pack_file(self.root / "pack.yaml", name) if self.root and name else None
 

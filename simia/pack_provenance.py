@@ -17,7 +17,7 @@ class SourceQuote(BaseModel):
     licence: str = "unknown"
     """Licence of the source, as an SPDX expression."""
     content_hash: str = ""
-    """SHA-256 of the source's content, hexadecimal; empty where it was not read by simia."""
+    """SHA-256 of the source's content, hexadecimal; empty if it was not read by simia."""
 
 
 class PackProvenance(BaseModel):
@@ -28,7 +28,7 @@ class PackProvenance(BaseModel):
     recipe: str = ""
     """Name of the importer or of the synthesis recipe; empty: written by hand."""
     sources: list[SourceQuote] = Field(default_factory=list)
-    """What it was made from."""
+    """The sources of the pack."""
     model: str | None = None
     """The model that wrote it."""
     prompts: dict[str, str] = Field(default_factory=dict)
@@ -41,7 +41,7 @@ class ToolEdge(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     source: str
-    """A tool."""
+    """The tool on which the target depends."""
     target: str
     """The tool that depends on it."""
     kind: str = "provides"
@@ -52,4 +52,4 @@ class ToolEdge(BaseModel):
     result: str | None = None
     """Field of the source's result that becomes the argument."""
     origin: str = "given"
-    """What found the edge: `words`, `embeddings`, `state` (shared tables), `model`, or `given` by hand."""
+    """How the edge was found: by `words`, `embeddings`, `state` (shared tables), a `model`, or `given` by hand."""

@@ -1,7 +1,7 @@
 """Quote untrusted values in prompts: JSON on one line, in which nothing can end the quotation or hide from the reader.
 
 JSON leaves line separators (U+2028, U+0085), zero-width, bidirectional and tag characters as they are. They are escaped here,
-so that a value is one line for every reader, and a model reads what a person would see.
+so that a value is one line for every reader, and a model and a person see the same text.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class PromptTemplate:
             raise UserError(f"prompt {name}:{error.lineno}: {error.message}") from None
 
     def render(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> str:
-        """Render the prompt. Raises `UserError` for what the sandbox refuses, and for a name that has no value."""
+        """Render the prompt. Raises `UserError` for an operation that the sandbox refuses, and for a name that has no value."""
         try:
             return self._template.render({**(values or {}), **more})
         except (jinja2.TemplateError, OverflowError) as error:  # OverflowError: a longer range than the sandbox allows

@@ -21,9 +21,9 @@ class Reward(BaseModel):
     steps: list[float] = Field(default_factory=list)
     """What each message of the agent adds to `value` in training, in order; empty: the only reward is the one at the end."""
     rationale: str = ""
-    """Why, for people."""
+    """An explanation of the value, for people."""
     error: Code | None = None
-    """What failed where `value` is None."""
+    """The reason why `value` is None."""
 
     @property
     def total(self) -> float | None:

@@ -57,7 +57,7 @@ class SchemaCost:
 
 
 def estimate_cost(schema: dict[str, Any]) -> SchemaCost:
-    """Estimate what one check costs. Raises `SchemaError` where it would be too much for any value."""
+    """Estimate what one check costs. Raises `SchemaError` if it would be too much for any value."""
     patterns = list(find_patterns(schema))
     states = sum(map(count_states, patterns))
     if len(patterns) > MOST_PATTERNS or states > MOST_PATTERN_STATES:

@@ -1,9 +1,9 @@
 """Repair slightly invalid JSON Schemas of foreign tools, with a note for each change.
 
 Servers publish schemas that break JSON Schema 2020-12 in a few recurring ways: keywords of older drafts (`exclusiveMinimum: true`),
-`required: true` on a property, `type: "any"`, `examples` that are no list. A keyword with an evident meaning is rewritten, another
-one is removed, so that the tool stays usable; the server checks its arguments itself. What is still invalid after that, such as a
-misspelt type, is refused by `compile_schema`. A valid schema is returned as it is.
+`required: true` on a property, `type: "any"`, `examples` that are no list. A keyword with an evident meaning is rewritten, and any other
+is removed, so that the tool stays usable; the server checks its arguments itself. `compile_schema` refuses a schema that is still
+invalid, such as one with a misspelt type. A valid schema is returned as it is.
 """
 
 from __future__ import annotations

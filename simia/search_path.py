@@ -61,7 +61,7 @@ def find_named_resource(kind: Kind, name: str | Path) -> Path | None:
 
 
 def find_resource(kind: Kind, name: str | Path) -> Path:
-    """Return the file or folder of that name, or at that path. Raises `UserError` that lists the known names."""
+    """Return the file or folder with that name, or at that path. Raises `UserError`, which lists the known names."""
     if (named := find_named_resource(kind, name)) is not None:
         return named
     given = Path(name).expanduser()

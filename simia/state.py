@@ -41,7 +41,7 @@ def diff_states(old: JSON, new: JSON) -> list[Change]:
 
 
 def apply_changes(state: JSON, changes: list[Change]) -> JSON:
-    """Return the state after `changes`, and leave `state` unchanged. Raises `KeyError` where they do not fit."""
+    """Return the state after `changes`, and leave `state` unchanged. Raises `KeyError` if they do not fit."""
     state = copy.deepcopy(state)
     for change in changes:
         path = change["path"]

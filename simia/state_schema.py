@@ -136,7 +136,7 @@ def check_column(
 
 
 def list_rows(state: Any, name: str, table: TableSpec) -> list[tuple[str, Any]]:
-    """(key, row) of each row of a table; empty where the state has no such table."""
+    """(key, row) of each row of a table; empty if the state has no such table."""
     rows = read_path(state, table.path or name)
     if isinstance(rows, dict) and table.key is None:
         return [(str(key), row) for key, row in rows.items()]
@@ -149,7 +149,7 @@ def list_rows(state: Any, name: str, table: TableSpec) -> list[tuple[str, Any]]:
 
 
 def read_path(state: Any, path: str) -> Any:
-    """The value at a dotted path of mappings; None where there is none."""
+    """The value at a dotted path of mappings; None if there is none."""
     for step in path.split("."):
         if not isinstance(state, dict) or step not in state:
             return None

@@ -111,11 +111,11 @@ class AnswerSpec(PartSpec):
     match: Literal["contains", "exact", "number", "regex"] = "contains"
     """How `expect` is compared with the agent's words."""
     expect: list[str] = Field(min_length=1)
-    """What is expected: texts, numbers or regular expressions."""
+    """The expected texts, numbers or regular expressions."""
     tolerance: float = 1e-6
     """Largest difference of a number."""
     partial: bool = False
-    """Share of what was found, in place of 0 or 1."""
+    """Share of the expected items that were found, in place of 0 or 1."""
 
 
 class ValueSpec(PartSpec):
@@ -141,7 +141,7 @@ class ResultsSpec(PartSpec):
     """Each text that the goal's calls return was returned to the agent, in this turn or before, and the agent made a call in this turn (BFCL)."""
 
     kind: Literal["results"] = "results"
-    """Compare what calls return: part of a goal."""
+    """Compare the results of calls. Only for parts of a goal."""
 
 
 class GoalsSpec(PartSpec):
@@ -176,11 +176,11 @@ class RewardSpec(StrictModel):
     """The parts of a reward and how they are combined: product (all must hold), weighted mean, or minimum."""
 
     parts: list[RewardPart] = Field(default_factory=lambda: list[Part]([StateSpec()]), min_length=1)
-    """What is judged."""
+    """The parts that are judged."""
     combine: Literal["product", "mean", "min"] = "product"
     """How the parts make one value: product, weighted mean, or minimum."""
     penalties: list[PenaltySpec] = Field(default_factory=list)
-    """What is subtracted after the parts were combined; the result is at least 0."""
+    """Deductions after the parts were combined; the result is at least 0."""
     unjudged: list[str] = Field(default_factory=list)
     """Criteria of the source that no part judges, such as a model's opinion. They are listed here so that nobody takes them for fulfilled."""
 
@@ -208,7 +208,7 @@ class GoalCall(Action):
 
 
 class Goal(StrictModel):
-    """What the user wants in one turn, and what must have been done at the end of it (EnvFactory §3.3)."""
+    """What the user wants in one turn, and the conditions that must hold at its end (EnvFactory §3.3)."""
 
     query: str
     """The user's words in this turn."""
@@ -217,7 +217,7 @@ class Goal(StrictModel):
     answer: str = "Done."
     """The agent's words at the end of the turn in the reference."""
     parts: list[GoalPart] = Field(default_factory=lambda: list[GoalPart]([StateSpec()]), min_length=1)
-    """What is judged after this turn, over its messages and the state that it leaves; all must hold."""
+    """Parts of the reward that are judged after this turn, on its messages and the resulting state; all must hold."""
 
 
 class Reveal(StrictModel):
@@ -232,7 +232,7 @@ class Reveal(StrictModel):
 
 
 class WithheldFact(StrictModel):
-    """What the user discloses only when asked (missing-parameter tasks of BFCL)."""
+    """A fact that the user discloses only when asked (missing-parameter tasks of BFCL)."""
 
     fact: str
     """The user's words that disclose it."""
@@ -275,7 +275,7 @@ class Task(StrictModel):
     split: str = "train"
     """Split, such as `train` or `test`."""
     instruction: str = ""
-    """What the user wants and knows, for the user simulator; without one it is the first message."""
+    """What the user wants and knows, for the user simulator. Without a simulator, it is the first message."""
     opening: str | None = None
     """The user's first message; None: it is not fixed."""
     conversation: bool = True
@@ -338,8 +338,8 @@ class Task(StrictModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The task as JSON for hashes: without what was measured, and without fields of format 2 that are not used, so that
-        tasks of format 1 keep their hashes."""
+        """The task as JSON for hashes, without `measured` and without unused fields of format 2, so that tasks of format 1 keep
+        their hashes."""
         row = self.model_dump(mode="json", exclude={"measured"})
         row["reveals"] = [{k: v for k, v in each.items() if k != "runs" or v} for each in row["reveals"]]
         for name in [each for each in ("goals", "tools", "reveals", "knows", "withheld") if not row[each]]:

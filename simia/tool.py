@@ -47,7 +47,7 @@ class ToolSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     name: str
-    """The tool's name, as calls name it."""
+    """The tool's name in calls."""
     description: str = ""
     """What the tool does, for the model that calls it."""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
@@ -55,13 +55,13 @@ class ToolSpec(BaseModel):
     identifiers: list[str] | None = None
     """Arguments that are identifiers, as top-level names or dotted paths; None: inferred."""
     returns: dict[str, Any] | str | None = None
-    """What it returns: a JSON Schema, or words; None: not declared."""
+    """The form of the result: a JSON Schema, or words; None: not declared."""
     requires: list[str] = Field(default_factory=list, exclude=True)
     """Preconditions, one sentence each: what must hold for the call to succeed."""
     ensures: list[str] = Field(default_factory=list, exclude=True)
     """Postconditions, one sentence each: what holds after a call that succeeded."""
     raises: dict[str, str] = Field(default_factory=dict, exclude=True)
-    """Words of an error message → when the tool refuses with it."""
+    """Words of an error message → condition under which the tool refuses with it."""
     reads: list[str] | None = Field(None, exclude=True)
     """Tables of the state that it reads; None: not declared."""
     writes: list[str] | None = Field(None, exclude=True)
@@ -73,7 +73,7 @@ class ToolSpec(BaseModel):
         """Check arguments against the schema.
 
         Returns:
-            (dotted place, what is wrong) for each violation; empty where the arguments are valid.
+            (dotted place, what is wrong) for each violation; empty if the arguments are valid.
         """
         return compile_schema(self.parameters).errors(arguments)
 
@@ -94,7 +94,7 @@ class ToolSpec(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The tool as JSON for hashes: what agents see of it. `returns` is left out where it is not declared, as in format 1."""
+        """The tool as JSON for hashes: the fields that agents see. An undeclared `returns` is left out, as in format 1."""
         return self.model_dump(exclude={"returns"} if self.returns is None else None)
 
     def flat(self) -> dict[str, Any]:

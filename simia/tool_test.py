@@ -23,7 +23,7 @@ class Expectation(StrictModel):
 
 
 class ToolTest(StrictModel):
-    """One row of `tests.jsonl`: a call in a state, and what must come of it (ScaleEnv §3.2)."""
+    """One row of `tests.jsonl`: a call in a state, and its expected effect (ScaleEnv §3.2)."""
 
     name: str
     """Unique in the pack."""
@@ -34,4 +34,4 @@ class ToolTest(StrictModel):
     call: Action
     """The call under test."""
     expect: Expectation = Field(default_factory=Expectation)
-    """What it must do."""
+    """The expected effect of the call."""

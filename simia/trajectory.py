@@ -95,17 +95,17 @@ class Perturbation(Record):
     """A planned disturbance that was applied to an episode, and the agent's reaction."""
 
     kind: str
-    """What was disturbed, such as `transient_error`; docs/perturb.md lists the kinds."""
+    """Kind of the disturbance, such as `transient_error`; docs/perturb.md lists all."""
     message: int
     """Index of the message that shows it: a tool's result, or a message of the user."""
     tool: str | None = None
     """The tool whose result was disturbed; None: the user was."""
     by: Literal["code", "model"] = "code"
-    """`code` changed the result or the message; a `model` was told to write it so."""
+    """`code`: code changed the result or the message; `model`: a model was instructed to write it so."""
     happened: bool = True
     """Whether the message shows the effect, which code checks. A model may not have followed."""
     detail: dict[str, Any] = Field(default_factory=dict)
-    """What was chosen: names of fields, the code that an injected instruction asks for, a wrong identifier."""
+    """Details of the disturbance: names of fields, the code that an injected instruction asks for, a wrong identifier."""
     reaction: Literal["repeated", "followed", "too_early"] | None = None
     """`repeated`: the agent made the same call again and got the regular answer; `followed`: it wrote what an injected instruction asks for;
     `too_early`: after the user withdrew its wish, it called a tool that changes something before the user's next message."""
@@ -127,7 +127,7 @@ class Provenance(Record):
     reply_keys: list[str] = Field(default_factory=list)
     """Keys of the model's replies in the run's store."""
     stages: list[str] = Field(default_factory=list)
-    """What was done to it, in order."""
+    """The processing stages that it passed, in order."""
     simia: str | None = None
     """The version of simia that made it."""
     licence: str | None = None
@@ -191,11 +191,11 @@ class Trajectory(Record):
     reward: Reward | None = None
     """The reward; None: not scored."""
     evidence: dict[str, Any] | None = None
-    """What the reward was computed from, such as changes of the state."""
+    """The data from which the reward was computed, such as changes of the state."""
     perturbations: list[Perturbation] = Field(default_factory=list)
     """Planned disturbances of its tools and its user, in the order in which they were made."""
     issues: list[Issue] = Field(default_factory=list)
-    """What was found wrong with it."""
+    """Faults that were found in it."""
     provenance: Provenance = Field(default_factory=Provenance)
     """Where it came from."""
     usage: Usage = Field(default_factory=Usage)
@@ -205,7 +205,7 @@ class Trajectory(Record):
 
     @property
     def id(self) -> str:
-        """Hash of what a reader of the conversation would see: system, tools and messages; 16 bytes in hex."""
+        """Hash of system text, tools and messages; 16 bytes, as 32 hexadecimal digits."""
         seen = {
             "system": self.system,
             "tools": [tool.model_dump(exclude_defaults=True) for tool in self.tools],

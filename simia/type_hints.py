@@ -48,7 +48,7 @@ def read_type_hint(text: str, depth: int = 0) -> dict[str, Any] | None:
 
 
 def join_types(members: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Return the schema of any of these; None where one is no type."""
+    """Return the schema of any of these; None if one is no type."""
     known = [member for member in members if member is not None]
     if len(known) < len(members) or not known:
         return None

@@ -38,7 +38,7 @@ ANOTHER = 500_009  # added to a number to get another person, or another try
 
 @dataclass(slots=True)
 class Sampler:
-    """What the values of one item have in common."""
+    """The parameters that the values of one item share."""
 
     number: int
     language: str

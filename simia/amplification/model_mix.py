@@ -76,7 +76,7 @@ def complete_mix(data: dict[str, Any]) -> list[Any]:
 
 
 def list_writers(backends: Sequence[ModelBackend], mix: Sequence[MixedModel]) -> list[Writer]:
-    """List the models of a run: that of `llm`, then those of `mix`. Raises `UserError` where two are the same."""
+    """List the models of a run: that of `llm`, then those of `mix`. Raises `UserError` if two are the same."""
     weights = [1.0, *(each.weight for each in mix)]
     writers = [
         Writer(backend.model, backend.alias, backend.structured, weight)

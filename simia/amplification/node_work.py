@@ -21,7 +21,7 @@ JUDGE = "judge"
 
 @dataclass(frozen=True)
 class AmplificationNodeWork:
-    """What a worker needs to make the trajectories of a run. Its models are those of `name_models`.
+    """The data that a worker needs to make the trajectories of a run. `name_models` lists its models.
 
     `prompts`: the prompt files of the run with their hashes. `recorded`: whether they belong to recorded requests, not to newly rendered ones."""
 

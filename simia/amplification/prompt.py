@@ -1,7 +1,7 @@
 """Prompt design (paper §2.2): rules, tools with full parameter schemas, policy and form first, then the seed.
 
 The static part comes first (law 7): two prompts for the same pack share everything up to the exemplar, so a prefix cache serves it.
-With `shots` > 1 further seeds stand before the exemplar as finished requests, the same for every item of the pack.
+With `shots` > 1, further seeds precede the exemplar as answered requests, the same for every item of the pack.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MOST_KEPT = 1000
 
 
 class PromptSettings(Config):
-    """Which prompt files are used, and what goes into them."""
+    """The prompt files, and the parts that they contain."""
 
     system: str = "amplify/system.j2"
     """Static part: rules, tools, policy, form of the reply."""
     request: str = "amplify/request.j2"
-    """Per-item part: the exemplar and what is asked for."""
+    """Per-item part: the exemplar and the request."""
     shots: int = Field(default=1, ge=0)
-    """How many seeds stand in the prompt. 1 is the paper's; small models need three."""
+    """Number of seeds in the prompt. The paper has 1; small models need 3."""
     hints: bool = True
     """Give each item fresh values to start from, so that samples differ."""
     scenarios: bool = False
@@ -46,7 +46,7 @@ class Prompt:
 
 
 class PromptRenderer:
-    """Renders the prompts of a run. What items share (the static part of a pack, a seed's exemplar) is made once."""
+    """Renders the prompts of a run. Parts that items share (the static part of a pack, a seed's exemplar) are rendered once."""
 
     def __init__(self, settings: PromptSettings, form: Form) -> None:
         self.settings, self.form = settings, form

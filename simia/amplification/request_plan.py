@@ -34,7 +34,7 @@ ChooseValues = Callable[[Collection[str], str], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """What a request asks for. `messages`: the length; 0 where the task decides it. `target`: a line with the suite's subject."""
+    """The plan of a request. `messages`: number of messages; 0 if the task decides it. `target`: a line with the suite's subject."""
 
     goals: tuple[PlannedGoal, ...] = ()
     persona: str = ""
@@ -121,7 +121,7 @@ def plan_request(
         number: The item's random number.
         traits: Traits of the seed, with the call graph of all seeds that have its tools.
         settings: The distribution of plans.
-        target: The suite's subject for the item; empty where the suite has none.
+        target: The suite's subject for the item; empty if the suite has none.
         choose_values: Gives fresh values for the arguments of tools; None: no values.
     """
     rng = random.Random(f"plan {number}")
@@ -310,7 +310,7 @@ def has_required(traits: SeedTraits, tool: str) -> bool:
 
 
 def place_parallel(rng: random.Random, goals: list[PlannedGoal], traits: SeedTraits) -> None:
-    """Let two look-ups of a goal stand in one turn, as a seed has them: two neighbours, or one look-up for two things."""
+    """Put two look-ups of a goal into one turn, as a seed has them: two consecutive ones, or one look-up for two things."""
     together = traits.graph.together
     possible: list[tuple[int, tuple[str, str]]] = []
     for i, goal in enumerate(goals):

@@ -60,7 +60,7 @@ class SeedPerson:
 
 @dataclass(slots=True)
 class SeedValues:
-    """What can vary in a seed, found once for all its items."""
+    """The values that can vary in a seed, found once for all its items."""
 
     slots: list[Slot]
     language: str
@@ -72,7 +72,7 @@ _FOUND: dict[int, tuple[weakref.ref[Trajectory], SeedValues]] = {}  # by the see
 
 
 def find_values(seed: Trajectory) -> SeedValues:
-    """Return what can vary in a seed. Kept while the seed lives."""
+    """Return the values that can vary in a seed. The result is cached as long as the seed exists."""
     key = id(seed)
     known = _FOUND.get(key)
     if known is None or known[0]() is not seed:
@@ -134,7 +134,7 @@ def read_schemas(parameters: dict[str, Any], names: set[str]) -> Validators:
 
 
 def find_kind(name: str, value: Any) -> Kind | None:
-    """Return what a value is, by the name of its argument and its form; None for free text."""
+    """Return the kind of a value, by the name of its argument and its form; None for free text."""
     if isinstance(value, int | float):
         return "number"
     parts = set(re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()))
@@ -154,7 +154,7 @@ def find_kind(name: str, value: Any) -> Kind | None:
 
 
 def find_name_kind(parts: set[str], text: str) -> Kind | None:
-    """Return what a value without a digit is: a name of a person or place, a code of capitals, or None."""
+    """Return the kind of a value without a digit: a name of a person or place, a code of capitals, or None."""
     if parts & CITY and "name" not in parts - CITY:
         return "city"
     if parts & REGION and len(text) > 1:

@@ -181,7 +181,7 @@ class SharedParts:
 
 
 def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple[Pack, list[RefusedSeed]]:
-    """Read a pack, or a file or data set of trajectories as one. `limit`: stop after so many trajectories of a file."""
+    """Read a pack, or a file or data set of trajectories as one. `limit`: stop after this number of trajectories of a file."""
     shared = SharedParts()
     path = Path(name) if formats.is_hub_name(name) else search_path.find_resource("seeds", name)
     if formats.is_data_set(path):

@@ -118,7 +118,7 @@ class AmplifyConfig(Config):
     reply: ReplySettings = Field(default_factory=ReplySettings)
     """In which form a trajectory is asked for."""
     checks: Checks = Field(default_factory=Checks)
-    """What is checked of each trajectory."""
+    """Checks that each trajectory must pass."""
     judge: AcceptanceSettings = Field(default_factory=AcceptanceSettings)
     """A model that judges each trajectory that passed the checks, if this is enabled."""
     select: SelectSettings = Field(default_factory=SelectSettings)

@@ -26,7 +26,7 @@ DIGITS = re.compile(r"\d+")
 
 @dataclass(slots=True)
 class ValueShapes:
-    """What varies in the values of each argument: `values` by the argument's name and the value's length."""
+    """The values of each argument, from which their shapes are learnt. `values`: by the argument's name and the value's length."""
 
     values: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
     _letters: dict[tuple[str, int], dict[int, str]] = field(default_factory=dict)

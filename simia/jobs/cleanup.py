@@ -1,4 +1,4 @@
-"""Measure what a run's folder holds, and free what can be derived again (`simia runs gc`).
+"""Measure the contents of a run's folder, and free the space of data that can be derived again (`simia runs gc`).
 
 Replies were paid for: they are removed only with `replies`, and only those of rejected items. The rest of what is removed can be made again
 by `simia runs recheck` or `simia report`: the bodies of rejected results and the report page. The two files are compacted. A run without a
@@ -135,7 +135,7 @@ def count(found: Findings) -> None:
 
 
 def clean(folder: Path, *, replies: bool = False) -> Freed:
-    """Free what can be freed. Raises `UserError` while another process works on the run."""
+    """Free the space that can be freed. Raises `UserError` while another process works on the run."""
     try:
         with untouched_lock(folder):
             return clean_locked(folder, replies=replies)
@@ -173,7 +173,7 @@ def clean_locked(folder: Path, *, replies: bool) -> Freed:
 
 
 def refuse_damaged(folder: Path) -> None:
-    """Raise `UserError` for a damaged run: its files must not be written to or removed, since what is left may still be read."""
+    """Raise `UserError` for a damaged run: its files must not be written or removed, since the rest of them may still be readable."""
     with closing(Database(folder, create=False, read_only=True)) as database:
         ledger = Ledger(database)
         refuse_mixed(folder, ledger)

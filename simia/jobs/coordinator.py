@@ -208,7 +208,7 @@ class Coordinator(Generic[R, O]):
     # -- planning ------------------------------------------------------------------------------------------------
 
     def _restore(self) -> None:
-        """Take up what earlier sessions left: outcomes to decide, items to produce again."""
+        """Restore the state of earlier sessions: outcomes to decide, items to produce again."""
         ledger = self._run.ledger
         self._accepted_before = ledger.accepted_ords()
         for item, content_hash, tools, signature in ledger.outcomes():

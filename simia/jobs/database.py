@@ -113,7 +113,7 @@ class Database:
         self._thread.start()
 
     def _open(self, create: bool) -> None:
-        """Open each file twice: for the writer and for reads. Raises `UserError`, and `sqlite3.Error` where a file cannot be reached."""
+        """Open each file twice: for the writer and for reads. Raises `UserError`, and `sqlite3.Error` if a file cannot be reached."""
         opened: list[sqlite3.Connection] = []
         try:
             for file in FILES:

@@ -144,7 +144,7 @@ def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked
 
 
 def refuse_mixed(folder: Path, ledger: Ledger) -> None:
-    """Raise `UserError` where the two files are of different runs, whose rows may look alike."""
+    """Raise `UserError` if the two files are of different runs, whose rows may look alike."""
     if are_mixed(ledger.meta(RUN), ledger.meta(RUN, "replies")):
         raise mixed_files_error(folder)
 

@@ -77,7 +77,7 @@ def read_seeds(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory
 class Ledger:
     """Reads and writes of one run's two files.
 
-    What thousands of rows have in common is stored once: the long system text of requests, and the head (system text and
+    Parts that thousands of rows have in common are stored once: the long system text of requests, and the head (system text and
     tools) of trajectories, which can be larger than the conversation.
     """
 
@@ -197,7 +197,7 @@ class Ledger:
         return self._loaded(file, f"the {table} {hashed}", row[1], load)
 
     def _row(self, file: File, table: str, column: str, value: str) -> tuple[Any, ...] | None:
-        """One row, compared with its checksum and with what was looked for: an index may be damaged too."""
+        """One row, compared with its checksum and with the value searched for, since an index may be damaged too."""
         connection = self.db.replies if file == "replies" else self.db.ledger
         try:
             row: tuple[Any, ...] | None = connection.execute(

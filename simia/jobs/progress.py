@@ -1,4 +1,4 @@
-"""The figures of a running job: what the live panel, the JSON lines and the Python API show."""
+"""The figures of a running job, which the live panel, the JSON lines and the Python API show."""
 
 from __future__ import annotations
 

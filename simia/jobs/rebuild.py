@@ -1,4 +1,4 @@
-"""Make both files of a run again from what can be read of them.
+"""Make both files of a run again from the rows that can still be read.
 
 The files are first copied to a new folder and read there; the new files replace them when they are complete. A process that dies in
 between leaves the copies, and the next attempt reads them too. Readable rows of the ledger that replies cannot give are kept: verdicts
@@ -55,7 +55,7 @@ Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
 @dataclass(slots=True)
 class Salvaged:
-    """What could be read. `planned`: one more than the place of the last item of an amplification that had a reply or a result."""
+    """The result of reading damaged files. `planned`: in an amplification, one more than the place of the last item with a reply or a row."""
 
     folder: Path
     backup: Path
@@ -75,7 +75,7 @@ class Salvaged:
 
 
 def salvage(root: Path, name: str) -> Salvaged:
-    """Replace both files by new ones with all that can be read. Raises `UserError` where the run is in use or the disk refuses."""
+    """Replace both files by new ones with all that can be read. Raises `UserError` if the run is in use or the disk refuses."""
     folder = find_run(root, name)
     if not (folder / "config.yaml").is_file():
         raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")

@@ -38,7 +38,7 @@ class RequestClaims:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` where the file cannot be written."""
+        """Raises `OSError` if the file cannot be written."""
         self._file = path.open("a+b")
 
     async def claim(self, key: str) -> None:
@@ -85,7 +85,7 @@ class Store:
 
     @classmethod
     def open(cls, root: Path) -> Store:
-        """Take the first folder that no living process holds. Raises `UserError` where nothing can be written."""
+        """Take the first folder that no living process holds. Raises `UserError` if nothing can be written."""
         for number in itertools.count():
             folder = root / str(number)
             try:
@@ -100,7 +100,7 @@ class Store:
         raise AssertionError
 
     def open_shared_budget(self) -> Spent:
-        """Open the record of what all processes of this store spend, for a budget that holds for all of them. Raises `UserError`."""
+        """Open the record of the spending of all processes of this store, for a budget that they share. Raises `UserError`."""
         if self._spent is None:
             self._spent = Spent(self.folder.parent, self.folder.name)
         return self._spent

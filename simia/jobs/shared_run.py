@@ -85,7 +85,7 @@ class TrainingRun(Config):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRow:
-    """An episode to be kept. `name` distinguishes it within its step; `tokens`: what was sampled, where it is kept."""
+    """An episode to be stored. `name` distinguishes it within its step; `tokens`: the sampled tokens, if they are stored."""
 
     trajectory: Trajectory
     figures: EpisodeFigures
@@ -134,7 +134,7 @@ class SharedRun:
             raise
 
     def add(self, rows: Sequence[EpisodeRow]) -> None:
-        """Add episodes of one step, all or none of them; they are on disk then. Raises `UserError` where they cannot be written."""
+        """Add episodes of one step, all or none of them; they are on disk then. Raises `UserError` if they cannot be written."""
         if not rows:
             return
         with self._one_at_a_time, self._transaction():

@@ -1,4 +1,4 @@
-"""Count what the processes of one store spend together, for a shared budget that also holds after a restart.
+"""Count the spending of all processes of one store, for a shared budget that also holds after a restart.
 
 `spent.db` in the store's root has two rows for each numbered folder: the spending of its present process, and that of all earlier ones.
 The row of a dead process keeps its reservations for calls in flight. On opening, spending that a folder's ledger records beyond its rows is
@@ -33,7 +33,7 @@ class Spent:
     """One process's access to the budget that a store shares. A `simia.llm.budget.SharedBudget`."""
 
     def __init__(self, root: Path, folder: str) -> None:
-        """`folder`: the numbered one whose lock this process holds. Raises `UserError` where nothing can be read or written."""
+        """`folder`: the numbered one whose lock this process holds. Raises `UserError` if nothing can be read or written."""
         self.name = str(root)
         self._path, self._folder = root / "spent.db", folder
         known = {path.parent.name: in_ledger(path) for path in sorted(root.glob("*/ledger.db"))}

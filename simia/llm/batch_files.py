@@ -237,7 +237,7 @@ def list_question_files(folder: Path) -> list[Path]:
 
 
 def read_row(line: bytes) -> tuple[dict[str, Any], str | None]:
-    """A line of a file and the name of its question; None where the line is no such row."""
+    """A line of a file and the name of its question; None if the line is no such row."""
     try:
         row = orjson.loads(line)
         name = row["custom_id"]

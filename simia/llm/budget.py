@@ -1,4 +1,4 @@
-"""The limits of an engine, and one budget for several engines, several processes and what earlier sessions spent.
+"""The limits of an engine, and one budget for several engines, several processes and all sessions of a run.
 
 A user sets one cap, but each role of a rollout may have an engine of its own, a resumed run continues with the rest of the budget, and a
 trainer has worker processes. Engines of one process share a `Budget`. Processes that share a budget each have a `Budget` and read and write
@@ -54,7 +54,7 @@ class EngineLimits(Config):
         return self.max_requests is not None or any(True for _ in self.caps())
 
     def caps(self) -> Iterator[tuple[Cap, float]]:
-        """The caps on what replies cost."""
+        """The caps on the cost of replies."""
         if self.max_tokens is not None:
             yield "tokens", self.max_tokens
         if self.max_cost is not None:
@@ -139,8 +139,8 @@ class SharedBudget(Protocol):
 
 @dataclass
 class Budget:
-    """The budget of the `engines` that share it. `before`, `sent_before`, `answered_before`: what earlier sessions spent; `others`: what
-    other processes had spent at the last read of the shared budget."""
+    """The budget of the `engines` that share it. `before`, `sent_before`, `answered_before`: spending of earlier sessions; `others`:
+    spending of other processes at the last read of the shared budget."""
 
     engines: list[BudgetedEngine]
     before: Usage = field(default_factory=Usage)
@@ -267,8 +267,8 @@ def share_budget(
     answered: int = 0,
     shared: SharedBudget | None = None,
 ) -> None:
-    """Apply the caps to all these engines together, to what earlier sessions spent, and to all processes that share this budget. Raises
-    `UserError` where the shared budget cannot be used."""
+    """Apply the caps to the sum of these engines, the earlier sessions, and all processes that share this budget. Raises
+    `UserError` if the shared budget cannot be used."""
     budget = Budget(list(engines), before or Usage(), sent, answered, shared)
     budget.update_shared()
     for engine in engines:

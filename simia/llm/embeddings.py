@@ -98,7 +98,7 @@ async def embed_texts(
 
 
 def read_vectors(raw: bytes, count: int) -> Reply | None:
-    """Read the body of a reply to a request with so many texts; None if it does not hold a vector for each."""
+    """Read the body of a reply to a request with `count` texts; None if it does not hold a vector for each."""
     try:
         body = read_json(raw)
         rows = sorted(body["data"], key=lambda row: row["index"])
@@ -114,7 +114,7 @@ def read_vectors(raw: bytes, count: int) -> Reply | None:
 
 
 def load_vectors(reply: Reply, count: int) -> list[list[float]]:
-    """The vectors of a reply. Raises `LLMFault` for a recorded one that does not hold so many, such as one written by hand."""
+    """The vectors of a reply. Raises `LLMFault` for a recorded one that does not hold `count` vectors, such as one written by hand."""
     try:
         vectors = [[float(value) for value in vector] for vector in orjson.loads(reply.text)]
     except (ValueError, TypeError):

@@ -84,7 +84,7 @@ def refuse_large_body(limit: int) -> LLMFault:
 
 
 def read_fault(status: int, headers: Mapping[str, str], raw: bytes, clean: Callable[[str], str]) -> LLMFault:
-    """Return what a status and an error body mean. `clean` makes one line of a text and takes secrets out of it."""
+    """Return the fault that a status and an error body report. `clean` turns a text into one line without secrets."""
     error = _read_error(raw)
     inner = error.get("code")
     if status == 200 and isinstance(inner, int) and 400 <= inner < 600:
@@ -200,7 +200,7 @@ class RateLimits:
                 self.allowances[kind] = (left, limit, parse_seconds(headers.get(f"x-ratelimit-reset-{kind}")))
 
     def wait(self, tokens: float) -> float:
-        """Seconds until a request of so many tokens fits. Each allowance is used once: the next response brings a new one."""
+        """Seconds until a request of `tokens` tokens fits. Each allowance is used once: the next response brings a new one."""
         longest = 0.0
         for kind, (left, limit, reset) in self.allowances.items():
             missing = (tokens if kind == "tokens" else 1.0) - left

@@ -296,7 +296,7 @@ def _read_header(name: str, template: str) -> str:
 
 
 def refuse_unprintable(value: str, where: str) -> None:
-    """Refuse what no header can carry: line breaks, control characters, invisible spaces, broken text. The value is not repeated."""
+    """Refuse a value that no header can hold: line breaks, control characters, invisible spaces, broken text. The error does not repeat it."""
     if not value.isprintable():
         raise UserError(
             f"{where} holds a line break, a control or an invisible character: export the key alone, as one line"

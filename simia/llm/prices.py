@@ -1,4 +1,4 @@
-"""What a reply cost. Prices are data (configs/prices.yaml, which a file in `SIMIA_PATH` replaces), never constants in code.
+"""Compute the cost of a reply. Prices are data (configs/prices.yaml, which a file in `SIMIA_PATH` replaces), never constants in code.
 
 An unknown price is None and stays None: a run then says that it does not know its cost, which is not the same as free.
 """

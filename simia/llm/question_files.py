@@ -36,7 +36,7 @@ class OpenQuestion:
     repeats: str | None = None
     """The number of the question whose answer could not be read, which this one asks for again."""
     fault: str = ""
-    """What was wrong with that answer."""
+    """The fault of that answer."""
 
     def to_text(self) -> str:
         """The messages, each below a line with its role."""

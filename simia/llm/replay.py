@@ -67,7 +67,7 @@ class RecordedReply(BaseModel):
     prompts: dict[str, str] = Field(default_factory=dict)
     """The prompt files that the request was made with: name to hash."""
     plan: dict[str, Any] | None = None
-    """What the item was planned to hold, if it had a plan."""
+    """The item's plan, if it had one."""
 
     @field_validator("reply", mode="before")
     @classmethod

@@ -69,7 +69,7 @@ class Reply(BaseModel):
     """The rest of the endpoint's JSON."""
 
     def stored(self) -> dict[str, Any]:
-        """As a JSON value without the empty fields; what `model_dump` gives, at a fifth of its cost."""
+        """Return the reply as a JSON value without empty fields. Equal to the result of `model_dump`, at a fifth of its cost."""
         usage = {name: value for name, value in self.usage.__dict__.items() if value or (name == "cost" and value == 0)}
         fields = {name: value for name, value in self.__dict__.items() if value and name != "usage"}
         return fields | {"usage": usage} if usage else fields

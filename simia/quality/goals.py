@@ -34,8 +34,8 @@ NO_SUCCESS = re.compile(
 class PlannedGoal:
     """One goal of a conversation's user.
 
-    `before`: the calls that come first (authentication, look-ups), in order. `tool`: the call that the goal is about; empty where no call is
-    named. `fails`: the call that fails once, of a goal that is `recovered`. `together`: look-ups made in one turn.
+    `before`: the calls that come first (authentication, look-ups), in order. `tool`: the main call of the goal; empty if the plan names
+    none. `fails`: in a `recovered` goal, the call that fails once. `together`: look-ups made in one turn.
     """
 
     tool: str

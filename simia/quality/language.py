@@ -97,7 +97,7 @@ NAMES = {
 
 
 def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTERS) -> str:
-    """Return the ISO 639-1 code of a text's language; "" where the text is too short, mixed or unsure.
+    """Return the ISO 639-1 code of a text's language; "" if the text is too short, mixed or unsure.
 
     Args:
         text: The text; its first 600 characters are looked at.

@@ -79,7 +79,7 @@ def find_teacher_fault(t: Trajectory, filters: TeacherFilters, *, best: float | 
 
 
 def find_surrender(t: Trajectory) -> str:
-    """Words of the last answer that say that the task cannot be done, or ask for something; empty where there are none."""
+    """Words of the last answer that say that the task cannot be done, or ask for something; empty if there are none."""
     last = next((message.text for message in reversed(t.messages) if message.role == "assistant" and message.text), "")
     found = IMPOSSIBLE.search(last) or REQUEST.search(last)
     return " ".join(found[0].split())[:120] if found else ""

@@ -36,7 +36,7 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def find_effect(tool: ToolSpec) -> Effect:
-    """Return what a call of the tool does: `look_up`, `change`, or "" where neither its contract nor its name says."""
+    """Return what a call of the tool does: `look_up`, `change`, or "" if neither its contract nor its name says."""
     if tool.writes is not None:
         return "change" if tool.writes else "look_up"
     return find_effect_by_name(tool.name)

@@ -217,7 +217,7 @@ def is_settled(trajectory: Trajectory, code: Code) -> bool:
 
 
 def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
-    """Hash what is played: policies and tools of the packs, and the tasks with their rewards."""
+    """Hash the contents of a rollout: policies and tools of the packs, and the tasks with their rewards."""
     packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
     described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
     return digest([*described, [task.identity for task in tasks]])

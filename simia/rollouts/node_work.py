@@ -19,7 +19,7 @@ CODE = ("executable", "mixed", "shadow")  # back ends that run a pack's code
 
 @dataclass(frozen=True)
 class RolloutNodeWork:
-    """What a worker needs to play a run's episodes. `contents`: the hash of what is played, as the job's process read it."""
+    """The data that a worker needs to play a run's episodes. `contents`: hash of the packs and tasks that the job's process read."""
 
     config: RolloutConfig
     run_id: str

@@ -152,7 +152,7 @@ def iterate_episodes(run: Run) -> Iterator[tuple[Item, Trajectory]]:
 
 
 def explain_kept(trajectory: Trajectory, task: Task | None) -> str | None:
-    """Say why an episode keeps its reward; None where it is scored again."""
+    """Say why an episode keeps its reward; None if it is scored again."""
     if task is None:
         return "the pack has no such task any more"
     if trajectory.end.kind == "aborted":
