@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
-A_ROUND = 8  # callers of `share_loop` that go on in one round of a loop
+A_ROUND = 8  # callers of `share_loop` that continue in one round of a loop
 
 
 @functools.cache

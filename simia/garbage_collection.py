@@ -18,7 +18,7 @@ EPISODES = 2_000, 5_000, 1_000
 nothing. Older objects are left to the collections between steps."""
 
 _lock = threading.Lock()
-_raised = 0  # how many ask for raised thresholds at present
+_raised = 0  # number of callers that need raised thresholds at present
 _original = gc.get_threshold()
 
 

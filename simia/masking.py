@@ -21,7 +21,7 @@ from dataclasses import dataclass
 MASK = b"***"
 LEAST = 8  # a shorter key protects nothing, and masking it would change replies
 WORD = 16  # a single word that is shorter is a placeholder: EMPTY, password, changeme
-BLOCK = 1 << 16  # bytes that are searched at once, at least, so that a dense text takes no memory
+BLOCK = 1 << 16  # least size in bytes of the blocks that are searched: limits the memory for decoded copies
 SPELLED = 24  # bytes that one character of a form may be spelled with: percent-encoded, then escaped as JSON twice
 ROUNDS = 8  # encodings of encodings that are undone
 LARGE = 1 << 20

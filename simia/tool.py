@@ -29,7 +29,7 @@ LENIENT = {
 }
 MAX_SCHEMA_BYTES = 256_000
 MAX_SCHEMA_DEPTH = 64
-PATTERN_BYTES, ONE_PATTERN_BYTES = 32_000_000, 10_000_000  # compiled: of all regular expressions of a schema, of one
+PATTERN_BYTES, ONE_PATTERN_BYTES = 32_000_000, 10_000_000  # compiled size: all expressions of a schema, one of them
 MOST_WORK = 100_000_000  # checks of one place × bytes of the value; the slowest take about 20 ns
 MOST_EXPLAINED = 100_000  # the same, for collecting errors: each takes 20 to 60 µs and kilobytes
 MOST_ERRORS, MOST_MESSAGE = 20, 2_000
@@ -110,7 +110,7 @@ class CompiledSchema:
     """A checked schema. `valid` is the hot path; `errors` costs more and says what is wrong."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
-        import jsonschema_rs  # three megabytes that talking to an endpoint does not need
+        import jsonschema_rs  # takes 3 MB and is not needed to call an endpoint
 
         refuse_hostile_schema(schema)
         self._cost = estimate_cost(schema)

@@ -16,7 +16,7 @@ from simia.llm.types import LLMFault
 from simia.quality.judging.panel import Asker, Panelist
 from simia.quality.judging.settings import AcceptanceSettings
 
-SUFFIX = ".judge"  # of the item's id, in the ledger's attempts and in the names of samples
+SUFFIX = ".judge"  # appended to the item's id in the ledger's attempts and in the names of samples
 KEPT = {Code.CONTENT_FILTER, Code.BAD_REQUEST}  # faults that a retry would meet again; they count as no verdict
 
 

@@ -128,7 +128,7 @@ def vary_user_id(slot: Slot, sampler: Sampler) -> str:
     """Write a user id of the person: mei_wilson_1792 becomes their names, with other digits."""
     first, last = sampler.person(slot).handles
     found = USER_ID.fullmatch(str(slot.value))
-    assert found is not None  # `find_kind` has seen to it
+    assert found is not None  # `find_kind` has checked it
     one, mark, other, tail, digits = found.groups()
     names = [name.capitalize() if old[:1].isupper() else name for name, old in ((first, one), (last, other))]
     return f"{names[0]}{mark}{names[1]}{tail}{renew_digits(digits, sampler.number, sampler.rng)}"
@@ -196,7 +196,7 @@ def vary_number(slot: Slot, sampler: Sampler) -> Any:
         return value + rng.choice((-3, -2, -1, 1, 2))
     text = str(value)
     decimals = len(text.partition(".")[2]) if isinstance(value, float) else 0
-    # The unit of its last significant digit: of 19.99 it is 0.01. A number of one digit, such as 100, has half of it.
+    # The unit of the last significant digit (0.01 for 19.99); half of it for a number with one such digit, such as 100.
     step = 10.0**-decimals if decimals else 10.0 ** (len(text) - len(text.rstrip("0")))
     if step > 1 and len(text.strip("-0")) == 1:
         step /= 2

@@ -17,7 +17,7 @@ class PlanSettings(Config):
     """Distribution of the requested conversations, if `prompt.scenarios` is on. Weights need not sum to 1; shares are of all conversations.
 
     The planner tries other tools until a plan has the sampled properties; if none has, it takes the nearest one. Refusals need a policy.
-    Parallel look-ups need a seed that has them and a policy that permits them. `calls` and `difficulty` take precedence over `goals`, unless
+    Parallel look-ups need a seed that has them, and no policy that forbids them. `calls` and `difficulty` take precedence over `goals`, unless
     `goals` was changed. The report compares the requested distribution with the planned and the accepted ones.
     """
 

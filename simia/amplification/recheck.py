@@ -113,7 +113,7 @@ def recheck_items(
     prompts = facts.get("prompts") if stored[0].recorded else None
     work = AmplificationWork(run, config, seeds, recall, writers=writers, prompts=prompts, judge=judge)
     asked = facts.get("prompts", {})
-    for renderer in work.simulator.renderers:  # a trajectory names the prompt files that its reply answered
+    for renderer in work.simulator.renderers:  # record the prompt files for which the reply was made
         renderer.files.update({name: asked[name] for name in renderer.files.keys() & asked.keys()})
     order: InOrder[tuple[Item, Outcome]] = InOrder()
     with ledger.db.transaction():
@@ -123,7 +123,7 @@ def recheck_items(
                 result = run_at_once(work.produce(item))
                 store_result(ledger, work.simulator, item, result)
                 outcome = result.outcome()
-            if outcome is not None:  # else nothing after it is decided either, until it has its reply
+            if outcome is not None:  # else later items stay undecided until it has its reply
                 for ready in order.add(item.ord, (item, outcome)):
                     work.decide(*ready)
     after = ledger.counts()

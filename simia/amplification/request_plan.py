@@ -21,9 +21,9 @@ from simia.quality.goals import NOT_DONE, GoalOutcome, PlannedGoal
 from simia.trajectory import Trajectory
 
 CANDIDATES = 4
-MOST_RETRIES = 11  # further candidates while none is as wished
+MOST_RETRIES = 11  # further candidates if none fulfils the wish
 MOST_GOALS = 3
-MOST_WISHES = 12  # until one has the wanted difficulty
+MOST_WISHES = 12  # tries to get the wanted difficulty
 PLAIN_SHARE = 1 / 3  # share of the items without a twist
 EASY, MEDIUM = 3, 7  # points of a plan up to which it is easy, or of medium difficulty
 SEARCH = re.compile(r"search|find|list|query|browse|搜索|检索|列出|検索|一覧", re.I)
@@ -261,7 +261,7 @@ def make_candidate(rng: random.Random, cores: list[str], wish: Wish, traits: See
         way = graph.sample_way(rng, core, share)
         if goals and graph.instead:
             way = tuple(name for name in way if graph.instead.get(name, frozenset()).isdisjoint(done))
-        # An object of its own is looked up again; the user is identified once.
+        # The object of a further change is looked up too; the user is identified once.
         own = way[-1:] if goals and len(way) > 1 and graph.effects[core] == "change" else ()
         before = tuple(name for name in way if name not in done or name in own)
         goals.append(PlannedGoal(core, "done", before))

@@ -30,7 +30,7 @@ from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
 MOST_REASONS = 8  # of refused seeds, each with its first row
-META = "prefilter"  # the stored verdicts: a resume keeps the same seeds, also those that a failing judge gave no verdict on
+META = "prefilter"  # the stored verdicts: a resume uses the same seeds, also those without a verdict
 
 
 class SeedsPending(Exception):  # noqa: N818 - a state

@@ -39,7 +39,7 @@ from simia.trajectory import Trajectory
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-NAMES = "names"  # the library of the names in fresh values, and its version
+NAMES = "names"  # the library that the names in fresh values come from, and its version
 OnProgress = Callable[[Progress], None]
 
 

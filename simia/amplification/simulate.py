@@ -135,7 +135,7 @@ class Simulator:
             shapes=self.shapes if config.prompt.hints else None,
             shaped=config.reply.shape == "seed",
         )
-        # The shortest seeds are the further shots: they cost least and show the form most clearly.
+        # Use the shortest seeds as further shots: they cost least and show the form most clearly.
         self.fixed = {
             name: sorted(group, key=lambda seed: len(self.renderers[0].exemplar(seed)))[: config.prompt.shots]
             for name, group in seeds.groups.items()
@@ -200,7 +200,7 @@ class Simulator:
     def _schema(self, seed_id: str) -> dict[str, Any]:
         seed, reply = self.by_id[seed_id], self.config.reply
         required = reply.reasoning and self.suites[seed_id].reasoned
-        # A free trajectory's schema depends on the tools alone; large, and made once.
+        # The schema of a free trajectory depends on the tools alone. It is large, so it is made once.
         key = seed_id if reply.shape == "seed" else (required, *(id(tool) for tool in seed.tools))
         if key not in self._schemas:
             if len(self._schemas) >= MOST_SCHEMAS:
@@ -228,7 +228,7 @@ class Simulator:
             keys.append(key)
         try:
             return self.judge(item, reply, keys=keys, files=rendered.files)
-        except Exception as error:  # a bug of simia costs this item, and not the run
+        except Exception as error:  # a bug of simia fails this item, not the run
             detail = f"{type(error).__name__}: {error}"
             return SimulationResult(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
 

@@ -31,7 +31,7 @@ class ToolCounts:
         for counter, keys in ((self.tools, names), (self.pairs, combinations(names, 2))):
             for key in keys:
                 counter[key] += weight  # type: ignore[index,assignment]
-        if 0 < len(names) <= MOST_TOOLS:  # there could be very many larger ones
+        if 0 < len(names) <= MOST_TOOLS:  # there could be too many larger sets
             self.sets[names] += weight  # type: ignore[assignment]
 
     def copy(self) -> ToolCounts:

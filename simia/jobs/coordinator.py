@@ -230,7 +230,7 @@ class Coordinator(Generic[R, O]):
         return item
 
     def _launch(self) -> None:
-        # A few more than fit must wait at the gate.
+        # More items than the gates admit, so that requests always wait there.
         most = self._concurrency or 2 * max(engine.gate.limit for engine in self._engines) + 16
         while len(self._tasks) < most:
             if self._retry:  # nothing after it can be decided before it is

@@ -40,7 +40,7 @@ FILES: tuple[File, ...] = ("replies", "ledger")  # in the order in which they ar
 BATCH = 256
 LEVEL = 3  # of zstandard
 CACHE_KB = 512
-PATIENCE = 0.002  # seconds that a first write waits for others
+PATIENCE = 0.002  # seconds that the first write of a batch waits for others
 Statement = tuple[File, str, Sequence[Any]]
 BEGIN: Statement = ("ledger", "BEGIN IMMEDIATE", ())
 COMMIT: Statement = ("ledger", "COMMIT", ())
@@ -101,7 +101,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 if get_error_code(error) != sqlite3.SQLITE_READONLY:
                     raise
-                self.left_log = False  # files of simia 0.1.0 get their columns all the same
+                self.left_log = False  # files of simia 0.1.0 need new columns: open them for writing
                 self._open(create)
         except sqlite3.Error as error:
             raise UserError(f"cannot open the run in {folder}: {error}") from None
@@ -185,7 +185,7 @@ class Database:
                 time.sleep(PATIENCE)
             while len(batch) < BATCH and not self._queue.empty():
                 if (more := self._queue.get()) is None:
-                    self._queue.put(None)  # the end comes after this batch
+                    self._queue.put(None)  # stop after this batch
                     break
                 batch.append(more)
             self._commit(batch)
@@ -193,7 +193,7 @@ class Database:
     def _commit(self, batch: list[WriteJob]) -> None:
         try:
             if not (self.folder / "replies.db").exists():
-                raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into nowhere
+                raise sqlite3.OperationalError("its files are gone")  # SQLite would keep writing to a deleted file
             for file in FILES:
                 rows = [statement[1:] for job in batch for statement in job.statements if statement[0] == file]
                 if rows:
@@ -202,7 +202,7 @@ class Database:
             # A full disk or a vanished folder: no caller may assume that its row is safe.
             todo = "free the disk" if is_disk_full(error) else "put that right"
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
-        except Exception as error:  # a value that no column takes: without the thread, all waiters would wait for ever
+        except Exception as error:  # such as a value that no column takes; if the thread ended, all waiters would hang
             what = f"{type(error).__name__}: {error}".splitlines()[0]
             self.failure = UserError(f"cannot write the run in {self.folder}: {what}; please report this")
         wake_waiters(batch, self.failure)

@@ -133,7 +133,7 @@ def verify_files(folder: Path, ledger: Ledger, config: dict[str, Any], *, locked
             for file in COLUMNS:
                 verify_file(connection, folder, file)
             found = read_condition(folder, ledger, config, locked=locked)
-            if not found.working:  # else the two files are not of one moment
+            if not found.working:  # else the two files show different moments
                 found.findings = find_inconsistencies(connection, found)
         except READ_ERRORS as error:
             raise make_damage_error(folder, "ledger", error) from None

@@ -29,7 +29,7 @@ PAGE = 1000  # items read at once
 TEXT = "$text"
 HEAD: set[str] = {"system", "tools", "user_tools"}  # fields that all trajectories of one seed share
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
-STAGE = "amplify"  # of every item; the column is from before a rollout was a run of its own
+STAGE = "amplify"  # of every item; the column is older than runs that are rollouts
 T = TypeVar("T")
 
 

@@ -26,7 +26,7 @@ from simia.jobs.tables import Damaged, count_columns, is_sound, refuse_empty, un
 from simia.llm.types import Reply
 
 FIRST_WAIT, LONGEST_WAIT = 0.01, 0.25  # seconds between two tries to claim a key
-SETTLED = 2.0  # seconds after which a folder's time of change shows every later change
+SETTLED = 2.0  # seconds; a modification time older than this shows every later change
 
 
 class RequestClaims:
@@ -91,7 +91,7 @@ class Store:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = take_lock(folder)
-                claims = RequestClaims(root / "0" / "claims")  # folder 0 is there before any other
+                claims = RequestClaims(root / "0" / "claims")  # folder 0 is created first
             except InUse:
                 continue
             except OSError as error:

@@ -209,7 +209,7 @@ class SharedRun:
         heads = set(self._heads)
         try:
             if not (self.folder / "ledger.db").exists():
-                raise sqlite3.OperationalError("its files are gone")  # SQLite would write on into a file without a name
+                raise sqlite3.OperationalError("its files are gone")  # SQLite would keep writing to a deleted file
             self._ledger.execute("BEGIN IMMEDIATE")
             try:
                 yield

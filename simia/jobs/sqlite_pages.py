@@ -32,7 +32,7 @@ def recover_rows(path: Path) -> Iterator[tuple[Any, ...]]:
         logged.append(frame)
         if log[at + 8 : at + 16] == log[LOG_HEADER + 8 : LOG_HEADER + 16]:  # the others are of an older log
             latest.append(frame)
-    # Of several images of a page the newest, in both cases: the log is newer than the file; it was cut after it was copied into the file.
+    # Use the newest image of a page, for both cases: the log is newer than the file, or the log was copied into the file and then cut.
     for pages in (dict([*stored, *logged, *whole, *latest]), dict([*stored, *logged, *latest, *whole])):
         for number, image in [*stored, *logged]:
             start = 100 if number == 1 else 0

@@ -84,7 +84,7 @@ def build_token_sum(column: str) -> str:
     return f"CAST(MIN(TOTAL(MAX({column}, 0)), {MOST}) AS INTEGER)"
 
 
-COST = "MIN(SUM(MAX(cost, 0)), 1e15)"  # as `tokens`; NULL where no row has a cost
+COST = "MIN(SUM(MAX(cost, 0)), 1e15)"  # limited as in `build_token_sum`; NULL if no row has a cost
 
 
 class Damaged(UserError):  # noqa: N818 - a state, not a mistake

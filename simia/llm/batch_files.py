@@ -191,7 +191,7 @@ class BatchBackend:
         reply = self._answers.get(name)
         if reply is not None:
             return reply
-        if self._asked[name] <= self._answers.failed[name]:  # never asked, or every time it was it failed
+        if self._asked[name] <= self._answers.failed[name]:  # never asked, or failed each time
             self._write(name, request)
             self._asked[name] += 1
         self.pending += 1

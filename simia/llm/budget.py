@@ -99,7 +99,7 @@ class EngineStats:
     failed: int = 0
     stalled: int = 0  # calls cut short, which may have been paid
     recalled: int = 0  # served by the journal, at no cost
-    shared: int = 0  # waited for the same key of another asker
+    shared: int = 0  # waited for another caller's request with the same key
     sent: int = 0  # requests, retries included
     in_flight: int = 0
     retries: Counter[Code] = field(default_factory=Counter)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 LEAST = 1.0
 GAIN = 0.05  # of the limit, for a round trip's worth of successes
-STEP = 2.0  # calls, for the same: where refusals come at random, a few at once must be able to become more
+STEP = 2.0  # calls, for the same: after random refusals, a small limit must still be able to grow
 SHRINK = 0.85
 DEEPEST = 0.5  # one round of refusals takes away half at most
 SLOW = 3.0  # times the usual latency

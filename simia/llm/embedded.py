@@ -133,7 +133,7 @@ class EmbeddedBackend:
                     break
                 await asyncio.sleep(LOOK_SECONDS)
             else:
-                return  # it lives: the connection alone broke
+                return  # it is alive: only the connection broke
             last = server.read_last_log_line()
             if self.restarts >= self.settings.restarts:
                 raise LLMFault(

@@ -30,7 +30,7 @@ from typing import IO, Any
 from simia.errors import UserError
 
 METADATA = 16_000_000  # bytes at the beginning of a GGUF file that hold its metadata
-START_SECONDS = 120.0  # a cold disk and a busy machine; half a gigabyte loads in about a second otherwise
+START_SECONDS = 120.0  # for a cold disk and a busy machine; usually half a gigabyte loads in about a second
 STOP_SECONDS = 3.0
 PR_SET_PDEATHSIG = 1
 
@@ -127,7 +127,7 @@ class EmbeddedServer:
 
     def _popen(self) -> subprocess.Popen[bytes]:
         self._log_file = self._open_log()
-        self._log_start = os.fstat(self._log_file.fileno()).st_size  # an older start's errors are not this one's
+        self._log_start = os.fstat(self._log_file.fileno()).st_size  # skip the errors of earlier starts
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.child = subprocess.Popen(
             [sys.executable, "-P", "-m", "simia.llm.embedded_server"],  # -P: import nothing from the current folder
@@ -135,7 +135,7 @@ class EmbeddedServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_file,
-            start_new_session=True,  # Ctrl-C is for the parent, which then decides
+            start_new_session=True,  # Ctrl-C reaches the parent only, which then decides
         )
         return self.child
 
@@ -204,7 +204,7 @@ def _serve(settings: dict[str, Any]) -> Any:
     params.cpuparams_batch.n_threads = settings["threads"]
     if settings["embeddings"]:
         params.embedding = True
-        if not declares_pooling(Path(settings["model"])):  # a model for text: the mean of its tokens
+        if not declares_pooling(Path(settings["model"])):  # a text model: use the mean of its token vectors
             params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     params.ui = False
     params.verbosity = 2  # warnings; at 3 it writes several lines for each request
@@ -228,7 +228,7 @@ def _die_with(parent: int) -> None:
     def watch() -> None:
         while sys.stdin.buffer.read(4096):
             pass
-        os._exit(0)  # no clean-up: the library's threads would only hold us up
+        os._exit(0)  # no clean-up: it would wait for the library's threads
 
     threading.Thread(target=watch, daemon=True).start()
 

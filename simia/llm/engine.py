@@ -120,7 +120,7 @@ class Engine:
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = EngineStats()
         self.budget = Budget([self])
-        self.out = 0  # calls that the budget let go and that are not back
+        self.out = 0  # calls that the budget admitted and that have not returned
         self.pace = AdaptiveConcurrency(self.limits.start, self.limits.concurrency)
         self.gate = ConcurrencyLimiter(int(self.pace.limit), lambda: self.budget.has_room(self))
         self._rates: RateLimits | None = getattr(backend, "rates", None)
@@ -179,7 +179,7 @@ class Engine:
             shared = await asyncio.shield(other)
             if shared is not None:
                 self.stats.shared += 1
-                return shared  # None: the other asker was cancelled, so one of those that wait takes over
+                return shared  # None: the other caller was cancelled; one of the waiting callers takes over
         call = self._sharing[key] = asyncio.get_running_loop().create_future()
         try:
             reply = await self._call_claimed(key, request, item, draw)
@@ -188,7 +188,7 @@ class Engine:
             return reply
         except Exception as error:
             call.set_exception(error)
-            call.exception()  # marked as read, since there may be nobody who waits
+            call.exception()  # mark it as retrieved, since nobody may wait for it
             raise
         finally:
             del self._sharing[key]
@@ -323,7 +323,7 @@ class Engine:
             self._patience = max(STALL_LEAST, self.limits.stall * stats.latency()["p95"])
             self._until_update = max(
                 STALL_EVERY, len(stats.latencies) // 8
-            )  # it sorts them: seldom when there are many
+            )  # it sorts all latencies: rarely if there are many
         if self._rates is not None and self._rates.allowances:
             wait = self._rates.wait(reply.usage.prompt + reply.usage.completion)
             if wait > 0:
@@ -340,7 +340,7 @@ class Engine:
         if fault.retry_after is not None:
             jitter = min(
                 jitter, self.limits.backoff
-            )  # the endpoint named a time; only avoid that all calls come at once
+            )  # the endpoint named a time; jitter only avoids that all calls come at once
             if fault.code is Code.RATE_LIMITED or fault.status in BUSY:
                 self.gate.pause(asked_for)
         return asked_for + jitter
@@ -348,7 +348,7 @@ class Engine:
     def _account_reply(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage
         if self._capped and not usage.prompt and not usage.completion:
-            self._capped = False  # once is enough
+            self._capped = False  # warn only once
             log.warning("%s reports no token usage: max_tokens and max_cost cannot hold", self.backend.alias)
         if usage.cost is None and self.price is not None and (usage.prompt or usage.completion):
             usage.cost = self.price.of(usage)

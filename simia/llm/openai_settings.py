@@ -77,7 +77,7 @@ class OpenAISettings(Config):
         None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
     )
 
-    _client: AsyncOpenAI | None = PrivateAttr(None)  # of the caller; in no dump
+    _client: AsyncOpenAI | None = PrivateAttr(None)  # the caller's client; not part of a dump
 
     @model_validator(mode="before")
     @classmethod

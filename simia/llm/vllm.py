@@ -106,7 +106,7 @@ class VLLMBackend:
         last: Any = None
         try:
             prompt = {"prompt_token_ids": self._tokens(request)}
-            # A cancelled call ends this loop, on which vLLM drops the request.
+            # Cancelling the call ends this loop; vLLM then drops the request.
             async for output in self._engine.generate(prompt, self._sampling(request), f"simia-{next(self._numbers)}"):
                 last = output
         except self._refusals as error:  # a prompt beyond the context, a parameter that it does not take
@@ -126,7 +126,7 @@ class VLLMBackend:
         text = self._tokenizer.apply_chat_template(
             request.messages, tokenize=False, add_generation_prompt=True, **variables
         )
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)  # the template wrote them already
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)  # the template added them
         return tokens
 
     def _sampling(self, request: Request) -> Any:
@@ -135,7 +135,7 @@ class VLLMBackend:
             value = getattr(request, name)
             if value is not None:
                 fields[name] = value
-        fields["max_tokens"] = request.max_tokens  # None is up to the context's end; left out it would be 16 tokens
+        fields["max_tokens"] = request.max_tokens  # None: up to the context's end; by default it would be 16 tokens
         shape = (request.response_format or {}).get("json_schema", {}).get("schema")
         if shape is not None:
             params = import_module("vllm.sampling_params")

@@ -23,7 +23,7 @@ MODEL_LONGEST = (
     200  # of these, that the model reads; a longer text takes numpy's multithreaded product, slow on a busy machine
 )
 LEAST_LETTERS = 12  # of a Latin text; a letter of a dense script counts as three
-SURE = 0.6  # py3langid's probability, of the languages below
+SURE = 0.6  # least probability of py3langid, among the languages below
 DENSE = 3
 MANY_LETTERS, SURER = 60, 0.9  # of a text that is rejected for its language
 GLANCE = 240  # characters in which English is looked for first
@@ -60,7 +60,7 @@ ENGLISH_WORDS = (
 )
 FREQUENT = (" the ", " to ", " you ", " of ", " and ", " is ", " i ", " your ", " for ", " it ", " we ", " at ")
 ENGLISH = frozenset(ENGLISH_WORDS.split())
-# Of other languages only words that hardly occur in the rest: a text of the expected language then needs no model.
+# For other languages, only words that are rare in the rest: a text of the expected language then needs no model.
 FUNCTION_WORDS = {
     language: frozenset(words.split())
     for language, words in {

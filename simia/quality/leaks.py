@@ -152,7 +152,7 @@ def find_marker(low: str, markers: Sequence[str], *, foreign: bool = True) -> st
     """Return the first marker in a lower-case text. `foreign`: also search for the markers of languages other than English."""
     for first, group in group_markers(tuple(markers)):
         if (first == OTHER and not foreign) or (first in BRACKETS and first not in low):
-            continue  # half of the markers are markup: none of them can be where no such bracket is
+            continue  # half of the markers are markup: skip them if the text has no such bracket
         for word, marker in group:
             if word in low and contains_words(word, low):
                 return marker

@@ -47,7 +47,7 @@ def find_effect_by_name(name: str) -> Effect:
     """Return the effect of the first known verb in a tool's name."""
     own = name.rpartition(".")[2]  # app.action
     words = split_tool_name(own)
-    if "transfer" in words:  # of money, or to a person: then it changes nothing
+    if "transfer" in words:  # of money: a change; to a person: neither
         return "change" if len(words) > 1 and PEOPLE.isdisjoint(words) else ""
     for word in words:
         if word in LOOK_UPS:

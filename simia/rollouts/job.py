@@ -76,12 +76,12 @@ class EpisodePlayer:
         try:
             try:
                 episode = await self._environment.reset(task, seed=config.seed, group=task.id, name=item.id)
-            except UserError as error:  # the others can be played all the same
+            except UserError as error:  # other episodes can still be played
                 episode = self.abort(task, Code.NO_START, str(error))
             trajectory = await play(episode, agent)
         except BudgetReached:
             raise
-        except Exception as error:  # a bug costs this episode, which names it, and not the run
+        except Exception as error:  # a bug aborts this episode, which records it, not the run
             if self._has_failed():
                 raise
             trajectory = self.abort(task, Code.INTERNAL, f"{type(error).__name__}: {error}"[:300]).trajectory
@@ -107,7 +107,7 @@ class RolloutWork:
         self.progress = RolloutProgress(run.id, len(self._samples))
         self._budget: str | None = None
         self._seen: set[str] = set()
-        self._missing: Counter[str] = Counter()  # episodes without a result that lasts, by reason
+        self._missing: Counter[str] = Counter()  # failed episodes, by reason
         self._settled = 0
 
     def wants(self, ord_: int, in_flight: int) -> bool:

@@ -27,7 +27,7 @@ class RolloutNodeWork:
 
     async def open(self, node: Node, stack: contextlib.AsyncExitStack) -> Produce:
         """Open the environment. Raises `UserError`, also for packs that differ from those of the job's process."""
-        raise_descriptor_limit()  # of requests and workers of the sandbox
+        raise_descriptor_limit()  # for requests and workers of the sandbox
         prepared = await prepare_environment(self.config, stack, engines=node.engines, say=lambda line: None)
         if hash_contents(prepared.pack, prepared.tasks) != self.contents:
             raise UserError(
