@@ -118,7 +118,7 @@ class EnvironmentConfig(Config):
         return data
 
     def with_split(self, split: str | None) -> Self:
-        """Return the config with only the tasks of a split, of every pack; None: as it is."""
+        """Return the config limited to one split in every pack; with None, the config itself."""
         if split is None:
             return self
         packs = self.packs and [share.model_copy(update={"split": None}) for share in self.packs]

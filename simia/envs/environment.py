@@ -5,8 +5,8 @@
         step = await episode.step(Message(role="assistant", calls=[...]))
         reward = await episode.score()
 
-A back end opens worlds (tools, calls, state). Users, turns, limits and rewards are the environment's and the episode's, the same for
-every back end.
+A back end opens worlds (tools, calls, state). The environment and its episodes add users, turns, limits and rewards; these work the same
+for every back end.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Environment:
         perturb: PerturbSettings | None = None,
         close: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`scorer`: judges in place of the tasks' rules. `tasks`: those to play; None: all of the pack's. `perturb`: disturbs episodes.
-        `close`: closes the back end and all that was opened for it; None: the back end alone is closed."""
+        """`scorer`: judges in place of the tasks' rules. `tasks`: those to play; None: all of the pack's. `perturb`: settings of the
+        perturbations. `close`: closes the back end and everything that was opened for it; None: only the back end is closed."""
         self.pack, self.backend, self.backend_name = pack, backend, backend_name
         self.public_tools = {tool.name: tool.public for tool in pack.tools}
         self.public_user_tools = [tool.public for tool in pack.user_tools]
@@ -65,9 +65,8 @@ class Environment:
     ) -> Episode:
         """Start an episode, with the user's first message in it.
 
-        Episodes of one `group` share a task and the samples of the simulator; `name` tells the samples of a model that plays the user
-        from those of other episodes. Raises `UserError` for a task that does not exist or cannot be set up; lost infrastructure
-        gives an aborted episode.
+        Episodes of one `group` share a task and the simulator's samples. `name` identifies the episode's own samples of the user model.
+        Raises `UserError` for a task that does not exist or cannot be set up. An infrastructure failure returns an aborted episode.
         """
         self.check_reset(task, seed)
         task = self.pack.task(task) if isinstance(task, str) else task
@@ -91,11 +90,11 @@ class Environment:
         return episode
 
     def _make_perturber(self, task: Task, seed: int) -> Perturber | None:
-        """Make what disturbs an episode; None where nothing does."""
+        """Make the perturber of an episode; None without perturbations."""
         if self.perturb is None:
             return None
         how = self.pack.executable
-        opens = how is not None and how.repeatable  # what cannot be repeated is not read at the start again
+        opens = how is not None and how.repeatable  # only a repeatable world can be opened at its start a second time
         return Perturber(
             self.perturb,
             self.pack,
@@ -105,18 +104,18 @@ class Environment:
         )
 
     def abort(self, task: Task, seed: int, error: Aborted) -> Episode:
-        """Make the episode of a world that could not be opened: it has ended, without a reward."""
+        """Return an aborted episode, without a reward, for a world that could not be opened."""
         return Episode.aborted(self, task, seed, error)
 
     def check_reset(self, task: Task | str, seed: int) -> None:
-        """Raise `UserError` if the environment is closed, and `TypeError` for arguments of `reset` of another type."""
+        """Raise `UserError` if the environment is closed, and `TypeError` if an argument of `reset` has the wrong type."""
         require_type("task", task, Task, str)
         require_type("seed", seed, int)
         if self._closed:
             raise UserError("the environment is closed: open a new one with open_environment")
 
     def note_training_step(self, step: int) -> None:
-        """Say how many steps the training has made, for a reward with a schedule. Trainers call it before they sample."""
+        """Set the number of finished training steps, for a reward with a schedule. Trainers call it before they sample."""
         if isinstance(self.scorer, ScheduledScorer):
             self.scorer.note_step(step)
 

@@ -1,8 +1,8 @@
 """Episode: one conversation in an environment, step by step, and its trajectory.
 
-Messages are only appended: `step` returns those that the action caused and never changes an earlier one. An episode knows no tokens. It
-has one of three endings: terminated; truncated by a limit, and scored; aborted by infrastructure, which `step` returns and does not
-raise, and whose reward is None.
+Messages are only appended: `step` returns those that the action caused and never changes an earlier one. An episode holds no token ids
+of its own. It has one of three endings: terminated; truncated by a limit, and still scored; or aborted by an infrastructure failure. `step`
+returns an abort, it does not raise it, and the reward is then None.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Episode:
     evidence: dict[str, Any] | None = None
     samples: list[Sample | None] = field(default_factory=list)
     perturber: Perturber | None = None
-    """Disturbs it by its schedule; None: nothing does."""
+    """Makes the planned perturbations; None: there are none."""
     _turns: int = 0
     _errors: int = 0
     _calls: int = 0
@@ -73,7 +73,7 @@ class Episode:
     _stepping: bool = False
     _tracker: StateTracker = field(default_factory=StateTracker)
     _own_loss: str = ""
-    """Why its state cannot be read, where its own calls caused that."""
+    """Why the final state cannot be read, if the episode's own calls caused that; empty otherwise."""
     _limits: EpisodeLimits | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
@@ -81,7 +81,7 @@ class Episode:
         end = End(kind="aborted", code=error.code)
         issue = Issue(code=error.code, where="reset", detail=error.detail)
         reward = Reward(error=error.code, rationale=error.detail)
-        # The task's words, so that a trainer finds a prompt here as anywhere.
+        # The task's text stands in for the user's first message, so that trainers always find a prompt.
         opening = [Message(role="user", content=task.opening or task.instruction)]
         return cls(
             environment, task, None, NoUser(task), seed=seed, messages=opening, end=end, issues=[issue], reward=reward
@@ -195,8 +195,8 @@ class Episode:
         message: Message | None = None,
         sample: Sample | None = None,
     ) -> Step:
-        """End it from outside: the agent's token limit (truncated and scored), or its model's failure (aborted). `message` is
-        what there is of the agent's last turn: it is kept, and nothing of it is run."""
+        """End the episode from outside: at the agent's token limit (truncated and scored), or when its model fails (aborted).
+        `message` is the incomplete last turn of the agent: it is recorded, and its calls are not run."""
         if self.end is None:
             if message is not None:
                 self.messages.append(make_recordable(message))
@@ -236,7 +236,7 @@ class Episode:
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Close the world; an episode without an end stays without one."""
+        """Close the world. An episode that is still running gets no end."""
         world, self.world = self.world, None
         if world is not None:
             await world.close()
@@ -308,7 +308,7 @@ class Episode:
         return found
 
     async def _call_world(self, calls: list[ToolCall], at: int) -> list[ToolResult]:
-        """Run the agent's calls, disturbed where that is planned. `at`: index of the message with the first result."""
+        """Run the agent's calls, with the planned perturbations. `at`: index of the message with the first result."""
         assert self.world is not None
         return await (self.world.call(calls) if self.perturber is None else self.perturber.call(self.world, calls, at))
 
@@ -324,7 +324,7 @@ class Episode:
                 self.user.reply(view) if perturber is None else perturber.reply(self.user, view, len(self.messages))
             )
             if isinstance(word, UserStop):
-                if word.code is Code.USER_FAILED:  # nothing that the agent did: not to be scored
+                if word.code is Code.USER_FAILED:  # not the agent's fault, so the episode is not scored
                     raise Aborted(word.code, word.words)
                 if word.words:
                     self.messages.append(Message(role="user", content=word.words))
@@ -341,8 +341,8 @@ class Episode:
         raise Aborted(Code.USER_FAILED, f"the user called tools {MOST_USER_STEPS} times and said nothing")
 
     def _announce_tools(self, word: Message) -> Message:
-        """The user's message, with the definitions of the tools that become visible with it: messages are only appended, so an
-        agent whose prompt listed its tools at the start reads of further ones here."""
+        """Return the user's message with the definitions of the tools that become visible with it. The agent's prompt listed the
+        tools at the start and is not changed, so the agent learns of further tools here."""
         names = [name for reveal in self.task.reveals if reveal.turn == self._user_turns for name in reveal.tools]
         if not names:
             return word
@@ -357,12 +357,12 @@ class Episode:
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:
-            code = result.error or Code.CONTRADICTION  # the only detail of a result that is not an error
+            code = result.error or Code.CONTRADICTION  # the detail of a success is a contradiction
             self.issues.append(Issue(code=code, where=f"messages[{len(self.messages)}]", detail=result.detail))
 
     @contextlib.contextmanager
     def _watch(self, where: str) -> Iterator[None]:
-        """End the episode where infrastructure fails; nothing is raised out of a step."""
+        """Turn an infrastructure failure into the end of the episode, so that a step never raises it."""
         try:
             yield
         except Aborted as error:
@@ -379,7 +379,7 @@ class Episode:
         await self.close()
 
     async def _judge_turns(self) -> dict[str, Any]:
-        """Evidence of a task with goals; the last turn ends now."""
+        """Collect the evidence of a task with goals. The last turn ends now."""
         assert self.world is not None
         turns = self._turn_changes
         if len(turns) < self._user_turns:

@@ -12,8 +12,8 @@ from simia.trajectory import End, Message, ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The effect of an action as the agent sees it: results and the user's message; where the episode ends, the end and the reward.
-    The user's own calls are in the episode's messages only."""
+    """The effect of an action as the agent sees it: results and the user's message, and at the end of the episode its end and reward.
+    The user's own calls are left out; they are in the episode's messages."""
 
     messages: tuple[Message, ...]
     end: End | None = None
@@ -22,7 +22,7 @@ class Step:
 
 @dataclass(slots=True)
 class Sample:
-    """Token ids of one message of the policy, in and out, and their log-probabilities. The episode stores them and never reads them."""
+    """Token ids of one message of the policy, prompt and reply, with log-probabilities. The episode stores them and never reads them."""
 
     prompt_ids: list[int]
     completion_ids: list[int]

@@ -2,7 +2,7 @@
 
     environment = await open_environment("customer_service", backend="simulated", llm={"kind": "openai", "model": "gpt-5-mini"})
 
-A rollout adds an agent and a run; a trainer adds its policy. All open environments by the same settings.
+A rollout adds an agent and a run; a trainer adds its policy. Both open environments with the same settings.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ async def open_environment(
         llm: the model of every role that has none of its own: settings, the name of a model of an OpenAI-compatible endpoint, an
             `openai.AsyncOpenAI`, with the model's name in `llm.model` of the config, or `"embedded"`, a small local model (491 MB).
             Required where a model plays the tools or the user, unless `source` is an `EnvironmentConfig`.
-        store: folder that keeps every reply before it is used, as a run does, and recalls it for the next process that asks the
-            same. Several processes may share a folder; a cap in `limits` then holds for all of them together, also after a restart.
-            Without it replies are not kept, and a cap holds for this process alone.
-        scorer: judges episodes in place of the tasks' rules and of a model.
+        store: folder in which every reply of a model is stored before it is used, as in a run. A later process that makes the same
+            request gets the stored reply. Several processes may share a folder; a cap in `limits` then holds for all of them together,
+            also after a restart. Without a folder replies are not kept, and a cap holds for this process alone.
+        scorer: judges episodes, in place of the tasks' rules and of a judge model.
         user: `none`, `scripted`, `llm`, or a function that makes the user of a task; None: as the pack says.
         engine: an open engine that serves every role, in place of `llm` and `store`; its owner closes it.
         say: receives what a user should see while models start.
@@ -147,7 +147,7 @@ async def open_environment(
 def read_config(
     source: EnvironmentConfig | Mapping[str, Any] | Pack | str | Path, settings: Mapping[str, Any]
 ) -> EnvironmentConfig:
-    """Merge settings into the config that `source` is or stands for. Raises `UserError` for an unknown one."""
+    """Merge settings into the config of `source`. Raises `UserError` for an unknown setting."""
     if isinstance(source, EnvironmentConfig) and not settings:
         return source
     cls = type(source) if isinstance(source, EnvironmentConfig) else EnvironmentConfig
@@ -171,7 +171,7 @@ def read_config(
 
 
 def plain_value(value: Any) -> Any:
-    """The value as a config file would hold it."""
+    """Convert a value to the plain form that it has in a config file."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
@@ -184,14 +184,14 @@ class PreparedPack:
     backend: Backend
 
     def check_references(self, tasks: list[Task]) -> None:
-        """Raise `UserError` where the simulator is to see the tasks' references and no task has one."""
+        """Raise `UserError` if the settings show the tasks' references to the simulator and no task has one."""
         if (simulator := find_simulator(self.backend)) is not None:
             simulator.check_references(tasks)
 
 
 @dataclass(slots=True)
 class PreparedEnvironment:
-    """Back ends and started models, before there is a journal that keeps the models' replies."""
+    """Back ends and started models; `connect` adds the journal for the models' replies and makes the environment."""
 
     config: EnvironmentConfig
     pack: Pack
@@ -271,15 +271,15 @@ async def prepare_environment(
     may_use_default_llm: bool = True,
     say: Callable[[str], None] = terminal.say,
 ) -> PreparedEnvironment:
-    """Start the back end and the models; `stack` closes them. For `open_environment` and for rollouts, whose run begins in between.
+    """Start the back end and the models; `stack` closes them. A rollout starts its run before it calls `connect` on the result.
 
-    `needs_tasks`: refuse a pack without tasks. `engine`, `engines` and `without`: see `RoleModels`. `elsewhere`: opens the models, and the
-    environment is played there too, so no back end is started here. `may_use_default_llm`: start the local model
-    for roles without a model of their own; otherwise they are refused. Raises `UserError`.
+    `needs_tasks`: refuse a pack without tasks. `engine`, `engines` and `without`: see `RoleModels`. `elsewhere`: opens the models
+    in another place, where the environment is played too, so no back end is started here. `may_use_default_llm`: start the local model for
+    roles without a model of their own; otherwise they are refused. Raises `UserError`.
     """
     remote = await load_remote_packs(config)
     if remote:
-        executable.raise_descriptor_limit()  # an episode of a server is a connection
+        executable.raise_descriptor_limit()  # each episode on a server needs a connection
     if config.packs or needs_tasks:
         pack, tasks = load_tasks(config, pack, remote)
     else:
@@ -300,7 +300,7 @@ async def prepare_environment(
     for member in members:
         stack.push_async_callback(member.backend.close)
     if not config.packs and elsewhere is None:
-        await members[0].backend.start()  # of several packs each starts when its first task is played
+        await members[0].backend.start()  # with several packs, each one starts when its first task is played
     await models.open(say, stack, elsewhere=elsewhere)
     return PreparedEnvironment(config, pack, tasks, members, models)
 
@@ -327,7 +327,7 @@ def load_tasks(
 
     Arguments:
         pack: the one pack, already loaded.
-        remote: the packs of the config's addresses; None: the servers are asked, which a coroutine must not do by this function.
+        remote: the packs at the config's addresses. None: this function asks the servers and blocks, so a coroutine must pass them.
 
     Raises `UserError`.
     """
@@ -350,15 +350,15 @@ def load_tasks(
 
 
 def list_packs(config: EnvironmentConfig, pack: Pack) -> list[tuple[EnvironmentConfig, Pack]]:
-    """Return each pack of a loaded one with its own settings: itself, or the members of a combined one."""
+    """Return each pack with its own settings: the pack itself, or the members of a combined pack."""
     if not isinstance(pack, CombinedPack):
         return [(config, pack)]
     return [(member_config(config, number), each) for number, each in enumerate(pack.members.values())]
 
 
 def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
-    """Make the back end that a config names, not started; of a server's pack the connections. Raises `UserError` for an unknown name or
-    setting."""
+    """Make the back end that a config names, without starting it; for a pack on a server, the connections to it. Raises `UserError` for an
+    unknown name or setting."""
     if isinstance(pack, RemotePack):
         return RemoteBackend(pack.server)
     if not isinstance(config.backend, str):
@@ -375,6 +375,6 @@ def make_backend(pack: Pack, config: EnvironmentConfig) -> Backend:
 
 
 def find_simulator(backend: Backend) -> simulated.SimulatedBackend | None:
-    """Return the part of a back end in which a model plays tools; None without one."""
+    """Return the simulated back end, or the simulated part of one; None if no model plays tools."""
     found = getattr(backend, "simulated", backend)
     return found if isinstance(found, simulated.SimulatedBackend) else None

@@ -12,8 +12,8 @@ from simia.search_path import looks_like_path, resource_roots
 def expand_pack_patterns(shares: Sequence[Any]) -> list[Any]:
     """Read names as shares, and replace each share whose name contains `*` by one share for each pack folder that matches.
 
-    Folders are taken in the order of their names. A pattern that matches nothing here is one of bundled packs (`gyms/*`). Raises
-    `ValueError` for a pattern that matches no pack.
+    Folders are taken in the order of their names. A pattern without a match in the working directory is matched with the bundled packs (`gyms/*`).
+    Raises `ValueError` for a pattern that matches no pack.
     """
     found: list[Any] = []
     for share in shares:

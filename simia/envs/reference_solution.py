@@ -10,7 +10,7 @@ from simia.prompt_quoting import quote
 from simia.task import Task
 from simia.trajectory import Message, write_compact_json
 
-LONGEST_RESULTS = (800, 200, 80)  # characters of one result; the first at which all of them have room is taken
+LONGEST_RESULTS = (800, 200, 80)  # characters of one result; the first limit with which all results fit is used
 MOST_RESULTS = 8_000  # characters of all results
 
 
@@ -27,7 +27,7 @@ def describe_reference(pack: Pack, task: Task, *, observations: bool = True) -> 
 
 
 def describe_observations(pack: Pack, task: Task) -> list[str]:
-    """One line for the result of each call of the solution; none where no trajectory of these very calls is recorded."""
+    """Return one line for the result of each call of the solution; empty if no trajectory of exactly these calls is recorded."""
     results = find_observations(pack, task)
     lines: list[str] = []
     for most in LONGEST_RESULTS:
@@ -41,9 +41,9 @@ def describe_observations(pack: Pack, task: Task) -> list[str]:
 
 
 def find_observations(pack: Pack, task: Task) -> list[Message]:
-    """The recorded results of the solution's calls. None where the record is of other calls: the task was changed since.
+    """Return the recorded results of the solution's calls; empty if the record has other calls, as after a change of the task.
 
-    A solution may leave out calls that failed when it was recorded, as those of tasks made of seeds do.
+    A solution may leave out calls that failed in the record, as solutions of tasks made from seeds do.
     """
     recorded = list_recorded_calls(pack, task)
     wanted = [(action.name, action.arguments) for action in task.actions]
@@ -64,7 +64,7 @@ class RecordedCall(NamedTuple):
 
 def list_recorded_calls(pack: Pack, task: Task) -> list[RecordedCall]:
     """All calls of the task's reference trajectory with their results; none without one, or where a result is missing."""
-    recorded = pack.references.get(task.id.removeprefix(f"{pack.name}/"))  # qualified among several packs
+    recorded = pack.references.get(task.id.removeprefix(f"{pack.name}/"))  # PACK/ID among several packs
     if recorded is None:
         return []
     results = [message for message in recorded.messages if message.role == "tool"]

@@ -1,7 +1,7 @@
 """The models of an environment by role: agent, simulator of the tools, user and judge.
 
-Roles with the same settings share one back end and one engine, so also its pace; all engines share one budget. Engines are made when there
-is a journal that keeps their replies.
+Roles with the same settings share one back end, one engine and its rate limits; all engines share one budget. `connect` makes the engines
+when the journal for their replies exists.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROLE_WORDS: dict[Role, str] = {
 
 
 class ModelOpener(Protocol):
-    """What opens models in another place, such as on the nodes of a cluster."""
+    """Opens models in another place, such as on the nodes of a cluster."""
 
     async def open_models(self, models: Mapping[str, LLMSettings]) -> dict[str, ModelBackend]: ...
 
@@ -49,8 +49,8 @@ class RoleModels:
         engines: Mapping[str, Engine] | None = None,
         without: Collection[Role] = (),
     ) -> None:
-        """`engine`: serves every role, so that no model is opened; its owner closes it. `engines`: those of a node, by the names of
-        `list_models`, in place of opened ones. `without`: roles that the caller fills."""
+        """`engine`: serves every role, so that no model is opened; its owner closes it. `engines`: engines of a node, by
+        the names of `list_models`; no models are opened then. `without`: roles that the caller fills."""
         simulator = config.simulator or config.llm
         wanted: dict[Role, tuple[bool, LLMSettings]] = {
             "agent": (config.agent_kind == "llm", config.llm),
@@ -70,7 +70,7 @@ class RoleModels:
         self._opens = engine is None and engines is None
 
     def refuse_default_llm(self) -> None:
-        """Raise `UserError` if a role would start the local model of `llm`, which is large and was not asked for."""
+        """Raise `UserError` if a role would start the default local model, which is large, without a setting that asks for it."""
         roles = [role for role, settings in self._roles.items() if settings is self.config.llm]
         if roles and self._shared_engine is None:
             raise UserError(
@@ -91,7 +91,7 @@ class RoleModels:
         if elsewhere is not None:
             self._models = await elsewhere.open_models(self.list_models())
             return
-        raise_descriptor_limit()  # a request in flight is a connection
+        raise_descriptor_limit()  # each request in flight needs a connection
         for settings in self._roles.values():
             if (name := settings_key(settings)) not in self._models:
                 if settings.kind == "embedded":
@@ -156,7 +156,7 @@ class RoleModels:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Role → name of its model, for the run's identity, which names the agent's model elsewhere."""
+        """Role → name of its model, for the run's identity; the agent's model is recorded elsewhere in it."""
         return {
             role: model.model for role in self._roles if role != "agent" and (model := self.model(role)) is not None
         }
@@ -168,7 +168,7 @@ class RoleModels:
 
 
 def inherit_threads(settings: LLMSettings, llm: LLMSettings) -> LLMSettings:
-    """Return the settings of a local model with the threads of `llm` where it has none of its own: all models share one machine."""
+    """Return the settings of a local model; if they set no threads, those of `llm` apply, since all models share one machine."""
     if not (isinstance(settings, EmbeddedSettings) and isinstance(llm, EmbeddedSettings)) or settings is llm:
         return settings
     return settings if settings.threads is not None else settings.model_copy(update={"threads": llm.threads})
@@ -180,8 +180,8 @@ def settings_key(settings: LLMSettings) -> str:
 
 
 def user_kind(config: EnvironmentConfig, pack: Pack, where: str = "") -> str:
-    """Return which user plays: none, scripted or llm. Raises `UserError` for another name, and for a pack whose user is a model where
-    an agent plays and none was chosen. `where`: the section of the settings, for the message, as `stage.`."""
+    """Return the kind of the user: none, scripted or llm. Raises `UserError` for another name, and if the pack's user is a model, an agent
+    plays and the settings choose no user model. `where`: the section of the settings, for the message, as `stage.`."""
     if config.user is not None:
         if config.user not in (*USERS, "llm"):
             raise UserError(f"no user named {config.user!r}; there are: {', '.join(USERS)}, llm")
@@ -190,7 +190,7 @@ def user_kind(config: EnvironmentConfig, pack: Pack, where: str = "") -> str:
         return "scripted"
     others = (
         config.agent_kind is None and "llm" in config.model_fields_set
-    )  # with no agent here, llm is for the other roles
+    )  # without an agent here, `llm` is meant for the other roles
     if pack.user == "llm" and config.player is None and not others and not simulates_tools(config):
         if config.agent_kind in (None, "llm"):
             if pack.executable is None and config.backend == "executable" and config.packs is None:
@@ -212,13 +212,13 @@ def simulates_tools(config: EnvironmentConfig) -> bool:
 
 
 def judges_by_model(config: EnvironmentConfig) -> bool:
-    """Whether a model judges the outcome, also beside the rules, or single turns."""
+    """Whether a model judges single turns or the outcome, also if it does so besides the rules."""
     by_turn = config.step_rewards is not None and config.step_rewards.by == "judge"
     return by_turn or config.reward == "both" or judges_outcome_by_model(config)
 
 
 def judges_outcome_by_model(config: EnvironmentConfig) -> bool:
-    """Whether a model judges the outcome: by default where there is no whole state to compare."""
+    """Whether a model judges the outcome; the default if no complete state can be compared."""
     return config.reward == "oracle" or (
         config.reward == "auto" and simulates_tools(config) and config.backend != "shadow"
     )

@@ -1,4 +1,4 @@
-"""Make what scores an environment's episodes, from its config."""
+"""Make the scorer of an environment's episodes from its config."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simia.task import Task
 
 
 def check_reward_settings(config: EnvironmentConfig, tasks: Sequence[Task]) -> None:
-    """Raise `UserError` for reward settings that cannot work. The function is found and not run."""
+    """Raise `UserError` for reward settings that cannot work. The reward function is looked up but not run."""
     if config.reward == "function" and config.reward_function is None:
         raise UserError("reward is function, and none is named: set reward_function, as my_rewards.py:my_reward")
     if config.reward == "trace_state" and tasks and not any(map(list_references, tasks)):
@@ -48,8 +48,8 @@ def holds_state(config: EnvironmentConfig) -> bool:
 
 
 def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, other: Scorer | None) -> Scorer | None:
-    """Make the scorer of a pack's episodes; None: the tasks' rules alone. `judge`: the engine of the judge's model; `other`: a scorer of
-    the caller's or the back end's, in place of the rules. Raises `UserError` where the reward function cannot be loaded."""
+    """Make the scorer of a pack's episodes; None: only the tasks' rules. `judge`: the engine of the judge's model; `other`: a scorer of
+    the caller or the back end, in place of the rules. Raises `UserError` where the reward function cannot be loaded."""
     by_model = judges_outcome_by_model(config)
     steps, named = config.step_rewards, config.reward_function
     turns = steps is not None and steps.by == "judge"

@@ -1,7 +1,7 @@
 """Several packs in one environment: their tasks in one list, mixed by weights, and each played in its own pack.
 
 A task's id is `PACK/ID` here, so that ids of different packs do not collide. Sandboxes of packs start when they are first needed,
-and `simia.envs.worlds.worker_parents` ends those that were not used for longest.
+and `simia.envs.worlds.worker_parents` ends the least recently used ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simia.task import Task
 
 
 class CombinedPack(Pack):
-    """What several packs have in common: a name, and their tasks under qualified ids. It has no tools and no policy of its own."""
+    """Several packs as one: a name, and their tasks under qualified ids. It has no tools and no policy of its own."""
 
     _members: dict[str, Pack] = PrivateAttr(default_factory=dict)
 
@@ -58,7 +58,7 @@ def combine_packs(packs: Mapping[str, Pack]) -> CombinedPack:
 
 
 def qualify_task(task: Task, pack: str) -> Task:
-    """The task under its id in several packs."""
+    """Return the task under its qualified id, `PACK/ID`."""
     return task.model_copy(update={"id": f"{pack}/{task.id}"})
 
 
@@ -99,7 +99,7 @@ class MultiPackEnvironment(Environment):
         return self._find_member(task).abort(task, seed, error)
 
     def note_training_step(self, step: int) -> None:
-        """Say how many steps the training has made; see `Environment.note_training_step`."""
+        """Set the number of finished training steps; see `Environment.note_training_step`."""
         for member in self.members.values():
             member.note_training_step(step)
 
@@ -109,7 +109,7 @@ class MultiPackEnvironment(Environment):
 
 @dataclass(frozen=True, slots=True)
 class PackTasks:
-    """A pack with the tasks of it that may be played, and its weight."""
+    """A pack with its tasks to play, and its weight."""
 
     pack: Pack
     tasks: Sequence[Task]
@@ -125,8 +125,8 @@ class PackTasks:
 def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list[Task]:
     """Mix the tasks of several packs, qualified, so that every prefix has about the packs' shares.
 
-    Without weights all tasks are played. With weights a pack's share of the tasks is its weight's; no task occurs twice, so the pack
-    that has fewest for its weight decides how many there are. Raises `UserError` where some packs have weights and others none.
+    Without weights all tasks are played. With weights, each pack's share of the tasks is proportional to its weight. No task occurs
+    twice, so the pack with the fewest tasks per weight limits the total. Raises `UserError` if only some packs have weights.
     """
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -144,13 +144,13 @@ def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list
         most = min((int(available[name] * total / share) for name, share in shares.items() if share), default=0)
         quotas = compute_quotas(shares, min(most, limit or most), available)
     queues = {source.name: iter(source.tasks[: quotas[source.name]]) for source in sources}
-    # Each pack's n-th task stands at (n + ½) / quota of the way, which interleaves packs of all sizes evenly.
+    # Each pack's n-th task gets the position (n + ½) / quota, which interleaves packs of all sizes evenly.
     places = sorted(((n + 0.5) / quotas[name], at, name) for at, name in enumerate(queues) for n in range(quotas[name]))
     return [qualify_task(next(queues[name]), name) for _, _, name in places][:limit]
 
 
 def member_config(config: EnvironmentConfig, number: int) -> EnvironmentConfig:
-    """The settings of one pack of several: the environment's, with the pack's own choice of tasks."""
+    """The settings of one pack of several: the environment's, with the pack's own selection of tasks."""
     assert config.packs is not None
     share = config.packs[number]
     update = {

@@ -1,4 +1,4 @@
-"""What a composed scorer reads of an episode's state beyond the evidence: the final state, and numbers after each turn."""
+"""Read the parts of an episode's state that a composed scorer needs besides the evidence: the final state, and numbers after each turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simia.trajectory import Message
 
 @dataclass(slots=True)
 class StateTracker:
-    """Reads a world's state only where the scorer wants it."""
+    """Reads a world's state, but only if the scorer needs it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Path → number, at the start and after each turn."""
@@ -39,7 +39,7 @@ class StateTracker:
         if not self.rows:
             return evidence
         turns = sum(message.role == "assistant" for message in messages)
-        rows = self.rows + self.rows[-1:] * (turns + 1 - len(self.rows))  # a cut message changed nothing
+        rows = self.rows + self.rows[-1:] * (turns + 1 - len(self.rows))  # a cut message was not run
         return {**evidence, HISTORY: rows}
 
     def fork(self) -> StateTracker:

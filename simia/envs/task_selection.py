@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter) -> list[Task]:
-    """The tasks whose measured difficulty is within the filter. Raises `UserError` where none is, or none was measured."""
+    """Return the tasks whose measured difficulty is within the filter. Raises `UserError` if there are none, or none was measured."""
     measured = {task.id: task.measured[wanted.agent] for task in tasks if wanted.agent in task.measured}
     if not measured:
         known = sorted({agent for task in tasks for agent in task.measured})
@@ -39,7 +39,7 @@ def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter)
 
 
 def select_tasks(pack: Pack, config: EnvironmentConfig, tags: Sequence[str] = ()) -> list[Task]:
-    """The tasks that the settings name, and that have all of the tags. Raises `UserError` where there are none."""
+    """Return the tasks that the settings select and that have all of the tags. Raises `UserError` if there are none."""
     tasks = [pack.task(name) for name in config.tasks] if config.tasks else pack.tasks
     if config.split is not None:
         splits = sorted({task.split for task in pack.tasks})

@@ -1,8 +1,8 @@
 """Play a pack's episodes as text, one after the other, for interfaces that pass strings: Gymnasium, OpenEnv and SkyRL.
 
-The policy's turn is the text that it wrote: Hermes calls and `<think>` are parsed, the rest is a message to the user. The answer is the
-tools' results or the user's message. The work runs in the portal's thread, so plain callers, threads and event loops of other servers
-can use it; `share` opens an environment once for all of them.
+The policy's turn is a text: Hermes calls and `<think>` are parsed, the rest is a message to the user. The answer is the tools' results or
+the user's message. The work runs in the portal's thread, so synchronous code, threads and event loops of other servers can use it;
+`share_environment` opens an environment once for all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Stage = Environment | EnvironmentConfig | Mapping[str, Any]
 class TextStep:
     """The answer to a reset or an action. `text` is all of it in Hermes' format, `messages` the same as chat rows.
 
-    Of the three endings, `aborted` has no reward: `value` is None then, as it is while the episode runs. Rewards of single turns are in it.
+    `value` includes the rewards of single turns. It is None while the episode runs, and for an `aborted` ending, which has no reward.
     """
 
     text: str
@@ -51,14 +51,14 @@ class TextStep:
 
     @property
     def ended(self) -> str | None:
-        """terminated, truncated or aborted; None while it runs. An end without a verdict has no reward: it is aborted."""
+        """terminated, truncated or aborted; None while it runs. An end without a verdict counts as aborted, since it has no reward."""
         if self.end is None:
             return None
         return "aborted" if self.value is None else self.end.kind
 
     @property
     def code(self) -> Code | None:
-        """The reason of the end; where there is no verdict, the reason for that."""
+        """The reason of the end or, if there is no verdict, the reason for that."""
         if self.end is None or self.reward is None or self.value is not None:
             return self.end.code if self.end else None
         return self.reward.error or self.end.code
@@ -78,7 +78,7 @@ class TextEpisodes:
         keep: Keep | None = None,
         tasks: Mapping[str, Task] | None = None,
     ) -> None:
-        """`keep` receives the trajectory of each episode that was played, also of one that was left early. `tasks`: id → task, those to
+        """`keep` receives the trajectory of each episode, also of one that the client left early. `tasks`: id → task, those to
         play; None: the environment's. Raises `UserError` for a pack without tasks."""
         self.tasks = {task.id: task for task in environment.tasks} if tasks is None else tasks
         if not self.tasks:
@@ -129,12 +129,12 @@ class TextEpisodes:
         return episode
 
     def _refuse_other_task(self, task: str) -> None:
-        """Refuse a task that is not among those to play: a held-out split stays held out."""
+        """Refuse a task that is not among those to play, so that a held-out split stays held out."""
         if not isinstance(task, str):
             raise UserError(f"task is {task!r}: it is a task's id, a text")
         if task in self.tasks:
             return
-        self.environment.pack.task(task)  # none of the pack's at all: it says which is near
+        self.environment.pack.task(task)  # an unknown task: this error suggests similar ids
         ids = list(self.tasks)
         shown = ", ".join(ids[:3]) + (", …" if len(ids) > 3 else "")
         raise UserError(f"task {task!r} is not among the {len(ids)} that are played here: {shown}")
@@ -143,8 +143,8 @@ class TextEpisodes:
         return next(itertools.islice(self.tasks, number % len(self.tasks), None))
 
     async def act(self, action: str | Message) -> TextStep:
-        """Take one turn of the policy; its calls get ids that are unique in the episode. An episode that was aborted at its reset
-        answers with its end. Raises `UserError` where there is no running episode."""
+        """Take one turn of the policy; its calls get ids that are unique in the episode. If the episode was aborted at its
+        reset, returns its end. Raises `UserError` where there is no running episode."""
         if not isinstance(action, str | Message):
             raise UserError(f"an action is a text, or a message: not {action!r}")
         async with self._turn:
@@ -276,7 +276,7 @@ _shared: dict[str, SharedEnvironment] = {}
 def share_environment(stage: Stage, *, store: Path | None = None) -> EnvironmentLease:
     """Open the environment of these settings once in this process: equal settings share one pack, its models and their pace.
 
-    An open `Environment` (of the portal's loop) is used as it is, and its owner closes it. Raises `UserError`.
+    An open `Environment` (in the portal's loop) is used as it is, and its owner closes it. Raises `UserError`.
     """
     if isinstance(stage, Environment):
         return EnvironmentLease(stage)
@@ -305,7 +305,7 @@ def plain_mapping(stage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def await_on_portal(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` of the portal's loop from another loop. It is completed also when the caller is cancelled."""
+    """Run `work` in the portal's loop and await it from another loop. It is completed even if the caller is cancelled."""
     return await asyncio.shield(asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, event_loop.start_portal())))
 
 

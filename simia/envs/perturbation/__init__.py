@@ -1,1 +1,1 @@
-"""Perturbations: planned disturbances of an episode's tools and of its user, made by code or asked of the model that simulates."""
+"""Perturbations: planned disturbances of an episode's tools and of its user, made by code or, through the prompt, by the model that simulates."""

@@ -1,7 +1,7 @@
-"""Decide from what an agent reads whether a perturbation is there: the same checks for code and for models.
+"""Decide from the text that the agent reads whether a perturbation happened.
 
-The checks know what was planned (a field's names, a code), the result or the message, and for old data the earlier result. They do not
-know who made it.
+A check reads the plan (a field's names, a code), the result or the message, and for stale data the earlier result. The same checks apply
+whether code or a model made the perturbation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ResultCheck = Callable[[ToolResult, Any, Mapping[str, Any]], bool]
 
 
 def shows_event(kind: str, result: ToolResult, detail: Mapping[str, Any]) -> bool:
-    """Check whether a result shows the effect of a tool event. `detail`: what was planned, and for old data the `earlier` result."""
+    """Check whether a result shows the effect of a tool event. `detail`: the planned values, and for stale data the `earlier` result."""
     return RESULT_CHECKS[kind](result, read_value(result), detail)
 
 
@@ -44,7 +44,7 @@ def message_shows_event(kind: str, text: str, detail: Mapping[str, Any]) -> bool
 
 
 def names_exactly(text: str, identifier: str) -> bool:
-    """Whether a text names an identifier that is no part of a longer one."""
+    """Whether a text contains the identifier by itself, not as a part of a longer one."""
     return re.search(rf"(?<![\w-]){re.escape(identifier)}(?![\w-])", text) is not None
 
 
@@ -53,7 +53,7 @@ def is_refused(result: ToolResult, pattern: re.Pattern[str]) -> bool:
 
 
 def shows_pending(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
-    """Whether the result says that it is not ready, and holds nothing else."""
+    """Whether the result only says that it is not ready."""
     few = not isinstance(value, dict) or value.keys() <= {"status", "message", "note", "state", "detail"}
     return result.error is None and few and PROCESSING.search(result.content) is not None
 
@@ -73,7 +73,7 @@ def lacks_field(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bo
 
 
 def shows_earlier(result: ToolResult, value: Any, detail: Mapping[str, Any]) -> bool:
-    """Whether the result is the earlier one, and not the one that is true now, where that is known."""
+    """Whether the result is the earlier one and, if the true current one is known, differs from that."""
     return bool(value == detail["earlier"]) and ("true" not in detail or value != detail["true"])
 
 

@@ -1,7 +1,7 @@
 """Change a tool's result by code: the effects of perturbations in worlds that run a pack's code.
 
-Each function returns the changed value and what was changed, or None where the effect does not apply to such a result. The values
-that are given stay as they are.
+Each function returns the changed value and a description of the change, or None where the effect does not apply to the result. The
+input is not modified.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ AMBIGUOUS = "2 records match"
 
 
 def make_error(call: ToolCall, kind: str) -> ToolResult:
-    """Make the refusal of a call that is not run."""
+    """Make the error result of a refused call, which is not run."""
     data = {"error": ERRORS[kind]}
     return ToolResult(call.id, write_compact_json(data), data=data, error=Code.TOOL_ERROR)
 
 
 def make_pending(call: ToolCall) -> ToolResult:
-    """Make the answer to a call whose result is shown when it is made again."""
+    """Make the "not ready" result of a call. The agent gets the real result when it repeats the call."""
     data = {"status": "processing", "message": PENDING}
     return ToolResult(call.id, write_compact_json(data), data=data)
 
@@ -52,7 +52,7 @@ def read_value(result: ToolResult) -> Any:
 
 
 def write_value(result: ToolResult, value: Any) -> ToolResult:
-    """The result with another value, in the form that it had."""
+    """Return the result with another value, as JSON or text like the original."""
     if isinstance(value, str):
         return replace(result, content=value, data=None)
     return replace(result, content=write_compact_json(value), data=None if result.data is None else value)
@@ -141,7 +141,7 @@ def cut_result(value: Any, call: ToolCall, rng: random.Random) -> Changed | None
 
 
 def add_match(value: Any, call: ToolCall, rng: random.Random) -> Changed | None:
-    """Return two records in place of one. They differ in their identifiers, of which the call's arguments name those of the right one."""
+    """Return two records in place of one. They differ in their identifiers; the right record has those named in the call's arguments."""
     if not isinstance(value, dict):
         return None
     other = renew_identifiers(value, rng)
@@ -155,7 +155,7 @@ def add_match(value: Any, call: ToolCall, rng: random.Random) -> Changed | None:
 
 
 def renew_identifiers(value: Any, rng: random.Random) -> Any:
-    """The value with other digits in every text that has digits and is no date, and another name in every mail address."""
+    """Return the value with new digits in every text that has digits, except dates, and a new name in every mail address."""
     if isinstance(value, dict):
         return {name: renew_identifiers(each, rng) for name, each in value.items()}
     if isinstance(value, list):
@@ -187,7 +187,7 @@ def iterate_plain(value: Any) -> Iterator[Any]:
 
 
 def inject_instruction(value: Any, call: ToolCall, rng: random.Random) -> Changed | None:
-    """Add a text that gives the agent an order: to the first text of the result that is a sentence, or as a note."""
+    """Add an instruction to the agent: appended to the result's first text of several words, else as a note."""
     words, detail = write_instruction(rng)
     if isinstance(value, str):
         return f"{value}\n{words}", detail
@@ -200,7 +200,7 @@ def inject_instruction(value: Any, call: ToolCall, rng: random.Random) -> Change
 
 
 def write_instruction(rng: random.Random) -> tuple[str, dict[str, Any]]:
-    """Choose an instruction, and the code that an agent which obeys it writes."""
+    """Choose an instruction, with the code word that an obedient agent will write."""
     code = f"QX-{rng.randint(1000, 9999)}"
     return rng.choice(read_lines("perturb/instructions.txt")).replace("CODE", code), {"code": code}
 
@@ -212,4 +212,4 @@ EFFECTS: dict[str, Effect] = {
     "ambiguous_match": add_match,
     "injected_instruction": inject_instruction,
 }
-"""Effects that change the result of a call which was run."""
+"""Effects on the result of a call that was run."""

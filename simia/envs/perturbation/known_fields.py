@@ -1,4 +1,4 @@
-"""The fields of a tool's results, as far as a pack tells them without running its code."""
+"""The fields of a tool's results, as far as they are known without running the pack's code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Disturb one episode by its schedule: results of the agent's calls, and messages of the user.
 
-In worlds that run code or hold a state, the call is answered as always and code changes what the agent reads, so the state stays
-consistent; refused calls are not run. A model that plays the tools without a state, or the user, gets its instruction by a fragment in its
-prompt. In both cases a check decides from the result or the message whether the effect is there, and the episode records it.
+In worlds that run code or hold a state, the call runs as usual and code then changes the result that the agent reads, so the state stays
+consistent; refused calls are not run. A model that plays the tools without a state, or that plays the user, is instructed by a fragment in
+its prompt. In both cases a check decides from the result or the message whether the effect is there, and the episode records it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from simia.trajectory import Message, Perturbation, ToolCall, digest, write_comp
 
 REFUSALS = 2  # calls that a rate limit refuses
 REFUSING = ("transient_error", "rate_limit", "changed_policy")
-SHOWN_ONLY = ("words", "earlier", "true")  # of an event's values: the messages hold them
+SHOWN_ONLY = ("words", "earlier", "true")  # values of an event that are not recorded, since the messages hold them
 
 StartWorld = Callable[[], Awaitable[World]]
 
@@ -67,12 +67,12 @@ class Perturber:
         self._held: dict[str, ToolResult] = {}
         self._renamed: dict[str, tuple[str, str]] = {}
         self._seen: dict[str, tuple[int, ToolResult]] = {}
-        """Call → after how many changes it was last made, and its result."""
+        """Call → number of changes before it was last made, and its result."""
         self._changes = 0
         self._repeats: dict[str, list[Perturbation]] = {}
         """Call → events after which the same call, made again, gives the regular result."""
         self._withdrawn: Perturbation | None = None
-        """The event by which the user withdrew its wish, until it speaks again."""
+        """The event in which the user withdrew its request; None again after its next message."""
 
     def fork(self) -> Perturber:
         """Copy it for a forked episode."""
@@ -80,7 +80,7 @@ class Perturber:
         names = (
             "records", "_due", "_rng", "_user", "_confirmed", "_held", "_renamed", "_seen", "_repeats", "_withdrawn",
         )  # fmt: skip
-        copies = copy.deepcopy({name: getattr(self, name) for name in names})  # in one, so that records stay shared
+        copies = copy.deepcopy({name: getattr(self, name) for name in names})  # all at once: records stay shared
         for name, value in copies.items():
             setattr(made, name, value)
         return made
@@ -110,7 +110,7 @@ class Perturber:
         return found
 
     def _disturbs(self, calls: int) -> bool:
-        """Whether any of the next calls may be disturbed, or stands under an earlier event."""
+        """Whether an event is due within the next `calls` calls, or an earlier one still has an effect."""
         active = self._refusals_left or self._confirms or self._held or self._renamed
         return bool(active) or any(each.at <= self._calls + calls for each in self._due)
 
@@ -136,7 +136,7 @@ class Perturber:
         return refuse_call(call, self._specs, check_schema=checked) is None
 
     def _find_standing(self, call: ToolCall, key: str) -> str | None:
-        """The earlier event that refuses this call; None: it may run."""
+        """Return the kind of the earlier event that refuses this call; None: it may run."""
         if self._refusals_left:
             self._refusals_left -= 1
             return "rate_limit"
@@ -158,7 +158,7 @@ class Perturber:
         return kind not in READ_ONLY or self._reads(call)
 
     def _begin(self, event: PlannedEvent, call: ToolCall, key: str) -> None:
-        """Note what an event does to later calls."""
+        """Mark an event as made, and record its effect on later calls."""
         self._due.remove(event)
         if event.kind == "rate_limit":
             self._refusals_left = REFUSALS - 1
@@ -198,7 +198,7 @@ class Perturber:
     def _change(
         self, kind: str, call: ToolCall, result: ToolResult, before: ToolResult | None
     ) -> tuple[ToolResult, dict[str, Any]] | None:
-        """The result as an event changes it, and what was chosen; None: the event does not apply to it."""
+        """Return the result as changed by an event, with the chosen values; None: the event does not apply to it."""
         if kind == "stale_data":
             if before is None or before.content == result.content:
                 return None
@@ -212,8 +212,8 @@ class Perturber:
         return None if changed is None else (effects.write_value(result, changed[0]), changed[1])
 
     async def _read_earlier(self, world: World, call: ToolCall, key: str) -> ToolResult | None:
-        """What a look-up gave before the last changes: at the start where code answers it and the start can be opened again, else when the
-        agent made it before; None where there is nothing."""
+        """Return an outdated result of a look-up: its result at the start if code answers it and the start can be opened again, else the
+        result that the agent got earlier; None without one."""
         if not self._changes:
             return None
         if self._open_start is None or not is_computed(world, call.name):
@@ -230,7 +230,7 @@ class Perturber:
             await world.close()
 
     async def _call_model(self, world: World, call: ToolCall, key: str, at: int) -> ToolResult:
-        """Answer a call of a simulated world, in which a fragment of the prompt makes the event."""
+        """Answer a call in a world that a model simulates; a fragment in its prompt makes the event."""
         event, values = next(
             (
                 (each, values)
@@ -262,7 +262,7 @@ class Perturber:
         return result
 
     def _choose_values(self, kind: str, call: ToolCall, key: str) -> dict[str, Any] | None:
-        """What a fragment names; None where the event cannot be made with this call."""
+        """Choose the values for the prompt's fragment; None where the event cannot be made with this call."""
         if kind in ("renamed_field", "missing_field"):
             fields = collect_fields(self._pack, call.name)
             if not fields:
@@ -302,7 +302,7 @@ class Perturber:
         return effects.write_value(result, effects.rename_field(effects.read_value(result), *self._renamed[call.name]))
 
     def _note(self, call: ToolCall, result: ToolResult, *, seen: bool = True) -> None:
-        """Note a call that was run. `seen`: its result is the regular one."""
+        """Record a call that was run. `seen`: the agent read its regular result."""
         if not self._reaches_tool(call):
             return
         self._calls += 1
@@ -348,7 +348,7 @@ class Perturber:
     async def reply(self, user: User, view: EpisodeView, at: int) -> Message | UserStop:
         """Return the user's next message. `at`: index that it will have among the episode's messages."""
         word, record = await self._user.reply(user, view, at)
-        if isinstance(word, UserStop) or not word.calls:  # it has spoken
+        if isinstance(word, UserStop) or not word.calls:  # a message or an end, not a call
             self._withdrawn = None
         if record is not None:
             self.records.append(record)
@@ -358,7 +358,7 @@ class Perturber:
 
 
 def is_steered(world: World) -> bool:
-    """Whether a fragment in the simulator's prompt makes the events of a world: where it holds no state that must stay true."""
+    """Whether a fragment in the simulator's prompt makes the events of a world: true for a simulated world without a held state."""
     return isinstance(world, SimulatedWorld) and not isinstance(world, StatefulWorld)
 
 

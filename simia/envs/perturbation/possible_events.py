@@ -1,4 +1,4 @@
-"""Say before an environment is played which of its planned events cannot be made there."""
+"""Find the planned events that cannot be made in an environment, before it is played."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def check_tool_names(settings: PerturbSettings, packs: Sequence[Pack]) -> None:
 def list_obstacles(
     settings: PerturbSettings, pack: Pack, tasks: Sequence[Task], backend: Backend, limits: EpisodeLimits
 ) -> list[str]:
-    """Return a line for each planned event, or kind to sample from, that cannot be made, or not in all tasks; and one where there are none.
+    """Return a line for each planned event, or sampled kind, that cannot be made in some or all tasks; and one if there are no events.
 
-    An event that may come too late, or for a tool that is not called, is found only by playing: reports count it.
+    Events that come too late, or concern a tool that is never called, are not found here: reports count them after the run.
     """
     if settings.schedule is not None and not settings.schedule:
         return ["perturb: nothing is disturbed: schedule is empty"]
@@ -57,7 +57,7 @@ def list_obstacles(
 def find_obstacles(
     event: PlannedEvent, pack: Pack, tasks: Sequence[Task], most: EpisodeLimits, *, steered: bool
 ) -> Iterator[str]:
-    """Yield where and why an event is not made. `steered`: a fragment in a simulator's prompt makes it."""
+    """Yield where and why an event cannot be made. `steered`: a fragment in a simulator's prompt makes it."""
     if event.kind in USER_EVENTS:
         if event.at > most.turns + 1:
             yield f"at message {event.at}: the user has at most {most.turns + 1} messages"

@@ -26,11 +26,11 @@ EventKind = Literal[ToolEvent, UserEvent]
 TOOL_EVENTS: tuple[EventKind, ...] = get_args(ToolEvent)
 USER_EVENTS: tuple[EventKind, ...] = get_args(UserEvent)
 READ_ONLY = ("partial_result", "stale_data", "ambiguous_match")  # events of look-ups
-SAMPLING = ("kinds", "events", "within", "share")  # settings that a schedule stands in place of
+SAMPLING = ("kinds", "events", "within", "share")  # settings that an explicit schedule replaces
 
 
 class PlannedEvent(Config):
-    """One event of a schedule. It happens at the first call, or message of the user, from `at` on to which it applies."""
+    """One event of a schedule. It happens at the first applicable call, or message of the user, with number `at` or later."""
 
     kind: EventKind = Field(description="What happens; docs/perturb.md lists the kinds.")
     at: int = Field(1, ge=1, description="Number of the agent's call, or of the user's message, counted from 1.")
@@ -38,7 +38,7 @@ class PlannedEvent(Config):
 
     @model_validator(mode="after")
     def check_tool(self) -> Self:
-        """Refuse a tool of the user's events, which are messages."""
+        """Refuse a tool in an event of the user, since these are messages."""
         if self.tool is not None and self.kind in USER_EVENTS:
             raise ValueError(f"{self.kind} disturbs a message of the user, who calls no {self.tool}: leave out tool")
         return self
@@ -63,7 +63,7 @@ class PerturbSettings(Config):
 
     @model_validator(mode="after")
     def check_schedule(self) -> Self:
-        """Refuse settings of sampled events beside a schedule, where they would mean nothing."""
+        """Refuse settings of sampled events beside a schedule, which would ignore them."""
         if self.schedule is not None:
             fields = type(self).model_fields
             beside = [
@@ -77,7 +77,7 @@ class PerturbSettings(Config):
 
 
 def plan_events(settings: PerturbSettings, task_id: str, seed: int) -> list[PlannedEvent]:
-    """Return the schedule of an episode: the same for the same settings, task and seed of the environment.
+    """Return the schedule of an episode. It depends only on the settings, the task and the environment's seed.
 
     Kinds are sampled without repetition until all were used.
     """

@@ -21,8 +21,8 @@ Said = tuple[Message | UserStop, Perturbation | None]
 
 
 class UserEvents:
-    """The user's part of a schedule. Events of two messages are left out where the place of a message has a meaning: in tasks with
-    goals, with tools that are revealed later, and with withheld facts."""
+    """The user's part of a schedule. Events that add a message are left out where the number of messages has a meaning: in tasks with
+    goals, with tools that are revealed later, or with withheld facts."""
 
     def __init__(self, planned: Sequence[PlannedEvent], task: Task, rng: random.Random) -> None:
         fixed = has_fixed_messages(task)
@@ -69,7 +69,7 @@ class UserEvents:
         return [each for each in self._due if each.at <= self._turns]
 
     def _change(self, kind: str, text: str) -> tuple[str, list[str], dict[str, Any]] | None:
-        """The message as an event changes it, the messages that follow it, and what was chosen; None: it does not apply."""
+        """Return the message as changed by an event, the messages that follow it, and the chosen values; None: it does not apply."""
         if kind == "impatience":
             return f"{text} {self._pick('impatience')}", [], {}
         if kind == "off_topic":
@@ -88,12 +88,12 @@ class UserEvents:
         return self._rng.choice(read_lines(f"perturb/{name}.txt"))
 
     def _list_topic(self, text: str) -> list[str]:
-        """Identifiers of the task that a message names."""
+        """Return the task's identifiers that occur in a message."""
         return [each for each in dict.fromkeys(self._identifiers) if each in text]
 
     def _choose_identifier(self, text: str | None) -> tuple[str, str] | None:
-        """An identifier, and a wrong one of its form: one of the task's solution that the text names, or one of the text's own. Without a
-        text, the first of the solution."""
+        """Choose an identifier and a wrong one of the same form: one of the solution's that the text contains, else another of the text.
+        Without a text, the first of the solution."""
         known = [each for each in self._identifiers if text is None or names_exactly(text, each)]
         right = next(iter(known), None)
         if right is None and text is not None:
@@ -113,7 +113,7 @@ class UserEvents:
             if chosen is None:
                 continue
             word = await self._steer(user, view, event.kind, {**chosen, "again": False})
-            if isinstance(word, UserStop) or word.calls:  # it says nothing now, or nothing more
+            if isinstance(word, UserStop) or word.calls:  # no message: a call of its own, or the end
                 return word, None
             self._turns += 1
             self._due.remove(event)

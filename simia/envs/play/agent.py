@@ -11,7 +11,7 @@ from simia.trajectory import Message
 
 
 class AgentFailed(Exception):  # noqa: N818 - an ending
-    """The agent cannot act: its model could not be asked (the episode is aborted), or ran into a limit (it is cut and scored)."""
+    """The agent cannot act: its model gave no reply (the episode is aborted), or reached a limit (it is truncated and scored)."""
 
     def __init__(self, code: Code, detail: str = "", *, aborted: bool = True) -> None:
         super().__init__(f"{code}: {detail}")

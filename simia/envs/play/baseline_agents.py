@@ -1,4 +1,4 @@
-"""Agents without a model: the reference, and the ones whose reward must be nothing (they keep rewards honest)."""
+"""Agents without a model: the reference, and baselines whose reward must be 0, which test the rewards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "I am sorry, I cannot help with that."
 
 
 class ReferenceAgent:
-    """Plays the agent's part of the task's script, or of the one that its reference makes."""
+    """Plays the agent's part of the task's script, or of the script that is made from its reference."""
 
     def __init__(self, task: Task, seed: int = 0) -> None:
         numbers = itertools.count(1)
@@ -42,7 +42,7 @@ class ReferenceAgent:
 
 
 class RepeatingAgent(ReferenceAgent):
-    """Plays the reference, and repeats calls whose result asks for it, as results of perturbed tools do."""
+    """Plays the reference, and repeats a call when its result says so, as those of perturbed tools do."""
 
     def __init__(self, task: Task, seed: int = 0, most: int = 6) -> None:
         super().__init__(task, seed)
@@ -63,7 +63,7 @@ class RepeatingAgent(ReferenceAgent):
 
 
 def list_last_results(view: EpisodeView) -> list[Message]:
-    """The results after the last message that is none."""
+    """Return the tool results at the end of the conversation."""
     results = itertools.takewhile(lambda message: message.role == "tool", reversed(view.messages))
     return list(results)[::-1]
 
@@ -100,7 +100,7 @@ class EchoAgent:
 
 
 class PolicyAgent:
-    """Recites its whole system text: what stands in the policy is no knowledge of the world."""
+    """Answers with its whole system text: repeating the policy must earn nothing."""
 
     def __init__(self, task: Task, seed: int = 0) -> None: ...
 

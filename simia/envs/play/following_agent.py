@@ -1,7 +1,7 @@
-"""An agent that plays the reference with the ids that this world's tools made.
+"""An agent that plays the reference, with ids replaced by those that the tools of this world made.
 
-A reference names the ids that the pack's code makes (`GU-4920`). Where a model plays the tools, it makes others, and the script, which
-reads no results, would go on with ids that do not exist there.
+A reference names the ids that the pack's code makes (`GU-4920`). A model that plays the tools makes other ids, and a fixed script would
+continue with ids that do not exist there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIGITS = re.compile(r"\d+")
 
 
 class FollowingAgent(ReferenceAgent):
-    """Plays the reference. An id that no message has named yet is replaced by the one of the same form that a result brought."""
+    """Plays the reference. A scripted id that no message contains is replaced by a new id of the same form from a result."""
 
     def __init__(self, task: Task, seed: int = 0) -> None:
         super().__init__(task, seed)
@@ -39,7 +39,7 @@ class FollowingAgent(ReferenceAgent):
         return rename(message, self._made) if self._made else message, sample
 
     def _find_made(self, view: EpisodeView, form: str) -> str | None:
-        """The id of a form that the script does not know, from the latest result that brought just one, else the latest of all."""
+        """Return a new id of a form, one that the script does not have: from the result with the fewest such ids, the latest of equals."""
         known = {*self._scripted, *self._made.values()}
         rows = [
             [each for each in dict.fromkeys(ID.findall(m.text)) if each not in known and read_form(each) == form]
@@ -50,7 +50,7 @@ class FollowingAgent(ReferenceAgent):
 
 
 def read_form(text: str) -> str:
-    """What two ids of one kind have in common: all but their numbers."""
+    """Return the form of an id, in which every number is 0: the same for all ids of one kind."""
     return DIGITS.sub("0", text)
 
 

@@ -1,10 +1,10 @@
 """An agent that is a model behind OpenAI's chat completions: with the endpoint's own tool calls, or as text.
 
-Native: tools go in the request's `tools`, calls come back in `tool_calls`. Hermes: tools stand in the system text, calls
-between `<tool_call>` tags in the reply, results between `<tool_response>` tags in a user turn: for models whose server
-knows no tools, and for policies trained on that text. CodeGym: the same with the words and marks of `simia.formats.codegym`. ReAct: a
-thought and one action a message (`simia.formats.react`). In all, a call that cannot be read stays a call and the
-environment answers it with an error: an agent's mistake is the agent's to mend.
+Native: tools are sent in the request's `tools`, and calls come back in `tool_calls`. Hermes: tools are listed in the system text, calls
+are between `<tool_call>` tags in the reply, and results between `<tool_response>` tags in a user turn; for models whose server does not
+support tools, and for policies trained on that text. CodeGym: the same with the words and marks of `simia.formats.codegym`. ReAct: a
+thought and one action per message (`simia.formats.react`). In each format a malformed call is kept as a call, and the environment answers
+it with an error that the agent can react to.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AgentEngine(Protocol):
 
 
 class LLMAgent:
-    """One episode's agent. `item` names it in the run's ledger; turn by turn its draws follow from that."""
+    """One episode's agent. `item` names it in the run's ledger, and the sample names of its turns derive from it."""
 
     def __init__(self, engine: AgentEngine, settings: LLMAgentSettings, *, item: str) -> None:
         self._engine, self._settings, self._item = engine, settings, item
@@ -114,7 +114,7 @@ class LLMAgent:
 
 
 def bare_calls(text: str) -> list[ToolCall]:
-    """Calls of a reply that holds nothing else: one JSON object, or one a line, perhaps in a code fence. Small models do that."""
+    """Parse the calls of a reply that holds only calls: a JSON object or list, or one object per line, perhaps in a code fence."""
     body = FENCE.sub(r"\1", text.strip()).strip()
     try:
         rows = [orjson.loads(body)]
@@ -179,7 +179,7 @@ def make_hermes_chat(view: EpisodeView) -> list[dict[str, Any]]:
 
 
 def make_text_chat(view: EpisodeView, dialect: TextDialect) -> list[dict[str, Any]]:
-    """The conversation as plain chat turns, calls and results as text; results of one turn together in a user turn."""
+    """Convert the conversation to plain chat turns with calls and results as text. The results of one turn form one user turn."""
     system = dialect.join_system(view.system, list(view.tools)) or ""
     found: list[dict[str, Any]] = [{"role": "system", "content": system}]
     results: list[str] = []

@@ -8,7 +8,7 @@ from simia.trajectory import Trajectory
 
 
 async def play(episode: Episode, agent: Agent) -> Trajectory:
-    """Let the agent act until the episode ends. Returns the record, reward in it; nothing but cancellation is raised."""
+    """Let the agent act until the episode ends. Returns the trajectory with its reward. Raises nothing but cancellation."""
     try:
         while episode.end is None:
             try:

@@ -1,7 +1,7 @@
 """Values that a JSON Schema allows, drawn at random: for the random agent, whose calls should at least be well-formed.
 
-It covers what tool schemas use; where it does not know a keyword the value may break the schema, which an environment
-answers with an error as for any other agent.
+Only the usual keywords of tool schemas are supported. With others a value may break the schema; the environment then answers the call
+with an error, as for any other agent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import string
 from typing import Any
 
-MOST_VALUES = 1_000  # of one call: a foreign schema may ask for a billion items
+MOST_VALUES = 1_000  # values of one call; a schema may ask for a billion items
 WORDS = ("order", "Berlin", "yes", "2025-05-14", "a note", "alex@example.com", "blue", "42")
 FORMATS = {"email": "alex@example.com", "date": "2025-05-14", "date-time": "2025-05-14T10:30:00Z", "time": "10:30"}
 
@@ -83,7 +83,7 @@ class Sampler:
         return word[: int(schema["maxLength"])] if "maxLength" in schema else word
 
     def _of_pattern(self, pattern: str) -> str:
-        """Identifiers: literal characters, one-character classes and `{n}`; anything else comes out as it stands."""
+        """Make a text for a pattern of literal characters, one-character classes and `{n}`; other syntax is copied as it is."""
         out, at = "", 0
         body = pattern.removeprefix("^").removesuffix("$")
         while at < len(body):

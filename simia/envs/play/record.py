@@ -1,4 +1,4 @@
-"""Record a pack's solutions: each is played in the pack's own world, so that every result is the tools'.
+"""Record a pack's solutions: each is played in the pack's own world, so that the tools give every result.
 
 The trajectories of all solved tasks are its references; those of the tasks marked `seed` are its seeds.
 """
@@ -39,8 +39,8 @@ class RecordedPack:
 async def record_pack(environment: Environment) -> RecordedPack:
     """Play the solution of every task that has one.
 
-    `environment` must be opened with the scripted user. A solution that does not score 1 is no reference. Raises `UserError` where it
-    is a seed's, and where no task has a solution.
+    `environment` must be opened with the scripted user. A solution that does not score 1 is skipped. Raises `UserError` if the task of
+    such a solution is marked `seed`, or if no task has a solution.
     """
     room = asyncio.Semaphore(AT_ONCE)
 
@@ -67,7 +67,7 @@ async def record_pack(environment: Environment) -> RecordedPack:
 
 
 def make_seed_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
-    """The row of a seed, without what every seed leaves to the pack (system text, tools)."""
+    """Return the row of a seed, without the fields that come from the pack (system text, tools)."""
     extra = {"tags": task.tags, "summary": task.instruction}
     row: dict[str, Any] = {"version": trajectory.version, "task_id": task.id}
     messages = [m.model_copy(update={"error": m.error and Code.TOOL_ERROR}) for m in trajectory.messages]
@@ -76,7 +76,7 @@ def make_seed_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
 
 
 def make_reference_row(trajectory: Trajectory, task: Task) -> dict[str, Any]:
-    """The row of a reference, without what every reference leaves to the pack."""
+    """Return the row of a reference, without the fields that come from the pack."""
     reward = Reward(value=trajectory.reward.value) if trajectory.reward else None
     kept = Trajectory(
         task_id=task.id, split=task.split, messages=trajectory.messages, end=trajectory.end, reward=reward
@@ -111,7 +111,7 @@ def write_recorded_pack(pack: Pack, recorded: RecordedPack) -> list[Path]:
 
 
 def name_files(path: Path, files: dict[str, str]) -> None:
-    """Add keys that name files to a pack.yaml and raise its format to 2. Comments and the order of keys are kept."""
+    """Add keys that name files to a pack.yaml and raise its format to 2. Comments and order of keys are kept unless that fails."""
     text = path.read_text(encoding="utf-8")
     wanted = {**parse_yaml(path), "format": 2, **files}
     lines = "".join(f"{key}: {name}\n" for key, name in files.items())
@@ -121,7 +121,7 @@ def name_files(path: Path, files: dict[str, str]) -> None:
         same = yaml.safe_load(edited) == wanted
     except yaml.YAMLError:
         same = False
-    if not same:  # the file is written in another style
+    if not same:  # the file's YAML style could not be kept
         edited = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True, width=1000)
     PackFile.model_validate(yaml.safe_load(edited))
     path.write_text(edited, encoding="utf-8")

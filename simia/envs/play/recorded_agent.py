@@ -39,8 +39,8 @@ async def replay(environment: Environment, task: Task, recorded: Trajectory, *, 
 
     Args:
         environment: An open environment; the episode has its user and its limits.
-        task: The task that the episode is of and by whose rules it is scored.
-        recorded: Whose messages are repeated.
+        task: The task of the episode, whose rules score it.
+        recorded: The trajectory whose messages are repeated.
         seed: Random seed of the world.
     """
     return await play(await environment.reset(task, seed=seed), RecordedAgent(recorded))

@@ -1,8 +1,8 @@
 """An environment on another machine: the same `Environment` and `Episode`, played by a server.
 
 The server runs the tools, the user, the limits and the reward; each step is one message there and back. What the agent sees and the
-rewards are the same as in the server's process. Not there: the state (`world` is None), the evidence of a trajectory and the user's own
-calls, which stay in the server's file, and `fork`.
+rewards are the same as in the server's process. Not available here: the state (`world` is None), `fork`, the evidence of a trajectory and
+the user's own calls. The last two are in the server's file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simia.trajectory import End, Message, Trajectory
 
 
 class RemoteBackend:
-    """Stands where an environment's back end is, whose worlds are the server's. `server`: the connections."""
+    """The back end of a remote environment, whose worlds run on the server. `server`: the connections."""
 
     def __init__(self, server: RemoteServer) -> None:
         self.server = server
@@ -67,8 +67,8 @@ class RemoteEnvironment(Environment):
     async def reset(
         self, task: Task | str, *, seed: int = 0, group: str | None = None, name: str | None = None
     ) -> Episode:
-        """Start an episode of one of the server's tasks; see `Environment.reset`. A server that is full is waited for; one that cannot
-        be reached gives an aborted episode."""
+        """Start an episode of one of the server's tasks; see `Environment.reset`. Waits for a full server; a server that
+        cannot be reached gives an aborted episode."""
         self.check_reset(task, seed)
         asked = task.id if isinstance(task, Task) else task
         known = self.pack.task(asked.removeprefix(self._prefix))
@@ -146,7 +146,7 @@ class RemoteEpisode(Episode):
         return EpisodeView(self.system, tuple(self.messages), first, revealed)
 
     def hear(self, record: dict[str, Any]) -> tuple[Message, ...]:
-        """Append the messages of an answer of the server, and take over the end. Returns the messages."""
+        """Append the messages of a server's answer and store its end, if it has one. Returns the messages."""
         heard = tuple(Message.model_validate(row) for row in record["messages"])
         self.messages += heard
         if record.get("visible") is not None:
@@ -165,7 +165,7 @@ class RemoteEpisode(Episode):
         return await self._ask({"record": dump_message(action)})
 
     async def _ask(self, data: dict[str, Any]) -> Step:
-        """Send a step. A lost server ends the episode, as lost infrastructure does anywhere."""
+        """Send a step. If the server is lost, the episode is aborted."""
         if self.session is None:
             self._lose(Aborted(Code.CONNECTION, "the episode was closed"))
             return Step((), self.end, self.reward)
@@ -227,7 +227,7 @@ class RemoteEpisode(Episode):
         raise UserError("an episode of a remote environment cannot be forked: open the pack on this machine")
 
     async def close(self) -> None:
-        """Give the connection back. The server ends an episode that is still running: it is truncated, and kept there."""
+        """Release the connection. The server truncates an episode that is still running, and keeps it."""
         self._free(broken=self.end is None)
 
     def _free(self, *, broken: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The pack behind an address: what its server tells of tools, policy and tasks, and the settings that are the server's."""
+"""The pack behind an address: its tools, policy and tasks as the server describes them, and the settings that only a server has."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from simia.tool import ToolSpec
 
 log = logging.getLogger(__name__)
 OWN_FIELDS = {"pack", "packs", "token_env", "tasks", "split", "limit", "difficulty", "seed"}
-"""Settings that mean something where a server plays; the others are the server's."""
+"""Settings of the client when a server plays the episodes; the server decides the others."""
 AGENT_FIELDS = {"llm", "limits"}
 """Settings of the agent's model, where an agent plays on this machine."""
 ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 
 class RemotePack(Pack):
-    """What a server tells of a pack: tools, policy and tasks, without solutions, states and code."""
+    """A pack as its server describes it: tools, policy and tasks, without solutions, states and code."""
 
     _tasks: list[Task] = PrivateAttr(default_factory=list)
     _server: RemoteServer = PrivateAttr()
@@ -71,7 +71,7 @@ def plays_remotely(config: EnvironmentConfig) -> bool:
 
 
 def list_server_settings(config: EnvironmentConfig) -> list[str]:
-    """List the settings that are not at their defaults and that only a server can have, where servers play all episodes."""
+    """List the changed settings that only a server can have; empty unless servers play all episodes."""
     own = OWN_FIELDS | (AGENT_FIELDS if config.agent_kind is not None else set())
     fields = EnvironmentConfig.model_fields
     changed = [

@@ -1,11 +1,10 @@
-"""The client's connections to a server of environments: sessions that outlive a connection, and patience with a server that is full.
+"""The client's connections to a server of environments: sessions that survive a lost connection, and waiting for a full server.
 
-A session is one WebSocket at a time. When a connection is lost, the session connects again within the server's lease and sends the
-message that was not answered once more; its serial number keeps the server from running it twice. A server that is full or draining
+A session uses one WebSocket at a time. When the connection is lost, the session connects again within the server's lease and repeats the
+message that was not answered; its serial number keeps the server from running it twice. A server that is full or draining
 answers 503 with Retry-After, and the session waits.
 
-A connection is read all the time, also while the policy thinks: aiohttp answers the server's pings only where somebody reads, and a policy may
-take minutes for a turn.
+A task reads the connection all the time: aiohttp answers the server's pings only during a read, and a policy may take minutes for a turn.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ FAREWELL_SECONDS = 2.0
 ENDS = frozenset(
     (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.ERROR)
 )
-UNASKED = 100  # messages that nobody has asked for, before a connection counts as lost
+UNASKED = 100  # unread messages, after which the connection counts as lost
 KEPT_IDLE = 5.0  # seconds for which a connection without an episode is kept for the next one
 
 
@@ -113,7 +112,7 @@ class RemoteServer:
         )
 
     async def connect(self, session_id: str) -> aiohttp.ClientWebSocketResponse:
-        """Open a WebSocket for a session. Raises `Unavailable`, or `Aborted` for what waiting does not change."""
+        """Open a WebSocket for a session. Raises `Unavailable` if waiting may help, else `Aborted`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await self._session().ws_connect(
@@ -181,7 +180,7 @@ class RemoteServer:
 
 @dataclass(slots=True, eq=False)
 class RemoteSession:
-    """One session: a request at a time, each answered once."""
+    """One session. It sends one request at a time and gets one answer to each."""
 
     server: RemoteServer
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -196,8 +195,8 @@ class RemoteSession:
     async def request(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message and return the `data` of its answer.
 
-        A lost connection is made again: for a step within the server's lease, for a reset within the client's patience. Raises
-        `Aborted` where that fails, and `UserError` for what the server refuses.
+        A lost connection is opened again: for a step within the server's lease, for a reset within `PATIENCE`. Raises `Aborted` if
+        that fails, and `UserError` if the server refuses the request.
         """
         assert self.server.description is not None
         if self.broken:
@@ -214,9 +213,7 @@ class RemoteSession:
             return await self._exchange(frame, patience)
         except UserError:
             raise
-        except (
-            BaseException
-        ):  # also when cancelled: an answer without a waiting caller would be taken for the next one's
+        except BaseException:  # also when cancelled: the next caller would take the unread answer for its own
             self.broken = True
             self.server.end_session(self)
             raise
@@ -240,7 +237,7 @@ class RemoteSession:
             now = time.monotonic()
             lost_at = now if lost_at is None else lost_at
             pause = found.pause if found.pause is not None else PAUSES[min(attempt, len(PAUSES) - 1)]
-            pause *= random.uniform(0.75, 1.25)  # clients of one outage do not come back at once
+            pause *= random.uniform(0.75, 1.25)  # after an outage, clients must not all return at once
             attempt += 1
             if now + pause - lost_at > patience:
                 raise Aborted(found.code, f"{found.detail}, for {now - lost_at:.0f} s")
@@ -278,7 +275,7 @@ class RemoteSession:
 
     async def _close_socket(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         with contextlib.suppress(aiohttp.ClientError, OSError):
-            await socket.close()  # which ends the reading
+            await socket.close()  # this ends the task that reads
 
     async def close(self) -> None:
         """Tell the server that the session ends, so that it keeps no episode for it."""
@@ -286,7 +283,7 @@ class RemoteSession:
         if socket is not None:
             with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
                 await socket.send_str('{"type":"close"}')
-                # The server closes the connection. Closed from here, a step in progress could not be answered, and its loss would
+                # Let the server close the connection. If the client closed it, a step in progress would get no answer, which would
                 # look like a lost connection.
                 async with asyncio.timeout(FAREWELL_SECONDS):
                     while await self.answers.get() is not None:
@@ -305,7 +302,7 @@ async def read_messages(socket: aiohttp.ClientWebSocketResponse, answers: asynci
 
 
 def explain_error(error: BaseException) -> str:
-    """What a failed connection says, in one line without its request."""
+    """Describe a failed connection in one line, without the request."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_SECONDS:g} s"
     return clean_text(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__

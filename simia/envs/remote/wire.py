@@ -1,8 +1,8 @@
-"""What a server of environments and simia's own client say to each other, on top of OpenEnv's WebSocket messages.
+"""The protocol between a server of environments and simia's own client: an extension of OpenEnv's WebSocket messages.
 
 OpenEnv's messages are `{"type": "reset" | "step" | "state" | "close", "data": {…}}`. simia's client adds two things, which other clients
-leave out: a session id in a header, so that a new connection continues the session of a lost one, and a `serial` in each message, so
-that a message which is sent again is answered with the first answer and not run twice. With `"record": true` in a reset, observations
+leave out. A session id in a header lets a new connection continue the session of a lost one. A `serial` in each message lets the server
+answer a repeated message with the first answer instead of running it twice. With `"record": true` in a reset, observations
 hold whole messages in place of text (`record_beginning`, `record_outcome`).
 """
 
@@ -29,7 +29,7 @@ LARGEST_REPLY = 64 << 20  # bytes of a message from the server
 NO_EPISODE, DRAINING, USER_ERROR = "NO_EPISODE", "DRAINING", "USER_ERROR"
 """Codes of errors beyond OpenEnv's: the session has no episode; the server ends soon; the client must change something."""
 TASK_FIELDS = {"id", "split", "conversation", "limits", "measured", "tags", "tools", "reveals"}
-"""What clients learn of a task: nothing that solves it, and nothing that only its user knows."""
+"""Fields of a task that clients see: nothing of its solution, and nothing that only its user knows."""
 LONG_NUMBER = re.compile(r"\d{19}")
 HALF_CHARACTER = "\\ud"
 HEAD_FIELDS = {"pack", "task_id", "split", "provenance", "extra"}
@@ -37,7 +37,7 @@ HEAD_FIELDS = {"pack", "task_id", "split", "provenance", "extra"}
 
 
 class EnvironmentDescription(BaseModel):
-    """What a client learns of an environment before it plays. Unknown fields are ignored, so that servers may be newer."""
+    """Description of an environment, for clients. They ignore unknown fields, so that servers may be newer."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
@@ -66,7 +66,7 @@ class EnvironmentDescription(BaseModel):
     pack_limits: CallLimits = Field(default_factory=CallLimits)
     """The pack's limits of episodes."""
     tasks: list[dict[str, Any]] = Field(default_factory=list)
-    """The tasks to play, without what solves them."""
+    """The tasks to play, without their solutions."""
     lease: float = 60.0
     """Seconds for which the server keeps the episode of a lost connection."""
     largest_frame: int = 4 << 20
@@ -124,7 +124,8 @@ def dump_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def record_beginning(episode: Episode, described: Pack) -> dict[str, Any]:
-    """Record the start of an episode for a client that knows the pack `described`; of another pack, its texts and tools too."""
+    """Record the start of an episode for a client that knows the pack `described`. An episode of another pack includes that pack's
+    texts and tools."""
     pack = episode.environment.pack
     found: dict[str, Any] = {
         "head": episode.trajectory.model_dump(mode="json", exclude_defaults=True, include=HEAD_FIELDS),
@@ -139,7 +140,7 @@ def record_beginning(episode: Episode, described: Pack) -> dict[str, Any]:
 
 
 def record_outcome(episode: Episode, messages: Sequence[Message]) -> dict[str, Any]:
-    """Record what the agent hears: these messages, and with the end the reward and the issues."""
+    """Record the outcome of a step for the agent: these messages and, at the end of the episode, the reward and the issues."""
     found: dict[str, Any] = {"messages": [each.model_dump(mode="json", exclude_defaults=True) for each in messages]}
     if episode.task.reveals:
         found["visible"] = [tool.name for tool in episode.tools]

@@ -1,4 +1,4 @@
-"""Rewards that need no model, pure over the record: any stored trajectory can be scored again, without its world."""
+"""Rewards of an episode. The rules read only the trajectory, so a stored one can be scored again without its world; a judge needs a model."""
 
 from simia.envs.rewards.compose import score_trajectory
 

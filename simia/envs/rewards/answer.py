@@ -1,4 +1,4 @@
-"""What the agent told the user: facts that occur in its words, whatever their spelling of numbers, spaces and case."""
+"""Check the facts that the agent told the user. The spelling of numbers, spaces and case do not matter."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judge_answer(trajectory: Trajectory, spec: AnswerSpec) -> PartResult:
 
 
 def find_answer_fault(expected: str, spec: AnswerSpec) -> str | None:
-    """Why nothing that is said could be held against this; such a part is not judged."""
+    """Return why an expected text cannot be compared with any answer; None if it can. A part with a fault is not judged."""
     if spec.match == "number" and parse_number(expected) is None:
         return f"{expected!r} is no number"
     if spec.match == "regex" and compile_expression(expected) is None:
@@ -57,7 +57,7 @@ def contains_fact(expected: str, text: str, spec: AnswerSpec) -> bool:
     if spec.match == "regex":
         expression = compile_expression(expected)
         return expression is not None and expression.valid(text)
-    # A space between digits may group them or part two numbers: "1 234.50", but also "2 100 watt bulbs".
+    # A space between digits may group them or separate two numbers: "1 234.50", but also "2 100 watt bulbs".
     return any(
         re.search(make_word_pattern(normalize_text(expected, spaced=a)), normalize_text(text, spaced=b)) is not None
         for a, b in itertools.product((True, False), repeat=2)
@@ -65,15 +65,15 @@ def contains_fact(expected: str, text: str, spec: AnswerSpec) -> bool:
 
 
 def make_word_pattern(text: str) -> str:
-    """An expression that finds the text as whole words and whole numbers."""
+    """Make a regular expression that matches the text only as whole words and whole numbers."""
     before = r"(?<!\w)(?<!\d[.,])" if text[:1].isalnum() else ""
     after = r"(?!\w)(?![.,]\d)" if text[-1:].isalnum() else ""
     return before + re.escape(text) + after
 
 
 def normalize_text(text: str, *, spaced: bool = True) -> str:
-    """Case, spaces, dashes, emphasis, currency signs and the grouping of digits make no difference; nor do a price's last
-    zeros. `spaced`: whether spaces group digits too."""
+    """Remove differences in case, spaces, dashes, emphasis, currency signs, grouping of digits and trailing zeros of decimals.
+    `spaced`: whether a space may group digits too."""
     text = MARKS.sub("", DASHES.sub("-", unicodedata.normalize("NFKC", text)))
     text = (GROUPED if spaced else COMMAS).sub("", text)
     text = re.sub(r"(?<=\d)\.(\d*?)0+(?!\d)", lambda m: f".{m[1]}" if m[1] else "", text)

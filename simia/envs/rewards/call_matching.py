@@ -1,4 +1,4 @@
-"""Pairing two lists: as many pairs as can be (augmenting paths), or the pairs that cost least (Hungarian method)."""
+"""Pair the elements of two lists: with the most pairs (augmenting paths), or with the least total cost (Hungarian method)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ B = TypeVar("B")
 
 
 def match_calls(left: Sequence[A], right: Sequence[B], fits: Callable[[A, B], bool]) -> dict[int, int]:
-    """Index in `left` → index in `right`, each used once; the most pairs that `fits` allows.
+    """Return index in `left` → index in `right`, each used once: the largest set of pairs that `fits` allows.
 
-    `fits` is asked only when the answer is needed, and once for a pair; paths are searched without recursion, since an
-    agent decides how many rows there are.
+    `fits` is called only when needed, and once per pair. The search does not recurse, since an agent's calls determine the size
+    of the lists.
     """
     known: dict[tuple[int, int], bool] = {}
 
@@ -58,7 +58,7 @@ def match_calls(left: Sequence[A], right: Sequence[B], fits: Callable[[A, B], bo
 
 
 def assign_pairs(cost: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
-    """Row and column of each pair, min(rows, columns) of them, so that their sum is least; O(n²m)."""
+    """Return row and column of min(rows, columns) pairs with the least total cost; O(n²m)."""
     if not cost or not cost[0]:
         return []
     if len(cost) > len(cost[0]):

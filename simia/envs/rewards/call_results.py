@@ -1,4 +1,4 @@
-"""What the agent's calls returned against what the calls of a goal return (BFCL multi-turn)."""
+"""Compare what the agent's calls returned with what the calls of a goal return (BFCL multi-turn)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN = 120
 
 
 def judge_results(trajectory: Trajectory) -> PartResult:
-    """Each expected result was returned to the agent by the end of the turn, each by a call of its own, and the turn has a call.
+    """Check that each expected result was returned to the agent by the end of the turn, by separate calls, and that the turn has a call.
 
     The trajectory is that of one turn; `evidence` has the expected `results` and the messages `before` the turn. Texts are compared
     exactly, error messages too. A goal without calls expects nothing.
@@ -31,5 +31,5 @@ def judge_results(trajectory: Trajectory) -> PartResult:
 
 
 def list_results(messages: list[Message]) -> list[str]:
-    """The texts that the agent's calls returned; of the user's calls none."""
+    """Return the texts that the agent's calls returned, without those of the user's calls."""
     return [m.text for m in messages if m.role == "tool" and (m.visible_to is None or "agent" in m.visible_to)]

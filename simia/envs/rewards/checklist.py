@@ -1,4 +1,4 @@
-"""Check functions on the final state (EnvScaler §3.3), with those that hold before anybody has done anything set apart."""
+"""Check functions on the final state (EnvScaler §3.3). Checks that already hold at reset earn nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simia.trajectory import Trajectory
 
 SHOWN = 4
 TIMED_OUT = "error: timed out: "
-"""How the result of a check begins that was stopped by its time limit, which says nothing of the state."""
+"""Prefix of the result of a check that its time limit stopped. Such a result says nothing about the state."""
 
 
 def list_timed_out(evidence: Mapping[str, Any]) -> list[str]:
-    """Checks that their time limit stopped, on the final state, at reset or after a turn: `0.paid: no answer within 5 s`."""
+    """List the checks that a time limit stopped, on the final state, at reset or after a turn, as `0.paid: no answer within 5 s`."""
     results = [evidence.get(name) for name in ("checks", "at_reset")]
     found = [
         f"{item}: {value.removeprefix(TIMED_OUT)}"
@@ -28,9 +28,9 @@ def list_timed_out(evidence: Mapping[str, Any]) -> list[str]:
 
 
 def judge_checklist(trajectory: Trajectory, spec: ChecklistSpec, first: int = 0) -> PartResult:
-    """All items must hold, or with `partial` the share of those that the agent had to bring about. An item that held at reset
-    counts only if it no longer does: then it is harm. `first`: the number of the part's first call among those of all
-    checklists of the task, which is how the world names their results."""
+    """Judge one checklist: 1 if all items hold; with `partial`, the share of the counted items that hold. An item that held at reset is
+    counted only if it no longer holds, as damage by the agent. `first`: the number of the part's first call among the calls of all
+    checklists of the task, by which the world names their results."""
     evidence = trajectory.evidence or {}
     results: dict[str, Any] | None = evidence.get("checks")
     if results is None:

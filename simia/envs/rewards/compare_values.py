@@ -1,4 +1,4 @@
-"""When two values are the same: exactly, in numbers, or in what their words say."""
+"""Compare two values: exactly, as numbers, or by the meaning of their words."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from simia.task import Match
 
 CLOSE = 1e-9
-ROUNDING = 1e-14  # what sums of floats lose, relative to their size; far less than 1 in any identifier
-SIMILAR = 0.5  # F1 of the words from which on two texts say the same (ScaleEnv's semantic columns)
+ROUNDING = 1e-14  # relative error of sums of floats; far smaller than a difference of 1 in any identifier
+SIMILAR = 0.5  # least F1 of the words with which two texts mean the same (ScaleEnv's semantic columns)
 ABSENT: Any = type("Absent", (), {"__repr__": lambda self: "absent"})()
 WORD = re.compile(r"(?<!\w)-(?=\d)\w+(?:[.,]\d+)*|\w+(?:[.,]\d+)*")
 NUMERAL = re.compile(r"-?[0-9]{1,15}(?:,[0-9]{3})*(?:\.[0-9]+)?")
@@ -23,10 +23,10 @@ NEGATIONS = {"no", "not", "never", "none", "nothing", "without", "cannot", "nich
 
 
 def find_policy(path: Sequence[str], policies: Mapping[str, Match]) -> Match:
-    """How values at that path are compared; `*` in a pattern stands for one step.
+    """Return how values at a path are compared; `*` in a pattern stands for one step.
 
-    A pattern also holds for all that lies below it: where a change is reported depends on what was there before, how it
-    is compared must not. The longest pattern decides, then the one with fewer `*`.
+    A pattern also applies to all paths below it, since the depth at which a change is reported depends on the old value and must
+    not affect the comparison. The longest matching pattern decides, then the one with fewer `*`.
     """
     found: tuple[tuple[int, int], Match] | None = None
     for pattern, policy in policies.items():
@@ -44,9 +44,9 @@ def _steps(pattern: str) -> tuple[str, ...]:
 
 
 def find_value_differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapping[str, Match]) -> Iterator[str]:
-    """Where two JSON values differ under the policies: a line each, `a` what is, `b` what is expected.
+    """Yield a line for each difference between the actual value `a` and the expected value `b` under the policies.
 
-    Lists are compared place by place; what one of them has in addition is absent in the other.
+    Lists are compared element by element; an extra element of one list counts as absent in the other.
     """
     policy = find_policy(path, policies)
     if policy == "exempt":
@@ -66,9 +66,9 @@ def find_value_differences(a: Any, b: Any, path: tuple[str, ...], policies: Mapp
 
 
 def values_equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
-    """JSON equality in which 1 is 1.0 and true is not 1; NaN is nothing's equal.
+    """Compare two JSON values. 1 equals 1.0, true does not equal 1, and NaN equals nothing.
 
-    Numbers may differ by `tolerance`, absolute, whole numbers not at all: long identifiers differ in their last digit.
+    Numbers may differ by the absolute `tolerance`; whole numbers must be equal, since long identifiers may differ in the last digit only.
     """
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
@@ -77,7 +77,7 @@ def values_equal(a: Any, b: Any, tolerance: float = CLOSE) -> bool:
     if isinstance(a, int | float) and isinstance(b, int | float):
         try:
             return a == b or math.isclose(a, b, rel_tol=ROUNDING, abs_tol=tolerance)
-        except OverflowError:  # an integer that no float can hold
+        except OverflowError:  # an integer too large for a float
             return False
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(values_equal(a[key], b[key], tolerance) for key in a)
@@ -98,7 +98,7 @@ def texts_similar(a: str, b: str, threshold: float = SIMILAR) -> bool:
 
 
 def find_decisive_words(said: Sequence[str]) -> tuple[set[str], int]:
-    """What turns the meaning when it changes: words with digits, and how often something is denied."""
+    """Return what changes the meaning of a text: its words with digits, and the number of its negations."""
     return {word for word in said if any(c.isdigit() for c in word)}, sum(word in NEGATIONS for word in said)
 
 

@@ -1,9 +1,9 @@
 """Combine the parts of a reward into one value, and subtract the penalties.
 
-A part that cannot be judged (evidence is missing, a check failed to run) makes the whole value None: a failure of the
-infrastructure is never a reward of 0. A check that its time limit stopped has a code of its own, `check_timeout`. An aborted episode has no value; a truncated one is scored like any other. A part that
-holds without anything to verify, such as a state that the reference does not change, earns nothing: it is neutral beside other
-parts, and a reward of such parts only is 0.
+If a part cannot be judged (evidence is missing, a check failed to run), the whole value is None: an infrastructure failure is never a
+reward of 0. A check that its time limit stopped has its own error code, `check_timeout`. An aborted episode has no value; a truncated one
+is scored like any other. A part with nothing to verify, such as the state where the reference changes nothing, earns nothing: other parts
+decide the value, and a reward with such parts only is 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def score_trajectory(
     Args:
         spec: The task's reward.
         reference: The calls of the task's solution.
-        policies: How values of the state are compared, by dotted path; a part's own add to them.
+        policies: How values of the state are compared, by dotted path; a part may add its own.
         goals: The task's goals, for a part of kind `goals`.
     """
     end = trajectory.end
@@ -83,7 +83,7 @@ def score_trajectory(
 
 
 def subtract_penalties(reward: Reward, spec: RewardSpec, trajectory: Trajectory) -> Reward:
-    """The reward less the penalties, at least 0. One that is 0 or unknown stays as it is."""
+    """Return the reward less the penalties, at least 0. A reward of 0 or None is returned unchanged."""
     off = sum(count_penalty(penalty, trajectory) for penalty in spec.penalties)
     if not reward.value or not off:
         return reward
@@ -150,7 +150,7 @@ def judge_goals(
 
 
 def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
-    """What a penalty subtracts."""
+    """Return the amount that a penalty subtracts."""
     failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
     found = 0
     for at, message in enumerate(trajectory.messages):
@@ -165,7 +165,7 @@ def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
 
 
 def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:
-    """Product and minimum know no weights; the mean does."""
+    """Combine the parts' values by product, minimum or mean. Only the mean uses the weights."""
     if how == "product":
         value = 1.0
         for each, _ in weighted:

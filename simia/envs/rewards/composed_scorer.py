@@ -22,8 +22,8 @@ from simia.trajectory import Trajectory
 class ComposedScorer:
     """Scores episodes of one pack.
 
-    `outcome` judges the episode in place of the task's rules. `judges_outcome`: the `judge` of single turns does. `unjudged`: neither
-    rules nor a judge are asked, and the function alone makes the value.
+    `outcome` judges the episode in place of the task's rules. `judges_outcome`: the `judge` of single turns also judges the outcome.
+    `unjudged`: no rules and no judge are used for the outcome; the function alone gives the value.
     """
 
     pack: Pack
@@ -73,7 +73,7 @@ class ComposedScorer:
         return score_trajectory(trajectory, task.reward, reference=task.actions, policies=policies, goals=task.goals)
 
     def _score_steps(self, trajectory: Trajectory, task: Task, turns: Reward | None) -> list[float] | Reward:
-        """The weighted rewards of the turns; a reward of None where they are not known."""
+        """Return the weighted rewards of the turns, or a `Reward` without a value if they are unknown."""
         if self.steps is None:
             return []
         if self.steps.by == "judge":

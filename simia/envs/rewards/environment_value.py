@@ -1,7 +1,7 @@
 """A number that the world itself keeps, such as a game's points, as a part of the reward.
 
-Evidence holds changes of the state, and a number that never changed is none of them. So the world adds under `values` what
-stands at each path that the task names: `picked` is how, `judge` reads it.
+Evidence lists only changes of the state, so a number that never changed is missing. The world therefore adds `values`: for each path
+that the task names, the number at that path. `pick_values` makes them, and `judge_environment_value` reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simia.task import Part, ValueSpec
 from simia.trajectory import Trajectory
 
 NOTHING: Any = object()
-MOST = 1e300  # what comes of a world may be any number that JSON can say
+MOST = 1e300  # limit of a world's numbers, since JSON can hold larger ones
 
 
 def list_value_paths(parts: Iterable[Part]) -> list[str]:
@@ -23,14 +23,13 @@ def list_value_paths(parts: Iterable[Part]) -> list[str]:
 
 
 def pick_values(state: Any, wanted: Iterable[str]) -> dict[str, Any]:
-    """For the evidence: path → the number that stands there in the state, or `{"kind": …}` of what is none; a path that leads
-    nowhere is left out."""
+    """Return path → the number at that path of the state, or `{"kind": TYPE}` for another value. Missing paths are left out."""
     found = {path: value_at_path(state, path) for path in wanted}
     return {path: value_to_evidence(value) for path, value in found.items() if value is not NOTHING}
 
 
 def value_at_path(state: Any, path: str) -> Any:
-    """What stands at a dotted path (a number is a place in a list), or `NOTHING`."""
+    """Return the value at a dotted path, in which a number is an index of a list; `NOTHING` if there is none."""
     for step in path.split("."):
         if isinstance(state, dict):
             state = state.get(step, NOTHING)
@@ -57,7 +56,7 @@ def scale_value(value: float, spec: ValueSpec) -> float:
 
 
 def judge_environment_value(trajectory: Trajectory, spec: ValueSpec) -> PartResult:
-    """Missing, or no number: not judged, which is not 0."""
+    """Judge a value part. If the value is missing or not a number, the result is None, not 0."""
     values = (trajectory.evidence or {}).get("values")
     if not isinstance(values, dict):
         return PartResult(None, "no evidence of the final state's values")

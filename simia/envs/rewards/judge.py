@@ -1,8 +1,8 @@
-"""A model as the judge of an episode: 0 or 1, at its end or when its rounds are used up (Simia-RL, §2.3 and App. D).
+"""A model as the judge of an episode: 0 or 1, at its end or at the limit of its turns (Simia-RL, §2.3 and App. D).
 
-It sees the rules, the task, the reference solution and the quoted transcript (`transcript.py`). Its reply is parsed strictly: a
-trailing comma or a missing brace is repaired; for `null`, 7 or prose the judge is asked once more, then the vote is an error, never a
-reward. The majority of k votes decides; a tie is no success; without one readable vote the reward is None.
+The prompt has the rules, the task, the reference solution and the quoted transcript (`transcript.py`). The reply is parsed strictly: a
+trailing comma or a missing brace is repaired; after `null`, 7 or prose the judge is asked again (`again` times), and then the vote is an
+error, never a reward. The majority of k votes decides, and a tie gives 0. Without a readable vote the reward is None.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RewardJudgeSettings(Config):
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One reply: solved or not, or why there is none that can be parsed."""
+    """One vote: solved or not, or the reason why no reply could be parsed."""
 
     solved: bool | None
     why: str = ""
@@ -97,8 +97,8 @@ class RewardJudge:
         return await self._judge(trajectory, task)
 
     async def score_turns(self, trajectory: Trajectory, task: Task) -> Reward:
-        """The reward of an episode with `steps`: 1/n for each of n turns that is good, or for the share of votes that call it so. With
-        `steps` in the settings. A verdict with another number of turns is no verdict."""
+        """The reward of an episode with `steps`: for each of its n turns, 1/n times the share of votes that call the turn good. Needs
+        `steps` in the settings. A verdict with another number of turns counts as unreadable."""
         return await self._judge(trajectory, task, sum(message.role == "assistant" for message in trajectory.messages))
 
     async def _judge(self, trajectory: Trajectory, task: Task, turns: int | None = None) -> Reward:
@@ -148,8 +148,8 @@ class RewardJudge:
         return write_transcript(messages, room)
 
     async def _vote(self, request: Request, draw: str, turns: int | None = None) -> Vote:
-        """Ask until a verdict can be parsed. A further attempt names the fault, since at temperature 0 the same question has the same
-        answer, and doubles `max_tokens` where the reply was truncated, since it may all have been reasoning."""
+        """Ask until a verdict can be parsed. A further attempt names the fault, since at temperature 0 the same prompt gives the same
+        reply. If the reply was truncated, it also doubles `max_tokens`, since reasoning may have used all of them."""
         first, item = request, draw.rpartition("/")[0]
         for attempt in range(1 + self.settings.again):
             try:
@@ -183,7 +183,7 @@ class RewardJudge:
 
 def parse_verdict(text: str, turns: int | None = None) -> Vote:
     """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error. With `turns`, `steps` must
-    hold one verdict for each of so many turns."""
+    hold one verdict for each of that many turns."""
     try:
         value, _ = load_json(strip_reasoning(text))
     except RepairError as error:
@@ -209,8 +209,8 @@ def parse_verdict(text: str, turns: int | None = None) -> Vote:
 
 
 def combine_votes(votes: Sequence[Vote]) -> Reward:
-    """Combine the parsed votes; a tie is no success. Votes lost to an outage or the budget are asked again by a resume: without them there
-    is a reward only where they could not change it."""
+    """Combine the parsed votes; a tie gives 0. A resumed run asks again for votes that an outage or the budget prevented. Until then there
+    is a reward only if these votes could not change it."""
     known = [vote for vote in votes if vote.solved is not None]
     lost = [vote for vote in votes if vote.solved is None and vote.error is not Code.UNPARSABLE]
     yes = sum(bool(vote.solved) for vote in known)

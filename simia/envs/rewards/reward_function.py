@@ -5,7 +5,7 @@
         return episode.reward.value * (1.0 if turns <= 6 else 0.5)
 
 It is trusted code and runs in simia's own process, so only the user's config names it and never a pack: code of a pack runs in the sandbox.
-What goes wrong in it is one line with its name, and the reward is None, never 0.
+An error in it is reported in one line with its name, and the reward is None, never 0.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONGEST = 300  # characters of an error's text
 
 @dataclass(frozen=True, slots=True)
 class FinishedEpisode:
-    """What a reward function gets."""
+    """The argument of a reward function."""
 
     trajectory: Trajectory
     """Messages, ending and evidence, such as the changes of the state."""
@@ -78,7 +78,7 @@ class RewardFunction:
 
 
 def describe_error(error: BaseException, file: str = "") -> str:
-    """Return an error's kind, words and place in one line. `file`: the user's, in which the place is named where it can be."""
+    """Return an error's type, message and line number in one line. `file`: the user's file, in which the line is looked up."""
     if isinstance(error, ResultError):
         return str(error)
     words = " ".join(str(error).split())[:LONGEST]
@@ -95,7 +95,7 @@ def find_source(function: Callable[..., Any]) -> str:
 
 
 class ResultError(ValueError):
-    """A result that is no reward."""
+    """A reward function returned something that is not a reward."""
 
 
 def read_result(result: Any, episode: FinishedEpisode) -> Reward:
@@ -160,7 +160,7 @@ def load_reward_function(name: str) -> RewardFunction:
 
 
 def check_reward_function(name: str) -> None:
-    """Check that a file has the function, without running it: a trainer runs it in an environment of its own. Raises `UserError`."""
+    """Check that a file has the function, without importing it, since the trainer's own environment will run it. Raises `UserError`."""
     place, attribute = split_name(name)
     if not place.endswith(".py"):
         return
@@ -193,7 +193,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def find_file(name: str, place: str) -> Path:
-    """Find the file of a name. Raises `UserError` for one that is missing, or lies in a pack or a run, which others may have made."""
+    """Find the file of a name. Raises `UserError` for a missing file, and for one in a pack or a run, which may be untrusted."""
     path = Path(place).expanduser().absolute()
     if not path.is_file():
         raise UserError(f"reward_function {name}: there is no file {path}")

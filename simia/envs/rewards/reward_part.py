@@ -1,4 +1,4 @@
-"""What a part of a reward says."""
+"""The result of one part of a reward."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ class PartResult:
     value: float | None
     reason: str
     vacuous: bool = False
-    """It holds, but there was nothing to verify: it earns nothing by itself."""
+    """Whether the part holds only because there was nothing to verify; it then earns nothing."""

@@ -1,9 +1,9 @@
-"""New rows whose keys were made up: which of the agent's is which of the reference's.
+"""Pair new rows whose keys a tool made up: the agent's rows with those of the reference.
 
-Rows with the same made-up key, in one table or in several, are one thing. Things are paired by what they hold and by what
-mentions them, refined some rounds deep; what nothing tells apart is decided one by one, and what fits nothing exactly is
-paired at the least cost. All of it is bounded; what goes beyond is paired in order. A pairing is only a guess of names: the comparison afterwards decides, and since no two things
-ever get the same name, a wrong guess can lose a reward but never win one.
+Rows with the same made-up key, in one table or in several, are one thing. Things are paired by their values and by what mentions them,
+over `ROUNDS` rounds of refinement. Ties are decided one by one, and things without an exact match are paired at the least cost. All work
+is bounded; beyond the bounds, things are paired in order. A pairing is only a guess of names: the comparison afterwards decides. No two
+things get the same name, so a wrong guess can lose a reward but never earn one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,15 @@ from simia.state import Change
 from simia.task import Match
 from simia.trajectory import Trajectory, digest
 
-ROUNDS = 3  # how far a row's neighbours' neighbours tell equal rows apart
-# An agent decides how many rows there are and how they mention each other, and the event loop waits for their pairing.
+ROUNDS = 3  # rounds in which equal rows are told apart by their neighbours, those by theirs, and so on
+# The agent's calls determine the number of rows and of mentions, and the pairing blocks the event loop, so the work is limited.
 WORK = (
     1_000_000  # values read while ties are decided one by one; beyond that all are decided in the order of their keys
 )
-MOST_READ = (
-    500_000  # values of one look at all rows and what mentions them; where there are more, mentions do not count
-)
+MOST_READ = 500_000  # values of all rows and what mentions them; with more, mentions are ignored
 MOST_COMPARED = 2_000_000  # values of rows compared with each other one by one; beyond that they are taken in order
-MOST_COSTED = 100  # things on one side whose pairing at the least cost is worked out (cubic); more are taken in order
-# A table's column or a day is no made-up key: to write the wrong one is a mistake.
+MOST_COSTED = 100  # things on one side for the least-cost pairing (cubic); more are taken in order
+# A column name or a date is never a made-up key: a wrong one is an error of the agent.
 FIELD = re.compile(r"[a-z]+([_ -]?[a-z]+)*|[a-z]+([A-Z][a-z]+)+|[A-Z][a-z]+([A-Z][a-z]+)*|_*")
 TIME = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?|\d{1,2}:\d{2}.*")
 Path = tuple[str, ...]
@@ -41,7 +39,7 @@ Policies = Mapping[str, Match]
 
 @dataclass(slots=True)
 class NewRow:
-    """A new row: its table, its key, where it stands (by key, or by place in a list), what it holds."""
+    """A new row: its table, its key, its path (by key, or by index in a list), its value."""
 
     table: Path
     key: str
@@ -50,7 +48,7 @@ class NewRow:
 
 
 def pair_rows(own: list[Change], expected: list[Change], trajectory: Trajectory, policies: Policies) -> dict[str, str]:
-    """The agent's made-up keys → the reference's; one to one."""
+    """Return the agent's made-up key → the reference's, one to one."""
     ours, theirs = list(find_new_rows(own)), list(find_new_rows(expected))
     made_up = find_tool_made_keys({row.key for row in ours if could_be_made_up(row.key)}, trajectory)
     given = {row.key for row in ours} - made_up
@@ -62,7 +60,7 @@ def pair_rows(own: list[Change], expected: list[Change], trajectory: Trajectory,
 
 
 def find_new_rows(changes: Iterable[Change]) -> Iterator[NewRow]:
-    """Objects that stand under a new key, or at the end of a list with an `id`."""
+    """Yield the objects under a new key, and those with an `id` that were appended to a list."""
     for change in changes:
         path = tuple(change["path"])
         if isinstance(change.get("new"), dict) and "old" not in change and path:
@@ -73,7 +71,7 @@ def find_new_rows(changes: Iterable[Change]) -> Iterator[NewRow]:
 
 
 def find_appended(change: Change) -> Iterator[tuple[Path, Any]]:
-    """Path and value of what was added at the end of a list; nothing if more of it changed."""
+    """Yield path and value of each element appended to a list; nothing if the list changed elsewhere too."""
     old, new = change.get("old"), change.get("new")
     if isinstance(old, list) and isinstance(new, list) and len(new) > len(old) and new[: len(old)] == old:
         for i in range(len(old), len(new)):
@@ -85,7 +83,7 @@ def could_be_made_up(key: str) -> bool:
 
 
 def find_tool_made_keys(keys: set[str], trajectory: Trajectory) -> set[str]:
-    """The keys that no call named before a result showed them: what the agent itself names is meant."""
+    """Return the keys that no call named before a result showed them. A key that the agent itself chose is not made up by a tool."""
     open_keys, found = set(keys), set[str]()
     for message in trajectory.messages:
         for call in message.calls:
@@ -103,7 +101,7 @@ def mentions_key(text: str, key: str) -> bool:
 
 
 class MentionGraph:
-    """One side's new things and what mentions them."""
+    """The new things of one side (the agent's or the reference's), and what mentions them."""
 
     def __init__(self, rows: list[NewRow], changes: list[Change], policies: Policies) -> None:
         self.things: dict[str, list[NewRow]] = defaultdict(list)
@@ -133,17 +131,17 @@ class MentionGraph:
                     self.near[whose].add(key)
 
     def forget_mentions(self) -> None:
-        """Look at nothing but what things hold."""
+        """Ignore mentions, so that things are compared by their values only."""
         self._uses.clear()
         self.near.clear()
         self.weight = sum(self.sizes.values())
 
     def involved(self, key: str) -> bool:
-        """Whether it is mentioned, or mentions one that is not decided."""
+        """Whether a thing is mentioned, or is a neighbour of an undecided thing."""
         return bool(self._uses[key]) or bool(self.near[key] - self.decided.keys())
 
     def signatures(self) -> dict[str, str]:
-        """A name for each thing that does not depend on made-up keys: what it holds, and what mentions it."""
+        """Return a digest of each thing that does not depend on made-up keys: of its values, and of what mentions it."""
         names = {key: self.decided.get(key, "new") for key in self.things}
         for _ in range(ROUNDS):
             fresh, seen = dict(self.decided), dict(names)
@@ -162,7 +160,7 @@ class MentionGraph:
 
 
 class Pairing:
-    """The search for the names. `names`: the agent's key → the reference's, as far as it is decided."""
+    """The search for pairs. `names`: the agent's key → the reference's, for the pairs decided so far."""
 
     def __init__(self, left: MentionGraph, right: MentionGraph, policies: Policies) -> None:
         self.left, self.right, self.policies = left, right, policies
@@ -187,7 +185,7 @@ class Pairing:
                     ties.append(pairs)
             if not ties:
                 break
-            # One decision may decide others: each is followed to its neighbours before the next is made.
+            # A decision may determine others, so follow it to the neighbours before the next one.
             rushed = spent > WORK
             for ours_key, theirs_key in itertools.chain(*ties) if rushed else ties[0][:1]:
                 self.follow(ours_key, theirs_key, one, two, rushed)
@@ -204,7 +202,7 @@ class Pairing:
         return True
 
     def follow(self, ours: str, theirs: str, one: dict[str, str], two: dict[str, str], rushed: bool) -> None:
-        """Decide a pair, and with it neighbours of both that look the same and like no other neighbour."""
+        """Decide a pair, then the pairs of their neighbours that have the same signature and no rival neighbour with it."""
         stack = [(ours, theirs)]
         while stack:
             ours, theirs = stack.pop()
@@ -215,7 +213,7 @@ class Pairing:
                     stack.extend(self.pairs(a, b))
 
     def pairs(self, ours: list[str], theirs: list[str]) -> list[tuple[str, str]]:
-        """Equal in all that must be equal; what is compared by its words decides who is whose."""
+        """Pair things with the same signature; among these, values that are compared by their words decide."""
         looks: dict[str, list[str]] = defaultdict(list)
         for key in reversed(theirs):
             looks[self.look(key, self.right)].append(key)
@@ -230,7 +228,7 @@ class Pairing:
         others = [key for same in looks.values() for key in same]
         more = self.matched(rest, others)
         if len(more) < min(len(rest), len(others)) and max(len(ours), len(theirs)) <= MOST_COSTED:
-            # Words are alike without being the same: a row may have to leave its equal to another.
+            # Texts can be similar without being equal, so the best overall matching may have to split an equal pair.
             return self.matched(ours, theirs)
         return found + more
 
@@ -245,7 +243,7 @@ class Pairing:
         return self._looks[known]
 
     def cost(self, ours: str, theirs: str, most: int = 50) -> int:
-        """In how many fields two things differ, keys that are not decided aside; counted up to `most`."""
+        """Count the fields in which two things differ, up to `most`. Undecided keys are ignored."""
         self._compared += 20 + self.left.sizes[ours] + self.right.sizes[theirs]
         known = {**self._hidden, **self.names} if most > 1 else self._hidden
         target = {**self._hidden, **{key: key for key in self.names.values()}} if most > 1 else self._hidden
@@ -259,7 +257,7 @@ class Pairing:
         return sum(1 for _ in itertools.islice(found, most))
 
     def leftovers(self) -> None:
-        """What is like no other: paired at the least cost within its tables, so that what differs is named field by field."""
+        """Pair the remaining things at the least cost within their tables, so that differences are reported by field."""
         free: dict[tuple[Path, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for side, graph in enumerate((self.left, self.right)):
             for key, rows in graph.things.items():
@@ -270,7 +268,7 @@ class Pairing:
             all_sizes += len(ours) * sum(self.right.sizes[key] for key in theirs)
             names = (
                 len(ours) * len(theirs) * len(self._hidden) // 10
-            )  # which are looked up in a dictionary made each time
+            )  # each comparison builds a dictionary of the names
             if max(len(ours), len(theirs)) > MOST_COSTED or self._compared + all_sizes + names > MOST_COMPARED:
                 chosen = list(zip(range(len(ours)), range(len(theirs)), strict=False))
             else:
@@ -282,7 +280,7 @@ class Pairing:
 def group_by_signature(
     one: dict[str, str], two: dict[str, str], ours: Iterable[str], theirs: Iterable[str], pairing: Pairing
 ) -> Iterable[tuple[list[str], list[str]]]:
-    """Things of both sides with the same signature that are not decided yet."""
+    """Group the undecided things of both sides by signature; only groups with things of both sides are returned."""
     found: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     sides = ((one, ours, pairing.left.decided), (two, theirs, pairing.right.decided))
     for side, (signatures, keys, decided) in enumerate(sides):
@@ -293,14 +291,14 @@ def group_by_signature(
 
 
 def split_changes(changes: Iterable[Change]) -> Iterator[tuple[Path, Any]]:
-    """Path and new value of each change, lists that only grew element by element."""
+    """Yield path and new value of each change; for a list that only grew, of each new element."""
     for change in changes:
         added = list(find_appended(change))
         yield from added or [(tuple(change["path"]), change.get("new"))]
 
 
 def measure_value(value: Any) -> int:
-    """How many values it holds; a text counts for its length."""
+    """Count the values in a JSON value; a long text counts as several."""
     size, level = 0, [value]
     while level:
         size += sum(1 + len(each) // 16 if isinstance(each, str) else 1 for each in level)
@@ -324,7 +322,7 @@ def find_mentioned_keys(value: Any, keys: set[str]) -> set[str]:
 
 
 def strip_uncompared(value: Any, path: Path, policies: Policies) -> Any:
-    """Without what is not compared, or only by its words; numbers in one form."""
+    """Return the value without the parts that are not compared exactly, and with numbers in one form."""
     if find_policy(path, policies) != "exact":
         return None
     if isinstance(value, dict):
@@ -338,7 +336,7 @@ def strip_uncompared(value: Any, path: Path, policies: Policies) -> Any:
 
 
 def replace_keys(value: Any, names: Mapping[str, str]) -> Any:
-    """Keys read as others, as whole strings: in keys, values and lists."""
+    """Replace whole strings by name, in keys, values and lists."""
     if isinstance(value, str):
         return names.get(value, value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The task's rules make the reward, and a model's verdict on the same episode is kept beside it: how often both agree costs no second run."""
+"""The task's rules give the reward, and a judge's verdict is recorded with it, so one run also shows how often both agree."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class RulesAndJudge:
     judge: RewardJudge
 
     async def score(self, trajectory: Trajectory, task: Task) -> Reward:
-        """The reward by rules, with the judge's parts; without these where the judge gave no verdict.
+        """The reward by rules, with the judge's parts if the judge gave a verdict.
 
-        Where the judge's question waits for a batch or for a larger budget there is no reward yet: it is asked when the run goes on.
+        While the judge's request waits for a batch or for a larger budget there is no reward; a resumed run asks again.
         """
         policies = self.pack.match
         found = score_trajectory(trajectory, task.reward, reference=task.actions, policies=policies, goals=task.goals)

@@ -1,9 +1,9 @@
-"""The final state against the one that the reference leaves, both as changes from the same start (ScaleEnv §3.4).
+"""Compare the final state with the reference's, both as changes from the same start (ScaleEnv §3.4).
 
-Rows that exist are compared by their key. A row that is new on both sides may bear another key, where the key is one that
-a tool made up: such rows are paired (`simia.envs.rewards.row_pairing`), and the agent's keys are then read as the reference's
-wherever they occur, keys and references alike. A key that the agent itself gave (it stands in the arguments of a call
-before any result shows it) is meant, and never renamed. What the reference did not change must not change.
+Existing rows are compared by their key. Rows that are new on both sides may have different keys if a tool made the keys up: such rows
+are paired (`simia.envs.rewards.row_pairing`), and the agent's keys are then replaced by the reference's wherever they occur, as keys and
+as values. A key that the agent itself chose (it is in the arguments of a call before any result shows it) is never replaced. What the
+reference did not change must not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simia.task import StateSpec
 from simia.trajectory import Trajectory
 
 SHOWN = 4
-OWN = " (the agent's)"  # marks a name of the reference's that the agent used for something else
+OWN = " (the agent's)"  # marks a key of the reference that the agent's world uses for something else
 
 
 def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> PartResult:
@@ -39,7 +39,7 @@ def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> 
 
 
 def compare_changes(trajectory: Trajectory, policies: Policies) -> dict[Path, list[str]]:
-    """Path → differences, for each path that the agent or the reference changed and that is compared; `evidence` has the changes of both."""
+    """Return path → differences, for each compared path that the agent or the reference changed; `evidence` has the changes of both."""
     evidence = trajectory.evidence or {}
     own, expected = evidence["changes"], evidence["expected"]
     if own != expected:
@@ -61,7 +61,7 @@ def index_changes(changes: Iterable[Change]) -> dict[Path, Change]:
 def compare_path(
     path: Path, have: Mapping[Path, Change], want: Mapping[Path, Change], policies: Policies
 ) -> Iterable[str]:
-    """Both states at that path: what a side did not change is what it was before."""
+    """Compare both states at a path. On a side without a change there, the value is the old one."""
     if path in have and path in want:
         return find_value_differences(have[path].get("new", ABSENT), want[path].get("new", ABSENT), path, policies)
     if path in want:
@@ -75,16 +75,16 @@ def compare_path(
 
 
 def rename_keys(changes: list[Change], names: Mapping[str, str]) -> list[Change]:
-    """The changes with made-up keys read as the reference's; also within texts that mention them.
+    """Replace made-up keys in the changes by the reference's, also within texts that mention them.
 
-    A name of the reference's that the agent's world uses for something else, or for nothing, is marked: otherwise a wrong
-    row or reference could pass for the right one.
+    A key of the reference that is not the key of the same row in the agent's world gets the mark `OWN`: otherwise a wrong row could
+    pass for the right one.
     """
     full = {**{new: new + OWN for new in names.values() if new not in names}, **names}
     full = {old: new for old, new in full.items() if old != new}
     if not full:
         return changes
-    # In a text a mere number is a quantity more often than a key.
+    # A plain number within a text is more often a quantity than a key.
     within = sorted((name for name in full if not name.isdigit()), key=len, reverse=True)
     pattern = re.compile(r"(?<!\w)(" + "|".join(map(re.escape, within)) + r")(?!\w)") if within else None
 

@@ -23,7 +23,7 @@ from simia.errors import UserError
 from simia.task import Action, Task, TraceSpec, ValueSpec
 from simia.trajectory import Trajectory
 
-HISTORY = "value_steps"  # of the evidence: the value parts' numbers at the start and after each turn
+HISTORY = "value_steps"  # key of the evidence: the value parts' numbers at the start and after each turn
 
 
 class StepRewardSettings(Config):
@@ -36,13 +36,13 @@ class StepRewardSettings(Config):
 
 
 def list_references(task: Task) -> list[Action]:
-    """The agent's calls of the reference solution, those of all goals where the task has goals."""
+    """Return the agent's calls of the reference solution; for a task with goals, of all goals."""
     calls = task.actions or [call for goal in task.goals for call in goal.calls]
     return [call for call in calls if call.by == "agent"]
 
 
 def check_tasks(settings: StepRewardSettings, tasks: Sequence[Task]) -> None:
-    """Raise `UserError` where no task could have a reward of a turn."""
+    """Raise `UserError` if no task can have rewards of single turns."""
     if settings.by == "calls" and tasks and not any(map(list_references, tasks)):
         raise UserError("step_rewards.by is calls, and no task has a reference solution: set judge or value")
     if settings.by == "value" and tasks and not any(map(list_value_parts, tasks)):

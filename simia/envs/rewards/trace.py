@@ -1,6 +1,6 @@
-"""Match the agent's calls with the reference's, each with one of its own (EnvFactory §3.4).
+"""Match the agent's calls with the reference's, one to one (EnvFactory §3.4).
 
-A call that changes the state and matches nothing makes the value 0; any other that matches nothing subtracts `extra`.
+An unmatched call that changes the state makes the value 0; any other unmatched call subtracts `extra`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
     matched = match_subsequence(wanted, made, fits) if spec.ordered else match_calls(wanted, made, fits)
     missing = [action for i, action in enumerate(wanted) if i not in matched]
     value = len(matched) / len(wanted) if spec.partial else float(len(matched) == len(wanted))
-    # The agent's calls alone, those that failed too: what the user's tools are called for is not its doing.
+    # Only the agent's calls, failed ones included; the agent is not responsible for calls of the user's tools.
     tried = [
         c for m in trajectory.messages if m.role != "user" for c in m.calls if spec.only is None or c.name in spec.only
     ]
@@ -55,7 +55,7 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
 
 
 def fits_reference(action: Action, call: Made, spec: TraceSpec) -> bool:
-    """Whether a call is this one of the reference's, masked arguments aside."""
+    """Whether a call equals this call of the reference, except for masked arguments."""
     free = [*spec.mask.get(action.name, []), *(action.mask if isinstance(action, GoalCall) else [])]
     return (action.by, action.name) == call[:2] and values_equal(
         mask_arguments(action.arguments, free), mask_arguments(call[2], free), TOLERANCE

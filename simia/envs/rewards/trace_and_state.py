@@ -4,9 +4,9 @@ Each turn of the user has a trace and a state, and the reward takes their means.
 
 - trace: 1 if every essential call of the turn is matched by a successful call of its own; masked arguments are not compared, and numbers may
   differ by 1e-6.
-- state: of the environments that the turn must change or that are wrong, the share that is right. In a turn that must change nothing it is that of
-  the trace, and 0 if something changed: an agent that does nothing earns nothing.
-- length and format: 0.05 for each call beyond those of the solution that matches nothing, and for each malformed call; each at most 0.5.
+- state: the share of right environments among those that the turn must change or that are wrong. In a turn that must change nothing it
+  equals the trace, or 0 if something changed, so an agent that does nothing earns nothing.
+- length and format: 0.05 for each unmatched call beyond the number of the solution's, and for each malformed call; each at most 0.5.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from simia.trajectory import Trajectory
 
 EACH, MOST = 0.05, 0.5
 MALFORMED = frozenset((Code.UNKNOWN_TOOL, Code.BAD_ARGUMENTS, Code.UNPARSABLE_ARGUMENTS))
-WHOLE = ""  # the one environment of a task that names none
+WHOLE = ""  # name of the single environment of a task without named environments
 
 
 class TraceStateSettings(Config):
-    """The weight τ of the trace, and how it changes with the steps of a training."""
+    """The weight τ of the trace, and its schedule over the training steps."""
 
     tau: float = Field(0.5, ge=0, le=1, description="Weight of the trace; that of the state is 1 − tau.")
     final_tau: float | None = Field(
@@ -44,13 +44,13 @@ class TraceStateSettings(Config):
 
     @model_validator(mode="after")
     def check_schedule(self) -> Self:
-        """Refuse half a schedule."""
+        """Refuse an incomplete schedule."""
         if (self.final_tau is None) is not (self.steps is None):
             raise ValueError("final_tau and steps make a schedule together: set both or none")
         return self
 
     def compute_tau(self, step: int) -> float:
-        """Return τ after so many training steps."""
+        """Return τ after `step` training steps."""
         if self.final_tau is None or self.steps is None:
             return self.tau
         return self.tau + (self.final_tau - self.tau) * min(1.0, max(0, step) / self.steps)
@@ -119,7 +119,7 @@ def read_environments(task: Task) -> dict[str, str]:
 
 
 def list_turns(trajectory: Trajectory, task: Task) -> Iterator[tuple[Goal, Trajectory | None]]:
-    """Each goal with the messages and the evidence of its turn; None for a turn that was not reached. A task without goals is one turn."""
+    """Yield each goal with the messages and evidence of its turn, or None if the turn was not reached. A task without goals is one turn."""
     evidence = trajectory.evidence or {}
     if not task.goals:
         calls = [GoalCall(**action.model_dump()) for action in task.actions if action.by == "agent"]
@@ -168,7 +168,7 @@ def score_turn(
 
 
 def count_needless(trajectory: Trajectory, task: Task, matched: int) -> tuple[int, int]:
-    """The agent's well-formed calls that match nothing, beyond those that the solution makes too, and its malformed calls."""
+    """Count the agent's unmatched well-formed calls, less the solution's calls that are not essential, and its malformed calls."""
     made = sum(len(message.calls) for message in trajectory.messages if message.role == "assistant")
     agents = {call.id for message in trajectory.messages if message.role == "assistant" for call in message.calls}
     malformed = sum(m.role == "tool" and m.error in MALFORMED and m.call_id in agents for m in trajectory.messages)

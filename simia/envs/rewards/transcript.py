@@ -1,8 +1,8 @@
-"""The transcript of an episode as a judge reads it: numbered JSON lines between two lines with one marker.
+"""The transcript of an episode for a judge: numbered JSON lines between two lines with the same marker.
 
-Everything in a turn was written by the agent, its user or a tool, and may try to look like something else: a result, another
-turn, the end of the transcript, a verdict. Every field is quoted, so that a turn is exactly one line, and only the environment
-says who acted. The marker is a hash of the lines: no text can hold the hash of a transcript that it stands in.
+The text of a turn is untrusted: it may imitate a result, another turn, the end of the transcript or a verdict. So every field is quoted,
+a turn is exactly one line, and the environment writes who acted. The marker is a hash of the lines, which no text within the transcript
+can contain.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import orjson
 from simia.prompt_quoting import quote
 from simia.trajectory import Message, ToolCall, digest
 
-LONGEST_FIELDS = (4_000, 1_000, 300, 100)  # characters; the first at which the transcript has room is taken
+LONGEST_FIELDS = (4_000, 1_000, 300, 100)  # characters of a field; the first limit that fits is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def write_transcript(messages: Sequence[Message], room: int) -> Transcript:
 
 
 def quote_turns(messages: Sequence[Message], most: int) -> list[str]:
-    """One JSON line for each message. Calls are numbered through, and a result names the number of its call."""
+    """One JSON line for each message. Calls are numbered across all turns, and a result names the number of its call."""
     lines: list[str] = []
     numbers: dict[str, int] = {}
     count = 0
@@ -65,7 +65,7 @@ def describe_call(call: ToolCall, most: int) -> dict[str, Any]:
 
 
 def parse_result(text: str) -> Any:
-    """The object or list that a result holds, which needs no second quotation; any other result as text."""
+    """Parse a result that is a JSON object or list, so that it is not quoted twice; return any other result as text."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

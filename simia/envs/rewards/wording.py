@@ -1,7 +1,7 @@
-"""What a user must be told, in words that a judge can read: an expression of a pack is for machines, its spellings are for people.
+"""Describe in words for a judge what the agent must tell the user: a regular expression of a pack becomes a list of example texts.
 
-`(^|[^0-9])0?16(th)?( of)? [Mm]ay|2025-05-16` reads as "16 May", "2025-05-16". What is optional is left out, a choice is spelt out, a
-gap reads as "…", and what only says where a word ends reads as nothing.
+`(^|[^0-9])0?16(th)?( of)? [Mm]ay|2025-05-16` becomes "16 May", "2025-05-16". Optional parts are left out, each choice gives a text of its
+own, a gap becomes "…", and word boundaries are left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def describe_answer_part(spec: AnswerSpec) -> list[str]:
 
 
 def list_spellings(expression: str) -> list[str]:
-    """Texts that the expression finds, one for each choice in it; the expression itself where it cannot be read."""
+    """Return texts that the expression matches, one for each choice in it; or the expression itself if it cannot be parsed."""
     try:
         found = PatternReader(expression).choice()
     except (ValueError, IndexError, RecursionError):
@@ -56,7 +56,7 @@ def list_spellings(expression: str) -> list[str]:
 
 
 class PatternReader:
-    """A recursive descent through the expression; `at` is the place that is read next."""
+    """A recursive descent through the expression; `at` is the index of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -99,8 +99,8 @@ class PatternReader:
         return ["" if char in "^$" else "…" if char == "." else char]
 
     def one_of(self) -> str:
-        """A character of a class: one that reads well. Of a class that only excludes: nothing."""
-        end = self.at + 1 + self.text[self.at :].startswith("^")  # a bracket that comes first is a member
+        """Return a readable character of a character class; a null character for a negated class."""
+        end = self.at + 1 + self.text[self.at :].startswith("^")  # a leading bracket is a member of the class
         while self.text[end] != "]":
             end += 2 if self.text[end] == "\\" else 1
         held, self.at = self.text[self.at : end], end + 1
@@ -108,7 +108,7 @@ class PatternReader:
             return "\0"
         if "\\" in held:
             raise ValueError("an escape in a class")
-        if re.fullmatch(r"(\d-\d)+", held):  # any digit, not the first of them
+        if re.fullmatch(r"(\d-\d)+", held):  # `#` stands for any digit
             return "#"
         return next((char for char in held if char.isalnum() or char == " "), "/" if "/" in held else held[0])
 
@@ -118,7 +118,7 @@ class PatternReader:
         if sign is None:
             return ["" if text == "\0" else text.replace("\0", "") for text in found]
         self.at = sign.end()
-        if self.text.startswith("?", self.at):  # as few as possible
+        if self.text.startswith("?", self.at):  # a lazy quantifier
             self.at += 1
         if gap:
             return ["…"]

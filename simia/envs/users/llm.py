@@ -1,4 +1,4 @@
-"""A model as the user: its instruction is the task's, a marker ends the episode, and it has tools of its own where the pack gives them."""
+"""A model as the user: it follows the task's instruction, ends the episode with a marker, and may have tools of its own from the pack."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class UserSettings(Config):
 
 
 class LLMUser:
-    """One episode's user. `name` tells its samples from those of other episodes; stored replies are found by it."""
+    """One episode's user. `name` distinguishes its samples from those of other episodes, and identifies its stored replies."""
 
     def __init__(
         self, engine: Engine, pack: Pack, task: Task, settings: UserSettings | None = None, *, name: str | None = None
@@ -45,12 +45,12 @@ class LLMUser:
         self._settings = settings or UserSettings()
         self.name = name or f"{task.id}/{next(_numbers)}"
         self.steering = ""
-        """What is special in its next message, for the prompt; empty: nothing."""
+        """The perturbation's instruction for its next message, added to the prompt; empty: none."""
         self._turn = 0
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
-        """Ask the model for the user's next message. Raises `Aborted` when the model fails, or gives no readable reply after all
-        attempts: the agent is not to blame for that."""
+        """Ask the model for the user's next message. Raises `Aborted`, since it is not the agent's fault, when the model fails or
+        gives no readable reply in all attempts."""
         if self._turn == 0 and not view.messages and self._task.opening:
             self._turn = 1
             return Message(role="user", content=self._task.opening)
@@ -63,7 +63,7 @@ class LLMUser:
                 return said
             if reply.truncated and (
                 most := request.max_tokens
-            ):  # its reasoning was too long: the same limit would not do
+            ):  # its reasoning was too long, so the same limit would fail again
                 cut = f": its reply was cut at {most:,} tokens, raise user_settings.max_tokens"
                 request = request.model_copy(update={"max_tokens": 2 * most})
         raise Aborted(Code.USER_FAILED, f"the user said nothing that can be read{cut}")
@@ -77,7 +77,7 @@ class LLMUser:
         )  # fmt: skip
 
     def _read(self, text: str, view: EpisodeView) -> Message | UserStop | None:
-        """Parse a reply. None: it holds no message; reasoning is none, nor a call where the user has no tools."""
+        """Parse a reply. Returns None if it has no message; reasoning does not count, nor does a call by a user without tools."""
         message = tagged_calls.read_message(text, f"user_{self._turn}")
         words = (message.content if isinstance(message.content, str) else None) or ""
         if message.calls and view.tools:
@@ -119,7 +119,7 @@ class LLMUser:
 
 
 def describe_task(task: Task) -> str:
-    """Describe a task for the user's model: its instruction, or its goals in order, and what it may disclose."""
+    """Describe a task for the user's model: its instruction, or its goals in order, and the facts to disclose on request."""
     lines = [task.instruction or task.opening or ""]
     if task.goals:
         lines.append("Ask for these things one after the other, the next one when the one before is done:")

@@ -14,7 +14,7 @@ from simia.trajectory import Message, ToolCall
 class NoUser:
     """The task's text is the first message, and an answer of the agent ends the episode.
 
-    A task with goals has the goals' queries as messages, one after each answer. Withheld facts are disclosed when the agent's
+    In a task with goals, the goals' queries are the messages, one after each answer. Withheld facts are disclosed when the agent's
     answer asks for them.
     """
 
@@ -46,7 +46,7 @@ def split_asked(withheld: list[WithheldFact], view: EpisodeView) -> tuple[list[W
 
 
 def matches_question(expression: str, text: str) -> bool:
-    """Whether an expression occurs in a text, in any case; one that cannot be compiled is searched for as words."""
+    """Whether a regular expression matches in a text, ignoring case; an invalid expression is searched for as plain text."""
     try:
         return compile_schema({"type": "string", "pattern": f"(?i){expression}"}).valid(text)
     except SchemaError:
@@ -56,8 +56,7 @@ def matches_question(expression: str, text: str) -> bool:
 class ScriptedUser:
     """Follows the user's turns and calls of the task's script, or of the script of its reference, whatever the agent says.
 
-    A withheld fact is said only when the agent's last message asks for it: a turn of the script that is the fact is then its place,
-    and is left out otherwise.
+    A withheld fact is said only when the agent's last message asks for it. Turns of the script that state a withheld fact are skipped.
     """
 
     def __init__(self, task: Task) -> None:

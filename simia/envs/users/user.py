@@ -13,7 +13,7 @@ from simia.trajectory import Message
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """An episode as one side sees it: the agent also its system text, both the messages that are visible to them."""
+    """An episode as one side sees it: the messages that are visible to it and, for the agent, the system text."""
 
     system: str | None
     messages: tuple[Message, ...]

@@ -1,4 +1,4 @@
-"""Validate calls before they reach a pack's code: unknown tools, arguments that are not JSON or break the schema."""
+"""Validate calls before they reach a pack's code: refuse unknown tools, and arguments that are not JSON or break the schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec], *, check_schema: 
 
 
 def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
-    """Return the answers to the calls of a message beyond the `most` that it may hold. They are neither run nor counted."""
+    """Return the error results of the calls beyond the first `most` of a message. These calls are neither run nor counted."""
     words = f"not executed: at most {most} call{'' if most == 1 else 's'} in a message; make this call in a message of its own"
     return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
 
@@ -88,7 +88,7 @@ def make_recordable(message: Message) -> Message:
 
 
 def is_plain(arguments: dict[str, Any]) -> bool:
-    """Whether arguments are surely JSON within the limits, found fast. False decides nothing: null may stand for NaN."""
+    """Check quickly whether arguments are certainly JSON within the limits. False decides nothing: orjson also writes NaN as null."""
     try:
         text = orjson.dumps(arguments, option=orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME)
     except TypeError:

@@ -1,9 +1,9 @@
-"""Compare one step of a simulator with the real one: do the changes that it names, applied to the true state, give the true next state?
+"""Compare one step of a simulator with the real one: do the changes that it reports, applied to the true state, give the true next state?
 
-The real step is the state before a call, the call's result, and the state after it. Keys that a tool makes up cannot be known, so those of
-rows that are new on both sides are paired first, as the state reward does; every other value must be equal. Also counted are entities: rows of the state that
-the true answer names and the simulated one does not (forgotten), and identifiers of the simulated answer that have the form of the
-state's keys and exist neither in the state nor in the call (invented).
+The real step is the state before a call, the call's result, and the state after it. A simulator cannot know the keys that a tool makes up,
+so keys of new rows are paired first, as in the state reward; every other value must be equal. Entities are compared too. Forgotten ones are
+rows of the state that the true answer names and the simulated one does not. Invented ones are identifiers of the simulated answer that
+have the form of the state's keys and exist neither in the states nor in the call.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from simia.trajectory import Message, ToolCall, Trajectory, write_compact_json
 
 DIGITS = re.compile(r"\d+")
 Transition = dict[str, Any]
-"""`delta`: |Δ| of the real step; `real`, `simulated`: its changes; `exact`: both lead to one state, but for made-up keys; `rewarded`: the
-state reward, which leaves exempt columns out, sees no difference; `invented`, `forgotten`: identifiers; `entities`: how many the true answer names; `fault`: why the changes do not fit."""
+"""`delta`: |Δ| of the real step; `real`, `simulated`: the changes of each; `exact`: both lead to the same state, except for made-up keys;
+`rewarded`: the state reward, which ignores exempt columns, sees no difference; `invented`, `forgotten`: identifiers; `entities`: number of
+entities in the true answer; `fault`: why the simulated changes cannot be applied."""
 
 
 def compare_transition(
@@ -50,7 +51,7 @@ def compare_transition(
     Arguments:
         before, after: The true states before and after the call.
         real, answer: What the call returned in the real world and in the simulated one.
-        named: The changes that the simulator names, as keyed changes.
+        named: The changes that the simulator reports, as keyed changes.
         policies: How the state reward compares values, by dotted path.
         names: Identifiers that the simulator made up earlier → the real ones.
     """
@@ -89,7 +90,7 @@ def compare_transition(
 
 
 def make_record(call: ToolCall, answer: Any, own: list[Change], expected: list[Change]) -> Trajectory:
-    """The call, its simulated answer and both changes, as the state reward reads them."""
+    """Make a trajectory of the call, its simulated answer and the changes of both sides, for the state reward."""
     text = answer if isinstance(answer, str) else write_compact_json(answer)
     call = call.model_copy(update={"id": call.id or "call"})
     messages = [Message(role="assistant", calls=[call]), Message(role="tool", call_id=call.id, content=text)]
@@ -118,10 +119,10 @@ def iterate_keys(value: Any) -> Iterator[str]:
 
 
 def list_changed_rows(changes: Sequence[KeyedChange]) -> set[str]:
-    """The keys of the rows that changes name; a position in a list is none."""
+    """Return the keys of the changed rows; an index of a list is not a key."""
     return {change["key"] for change in changes if change["key"] is not None and not change["key"].isdecimal()}
 
 
 def find_shape(text: str) -> str:
-    """The form of an identifier: what it looks like without the values of its numbers."""
+    """Return the form of an identifier, in which the values of its numbers are replaced."""
     return DIGITS.sub("9", text)

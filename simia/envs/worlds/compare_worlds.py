@@ -1,4 +1,4 @@
-"""Compare a simulator with the real world: the distance of the changes that it reported, and identifiers that both invented."""
+"""Compare a simulator with the real world: the distance between their changes, and pairs of the identifiers that each made up."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from simia.envs.rewards.row_pairing import could_be_made_up
 
 
 def pair_identifiers(real: Any, simulated: Any, known: set[str]) -> dict[str, str]:
-    """Pair the identifiers that a writing call invented in both worlds, as the state reward pairs the keys of new rows.
+    """Pair the identifiers that a writing call made up in each world, as the state reward pairs the keys of new rows.
 
-    Two texts are paired if they stand at the same place of both results, could be made up by a tool, and differ, and if the real one
-    is not in `known`: the texts of earlier arguments and results.
+    Two texts are paired if they are at the same path of both results, could be made up by a tool, differ, and are not in `known`: the
+    texts of earlier arguments and results.
 
     Returns:
         Simulated identifier → real one, one to one.
@@ -28,7 +28,7 @@ def pair_identifiers(real: Any, simulated: Any, known: set[str]) -> dict[str, st
 
 
 def iterate_text_pairs(one: Any, two: Any) -> Iterator[tuple[str, str]]:
-    """Texts without spaces that stand at the same place of two JSON values."""
+    """Yield the pairs of texts without spaces at the same path of two JSON values."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in one.keys() & two.keys():
             yield from iterate_text_pairs(one[key], two[key])
@@ -57,8 +57,8 @@ def change_distance(
     *,
     by_path: bool = False,
 ) -> float:
-    """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when there are none of either.
-    `names`: simulated identifiers → real ones; `by_path`: those of a simulator that holds a state are by path too."""
+    """Compute 1 − F1 between the real changes and the reported ones, each as (key, field, value); 0 when both are empty.
+    `names`: simulated identifiers → real ones; `by_path`: the reported changes are by path, as those of a simulator with a state are."""
     renamed = rename_identifiers(list(named), names or {})
     one = set(iterate_real_changes(real))
     two = set(iterate_real_changes(renamed) if by_path else iterate_reported_changes(renamed))
@@ -69,7 +69,7 @@ def iterate_real_changes(changes: Sequence[Mapping[str, Any]]) -> Iterator[tuple
     """Yield the entity's key, the field and the new value of each real change."""
     for change in changes:
         path, new = change["path"], change.get("new")
-        if len(path) == 2 and isinstance(new, dict):  # a new entity: each of its fields
+        if len(path) == 2 and isinstance(new, dict):  # a new entity yields each of its fields
             for name, value in new.items():
                 yield path[1], name, repr(value)
         elif len(path) == 2 and "new" not in change:

@@ -1,4 +1,4 @@
-"""The executable back end: a pack's own code in the sandbox. It is shared by all its worlds, and runs what scoring needs."""
+"""The executable back end: a pack's own code in the sandbox. All worlds of the pack share it, and it runs the checks for scoring."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class ExecutableBackend:
         variables: list[str] | None = None,
         read: list[str] | None = None,
     ) -> None:
-        """`network`, `variables`, `read`: grants, which no pack gives itself: the machine's network, names of environment variables,
-        and files or folders of the host to read. `unsafe` code reads what you can, so it needs no grant for that."""
+        """`network`, `variables`, `read`: grants that only the user can give: the machine's network, names of environment variables,
+        and files or folders of the host to read. `unsafe` code can read whatever you can, so it needs no `read` grant."""
         check_code(pack)
         assert pack.executable is not None
         self.pack, self.limits = pack, limits or WorkerLimits()
@@ -103,7 +103,7 @@ class ExecutableBackend:
         await self.start_zygote()
 
     async def start_zygote(self) -> ForkServer:
-        """The pack's sandbox, started at the first use. Raises `UserError` for code that does not load, or no sandbox."""
+        """Return the pack's sandbox, started at the first use. Raises `UserError` if the code does not load or no sandbox can start."""
         async with self._guard:
             if self._zygote is None:
                 zygote = await asyncio.to_thread(self._make)
@@ -114,7 +114,7 @@ class ExecutableBackend:
         return self._zygote
 
     async def start_checker(self) -> ForkServer:
-        """The sandbox that runs checks: one that sees the checks file and hidden parts where the pack has such, else the pack's."""
+        """Return the sandbox for checks. If the pack has hidden files, this one can read them; else it is the pack's own sandbox."""
         zygote = await self.start_zygote()
         if self._unsafe or not zygote.veils:
             return zygote
@@ -163,14 +163,14 @@ class ExecutableBackend:
         return world
 
     async def enter(self) -> None:
-        """Wait until the sandbox may run, before each request; it is not ended while `requests` counts one."""
+        """Wait, before each request, until the sandbox may run. It is not ended while `requests` is above 0."""
         async with self._releasing:
             pass
         await parents.enter(self)
 
     @property
     def can_be_rebuilt(self) -> bool:
-        """Whether running episodes survive the end of the sandbox; with a sandbox for each, they use copies that it owns."""
+        """Whether running episodes survive the end of the sandbox. False with a sandbox per episode, since these are copies that it owns."""
         return self.repeatable and not self.alone
 
     async def release(self) -> None:
@@ -236,7 +236,7 @@ class ExecutableBackend:
             await world.close()
 
     async def is_readable(self, task: Task, seed: int) -> bool:
-        """Whether the state of an untouched episode can be read now: then sandboxes and the pack are fine."""
+        """Whether the state of a new episode can be read now; if so, the sandbox and the pack work."""
         try:
             world = await self.open(task, seed=seed)
             try:
@@ -249,7 +249,7 @@ class ExecutableBackend:
         return True
 
     async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """The checklist's items on a state, in a fresh process: item → true, false, or "error: …", `TIMED_OUT` for a time limit."""
+        """Run the checklist on a state in a fresh process. Returns item → true, false or "error: …"; `TIMED_OUT` begins a timeout's error."""
         parts = [part for part in task.reward.parts if isinstance(part, ChecklistSpec)]
         if not parts:
             return {}
@@ -289,14 +289,14 @@ class ExecutableBackend:
         }
 
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
-        """The checklist on the untouched state; what holds there says nothing of the agent."""
+        """Run the checklist on the untouched state: items that already hold there are not the agent's work."""
         found: dict[str, Any] = await self._remember(self._untouched, task, seed, lambda: self.checks(task, seed, []))
         if list_timed_out({"at_reset": found}):  # the next episode tries again
             self._untouched.pop((task.id, seed), None)
         return found
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Compute once for a task and seed, also when a whole group asks at the same time."""
+        """Compute a value once per task and seed, even if all episodes of a group ask at the same time."""
         found = held.get(key := (task.id, seed))
         if found is None:
             if len(held) >= KEPT:
@@ -328,7 +328,7 @@ class ExecutableBackend:
         for slot in self._slots:
             await slot.close()
         self._slots = []
-        for twin in list(self._twins):  # of episodes that were not closed
+        for twin in list(self._twins):  # sandboxes of episodes that were not closed
             await twin.close()
         if self._checker is not None:
             await self._checker.close()
@@ -339,8 +339,8 @@ class ExecutableBackend:
 
 
 def choose_isolation(pack: Pack) -> str:
-    """The isolation that a pack gets unless the person who opens it chooses another. `shared` in pack.yaml holds for bundled packs
-    only: a pack by somebody else must not decide that its episodes run in one process."""
+    """The isolation that a pack gets unless the person who opens it chooses another. `shared` in pack.yaml applies to bundled packs
+    only: an untrusted pack must not decide that its episodes share a process."""
     assert pack.executable is not None
     asked = pack.executable.isolation
     bundled = pack.root is not None and pack.root.resolve().is_relative_to(data_root() / "seeds")
@@ -362,7 +362,7 @@ def find_interpreter(name: str) -> str:
 
 
 def list_pack_files(pack: Pack, *parts: str) -> tuple[str, ...]:
-    """Files of the pack by what they are, as pack.yaml names them."""
+    """Return the pack's files of the given kinds, as pack.yaml names them."""
     return tuple(name for part in parts if (name := getattr(pack.file, part, None)))
 
 

@@ -1,8 +1,8 @@
 """One executable episode: its calls, its journal, and its session in whichever worker runs it now.
 
-The journal lies here, outside: when the worker is killed, the session is built again from it in the next one, and each
-repeated call must give what it gave before, else the episode is aborted (`replay_diverged`). Reads are not repeated: what a
-call draws (time, ids, randomness) follows from its number, not from what ran before it.
+The journal is kept outside the worker. When a worker is killed, the next one rebuilds the session from the journal. Each repeated call
+must give the same result as before, or the episode is aborted (`replay_diverged`). Reads are not repeated: the time, ids and random numbers
+of a call depend on its number, not on the calls before it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 
 OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
-OUTSIDE = 0.15  # of a crash: what is ended from outside says little of the call that was running
-CRASHES = 3  # a process may die for reasons of the machine's: so many times, alone, and it is the call's fault
+OUTSIDE = 0.15  # weight of a crash from outside, which says little about the running call
+CRASHES = 3  # crashes with only this episode in the process, after which the call is to blame and not the machine
 
 
 def mask_result(result: ToolResult) -> ToolResult:
-    """Remove the secrets that were granted to the pack: its code, or a server that it asks, may repeat them."""
+    """Mask secrets that were granted to the pack: its code, or a server that it calls, may put them into results."""
     content, detail = mask(result.content), mask(result.detail)
     if content is result.content and detail is result.detail:
         return result
@@ -42,13 +42,13 @@ def mask_result(result: ToolResult) -> ToolResult:
     if result.data is not None:
         try:
             data = orjson.loads(content)
-        except orjson.JSONDecodeError:  # it was replaced as a whole
+        except orjson.JSONDecodeError:  # the mask replaced the whole text
             data = content
     return replace(result, content=content, data=data, detail=detail)
 
 
 class ExecutableServices(Protocol):
-    """What a world uses of the back end that opened it."""
+    """The part of its back end that a world uses."""
 
     pack: Pack
     repeatable: bool
@@ -96,8 +96,8 @@ class ExecutableWorld:
         self._seed = int(journal.spec["seed"])
         self._session = slot.number()
         self._generation, self._stale, self._born = -1, False, False
-        self._told = False  # that the supervisor ended the sandbox
-        self._fell = False  # that a call, or what it left running, ended a worker of this episode's own
+        self._told = False  # whether the supervisor ended the sandbox
+        self._fell = False  # whether a call, or a process that it left behind, ended this episode's own worker
         self._writes = backend.writes
         self._guard = asyncio.Lock()
         slot.sessions += 1
@@ -120,7 +120,7 @@ class ExecutableWorld:
         await self.close()
 
     async def call_one(self, name: str, arguments: dict[str, Any], by: By = "agent") -> ToolResult:
-        """Make a call that no message holds."""
+        """Make a call that is not part of a message."""
         return (await self.call([ToolCall(id="", name=name, arguments=arguments)], by))[0]
 
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
@@ -150,7 +150,7 @@ class ExecutableWorld:
             try:
                 content = value if isinstance(value, str) else pack_json(value).decode().strip()
                 mark = fingerprint(value)
-            except (TypeError, ValueError, RecursionError):  # forged: a worker's own answers can be written
+            except (TypeError, ValueError, RecursionError):  # a forged answer, since real answers can be serialised
                 return make_failure(
                     call, Code.TOOL_CRASHED, Code.TOOL_CRASHED.meaning, "the worker sent what is no answer"
                 )
@@ -161,7 +161,7 @@ class ExecutableWorld:
             data = None if isinstance(value, str) else value
             return ToolResult(call.id, content, data=data, ends=status == ENDED)
         if status == REFUSED:
-            # A foreign world's words are its own to the letter; ours travel as every other result does.
+            # Keep the error text of imported code unchanged; errors by simia's convention have the usual form of results.
             if not self._backend.by_convention:
                 return ToolResult(call.id, value, error=Code.TOOL_ERROR)
             return make_failure(call, Code.TOOL_ERROR, value)
@@ -178,8 +178,8 @@ class ExecutableWorld:
         return await collect_evidence(self._backend, self._task, self._seed, changes, state, turns)
 
     async def _final(self, wanted: Collection[str]) -> tuple[list[dict[str, Any]], Any]:
-        """What changed, and the state where it is `wanted`. Raises `Aborted`: of the episode's own making when it cannot be read a
-        second time either, while that of an untouched episode can. Otherwise a bad end could be turned into one without a reward."""
+        """Read the changes and, if values are `wanted`, the state. Raises `Aborted`, with `own` set if reading fails twice while the state
+        of a new episode can be read. So an agent cannot escape a bad reward by making the state unreadable."""
         try:
             return await self.changes(), await self.state() if wanted else None
         except Aborted as error:
@@ -203,7 +203,7 @@ class ExecutableWorld:
         return await self.request("initial")
 
     async def request(self, what: str) -> Any:
-        """Something of the session that is no call. Raises `Aborted`."""
+        """Request something other than a call from the session. Raises `Aborted`."""
         async with self._guard:
             try:
                 status, value = await self._request(what, None)
@@ -214,7 +214,7 @@ class ExecutableWorld:
             return value
 
     async def restore(self, state: Any) -> list[dict[str, Any]]:
-        """Go on from another state; returns its changes since the start. Raises `ValueError` where the pack's code does not load it."""
+        """Continue from another state and return its changes since the start. Raises `ValueError` if the pack's code does not load it."""
         async with self._guard:
             try:
                 status, value = await self._request("restore", state)
@@ -230,7 +230,7 @@ class ExecutableWorld:
         self._journal.calls = calls
 
     async def snapshot(self) -> bytes:
-        """The start and the writes since, as compressed JSON. Opened again, it is replayed and compared."""
+        """Return the start and the writes since, as compressed JSON. An episode opened from it replays the writes and compares results."""
         if not self._backend.repeatable:
             raise Aborted(Code.REPLAY_DIVERGED, "what this pack's calls reach cannot be repeated")
         async with self._guard:
@@ -247,7 +247,7 @@ class ExecutableWorld:
     # -- the session in its worker --------------------------------------------------------------------------------
 
     async def _request(self, what: str, detail: Any) -> list[Any]:
-        """One request, during which the sandbox is not ended for other packs; see `_ask`."""
+        """Make one request; until it ends, the sandbox is not ended in favour of other packs. See `_ask`."""
         self._backend.requests += 1
         try:
             await self._backend.enter()
@@ -256,11 +256,11 @@ class ExecutableWorld:
             self._backend.requests -= 1
 
     async def _ask(self, what: str, detail: Any) -> list[Any]:
-        """Ask, and ask again when another request ended the worker. Raises `WorkerLost` when it is this one that does."""
+        """Ask the worker, again if another request ended it. Raises `WorkerLost` if this request is the one that ends workers."""
         alone, crashes = False, 0.0
         for _ in itertools.count():
             try:
-                if what == "call" and not self._told and (why := self._slot.exceeded):  # since the call before
+                if what == "call" and not self._told and (why := self._slot.exceeded):  # after the last call
                     raise WorkerLost(Code.RESOURCE_LIMIT, why, alone=True, sure=True)
                 await self._ensure()
                 if what == "open":
@@ -270,13 +270,13 @@ class ExecutableWorld:
                     continue
                 return await worker.ask(what, self._session, detail, alone=alone)
             except asyncio.CancelledError:
-                # The worker continues with a request that was given up: its session no longer matches the journal.
+                # The worker still runs the cancelled request, so its session no longer matches the journal.
                 self._generation, self._stale = -1, True
                 raise
             except WorkerLost as error:
                 self._told |= error.code is Code.RESOURCE_LIMIT
                 self._fell |= self._own and what == "call" and not error.outside and error.code is not Code.WORKER_LOST
-                if error.alone or self._own:  # in a process of its own no other episode can be at fault
+                if error.alone or self._own:  # no other episode in the process can be the cause
                     crashes += OUTSIDE if error.outside else 1
                     if error.sure or crashes >= CRASHES:
                         raise
@@ -297,7 +297,7 @@ class ExecutableWorld:
             worker = await self._slot.worker()
         except UserError as error:
             if self._born:
-                raise Aborted(Code.WORKER_LOST, str(error)) from None  # it did load before
+                raise Aborted(Code.WORKER_LOST, str(error)) from None  # no user error: it loaded before
             raise
         generation, journal = self._slot.generation, self._journal
         status, value = await worker.ask("open", self._session, journal.spec)
@@ -310,7 +310,7 @@ class ExecutableWorld:
         self._generation, self._born, self._told = generation, True, False
 
     async def _compact(self) -> None:
-        """A long journal becomes the state that it leads to."""
+        """Replace a long journal by the state that it leads to."""
         status, state = await self._request("state", None)
         if status == OK:
             self._journal.replace_writes(state)
@@ -324,9 +324,9 @@ async def collect_evidence(
     state: Any,
     turns: Sequence[list[dict[str, Any]] | None] = (),
 ) -> dict[str, Any]:
-    """What the scorers read of an end: `changes` of the state since the start; `expected`, those of the reference solution; `writes`,
-    the agent's tools that may change the state, for trace parts; `checks`, the checklist's items on the final state, and `at_reset`,
-    on the untouched one; `values`, what value parts name; `turns`, the same for each goal after its turn."""
+    """Collect the evidence for scoring, as far as the task's parts need it: `changes` of the state since the start; `expected`, those of
+    the reference solution; `writes`, the agent's tools that may change the state; `checks` and `at_reset`, the checklist on the final and
+    on the untouched state; `values`, the numbers that value parts name; `turns`, the same for each goal after its turn."""
     found: dict[str, Any] = {"changes": changes}
     if backend.repeatable and any(part.kind == "state" for part in task.reward.parts):
         found["expected"] = await backend.expected(task, seed)
@@ -366,7 +366,7 @@ async def judge_turn(
 
 
 def read_changes(found: Any) -> list[dict[str, Any]]:
-    """The changes that a worker sent. Raises `Aborted` for what is no list of changes."""
+    """Check the changes that a worker sent. Raises `Aborted` if they are not a list of changes."""
     if not isinstance(found, list) or not all(is_change(each) for each in found):
         raise Aborted(Code.TOOL_FAILED, "the worker sent changes that are none")
     return found

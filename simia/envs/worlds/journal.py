@@ -1,7 +1,7 @@
-"""The journal of an executable episode: enough to build it again in another process, now or later.
+"""The journal of an executable episode, from which another process can rebuild it, now or later.
 
-It holds the start, and the writes since, each with its number and a fingerprint of what it gave: a repeated call must give
-the same. As a snapshot it is compressed JSON.
+It holds the start and the writes since, each with its number and a fingerprint of its result: a repeated call must give the same result.
+A snapshot of it is compressed JSON.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from simia.sandbox.inside.frames import pack_json, unpack_json
 from simia.task import By
 from simia.trajectory import digest
 
-COMPACT = 256  # writes from which on the journal is replaced by the state that they lead to
+COMPACT = 256  # most writes in a journal; with more, the state that they lead to replaces it
 SMALL = (
     1 << 19
-)  # bytes of a state's JSON: a larger one is read after as many times more writes, since reading it costs more
+)  # bytes of a state's JSON; a larger state is read after proportionally more writes, since reading it costs more
 
 
 @dataclass(slots=True)
 class EpisodeJournal:
-    """How to build the session again: the start, and the writes since, each with its number and what it gave."""
+    """The start of a session and the writes since, each with its number and the fingerprint of its result."""
 
     spec: dict[str, Any]
     writes: list[tuple[By, str, dict[str, Any], int, str]] = field(default_factory=list)
@@ -32,7 +32,7 @@ class EpisodeJournal:
     most: int = COMPACT
 
     def replace_writes(self, state: Any) -> None:
-        """Begin at `state`, to which the writes led."""
+        """Start from `state`, the result of all writes so far, and drop these writes."""
         self.spec = {**self.spec, "state": state}
         self.writes.clear()
         self.most = COMPACT * max(1, len(pack_json(state)) // SMALL)

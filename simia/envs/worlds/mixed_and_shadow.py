@@ -1,11 +1,11 @@
 """Two worlds for one episode: some tools executed and others simulated (`mixed`), or both on the same calls (`shadow`).
 
-`mixed`: each tool has its back end (`{"*": "simulated", "find_customer": "executable"}`): safe tools run, dangerous or missing ones are
-simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes. So a simulated tool that writes
-a table which an executed one reads is refused: bookings would be simulated, and the real list of them would stay empty.
+`mixed`: each tool has its own back end (`{"*": "simulated", "find_customer": "executable"}`): safe tools are executed, dangerous or missing
+ones are simulated. The simulator sees the results of executed tools; executed tools do not see simulated changes. So a simulated tool must
+not write a table that an executed tool reads: bookings would be simulated, and the real list of bookings would stay empty.
 
-`shadow`: the agent plays the executable world, and the simulator is asked for its answer to each call. By default its history holds the
-true answers (`forced`), so that each call is compared by itself; otherwise it holds its own.
+`shadow`: the agent plays the executable world, and the simulator also answers each call. By default the simulator's history holds the
+true answers (`forced`), so that each call is compared by itself; otherwise it holds the simulator's own answers.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ EXECUTABLE = ExecutableSettings.model_fields.keys()
 
 
 class PairBackend:
-    """`real`: the tools that are executed, in `mixed`; None: `shadow`, where every tool is executed and simulated."""
+    """The back end of both modes. `real`: the executed tools of `mixed`; None: `shadow`, in which every tool is executed and simulated."""
 
     def __init__(self, pack: Pack, *, real: set[str] | None = None, forced: bool = True, **settings: Any) -> None:
         self.pack, self.real, self.forced = pack, real, forced
         self.has_tables = pack.executable is not None and pack.executable.isolation != "sandbox"
-        """Whether the code's state is JSON in memory, so that changes can be compared; a sandbox of its own has files."""
+        """Whether the code's state is JSON in memory, so that changes can be compared. With `isolation: sandbox` the state is files."""
         split_state = bool(settings.pop("split_state", False))
         if real is not None:
             refuse_split_state(pack, real, allowed=split_state)
@@ -86,7 +86,7 @@ class PairBackend:
 
 @dataclass
 class PairWorld:
-    """One episode in both."""
+    """One episode that is played in both worlds."""
 
     backend: PairBackend
     real: ExecutableWorld
@@ -139,7 +139,7 @@ class PairWorld:
         if call.arguments is None or self.backend.simulated.specs[by].get(call.name) is None:
             return result
         if self.backend.simulated.specs[by][call.name].argument_errors(call.arguments):
-            return result  # refused before any world is asked, in both alike
+            return result  # both worlds refuse such a call alike, before it runs
         changes = await self._read_changes(call, by, result)
         step = len(self.differences) + 1
         row: dict[str, Any] = {
@@ -175,9 +175,9 @@ class PairWorld:
                 else:
                     self.simulated.take(AnsweredCall(by, call.name, call.arguments, answer))
                 row["distance"] = await self._distance()
-        except Aborted as error:  # a failed simulation never disturbs the episode
+        except Aborted as error:  # a failed simulation must not affect the episode
             if error.code in WAITING and not self.backend.forced:
-                raise  # what it is asked next depends on the answer
+                raise  # the next request depends on this answer
             row["lost"] = f"{error.code}: {error.detail}"
         if self.backend.forced or "lost" in row:
             self._tell(call, by, result)
@@ -200,13 +200,13 @@ class PairWorld:
         return change_distance(await self.real.changes(), reported, self.names)
 
     def _tell(self, call: ToolCall, by: By, result: ToolResult) -> None:
-        """Give the simulated world a real answer."""
+        """Record a real answer in the simulated world's history."""
         content = result.data if result.data is not None else result.content
         answer = Answer(content, failed=result.error is not None)
         self.simulated.take(AnsweredCall(by, call.name, call.arguments or {}, answer))
 
     async def _follow_state(self, changes: list[dict[str, Any]]) -> None:
-        """Give the simulated world the changes of the real state, where it holds one."""
+        """Apply the changes of the real state to the simulated world's state, if it holds one."""
         if isinstance(self.simulated, StatefulWorld):
             await self.simulated.follow(changes)
 
@@ -263,9 +263,9 @@ def result_to_row(result: ToolResult) -> dict[str, Any]:
 
 
 def refuse_split_state(pack: Pack, real: set[str], *, allowed: bool) -> None:
-    """Refuse a simulated tool that writes a table which an executed one reads or writes, by the tools' contracts.
+    """Refuse a simulated tool that writes a table which an executed one reads or writes, by the tools' declared contracts.
 
-    Raises `UserError` that names both, unless it is `allowed`; then, and where contracts are not declared, a warning names both.
+    Raises a `UserError` that names both tools, or logs a warning if it is `allowed` or the contracts are not declared.
     """
     tools = [*pack.tools, *pack.user_tools]
     executed = [tool for tool in tools if tool.name in real]

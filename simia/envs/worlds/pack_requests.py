@@ -1,7 +1,7 @@
-"""What a pack asks of the machine, and what its user must grant: a pack grants itself nothing.
+"""The network, variables and files of the host that a pack requests, and the user's grants: a pack cannot grant itself anything.
 
-Shown to every pack are the system's programs and libraries, simia's interpreter, and the environments that simia built in its cache, by
-their plain name. Any other file or folder is a request: without a grant the pack is not opened.
+Every pack can read the system's programs and libraries, simia's interpreter, and the environments that simia built in its cache, which it
+names without a path. Any other file or folder needs a grant: without it the pack is not opened.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from simia.venvs import FOR_PACKS, RECIPES
 SETTINGS = (
     "/etc/fonts",
     "/etc/libreoffice",
-)  # of the system's programs: no secrets, so a pack may ask for them without a grant
+)  # settings of system programs, without secrets: no grant needed
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def list_granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
-    """What is bound of the host: everything that was granted, and what the pack asks for within that.
+    """Return the host paths to bind: every granted path, and the requested paths within them.
 
-    Raises `UserError` for a grant that is never given, and for a request that was not granted.
+    Raises `UserError` for a grant that is not permitted, and for a request that was not granted.
     """
     granted = [check_grant(path) for path in read]
     asked = list_requested_paths(pack.executable) if pack.executable else {}
@@ -57,7 +57,7 @@ def list_granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
 
 
 def list_requested_paths(how: ExecutableSpec) -> dict[str, str]:
-    """Files and folders of the host that the pack asks to read → the key of pack.yaml that says so."""
+    """Return host path that the pack asks to read → the key of pack.yaml that asks for it."""
     found = {os.path.normpath(name): "needs" for name in how.needs if name.startswith("/")}
     if how.python and how.python.startswith("/"):
         folders = [*list_interpreter_paths(how.python), str(Path(how.python).parent.parent)]
@@ -66,13 +66,13 @@ def list_requested_paths(how: ExecutableSpec) -> dict[str, str]:
 
 
 def resolve_path(path: str) -> str:
-    """A path in words, with what it leads to: a link in the pack's own folder must not hide that."""
+    """Return a path together with its target, so that a link in the pack's own folder cannot hide the target."""
     real = os.path.realpath(path)
     return path if real == path else f"{path} (a link to {escape_path(real)})"
 
 
 def escape_path(path: str) -> str:
-    """A path as a word of a shell's command line, in which every character can be seen."""
+    """Quote a path for a shell, with every invisible character escaped."""
     if path.isprintable():
         return path
     escaped = "".join(
@@ -83,17 +83,17 @@ def escape_path(path: str) -> str:
 
 
 def grant_options(paths: Sequence[str]) -> str:
-    """The options that grant these paths, by what they lead to."""
+    """Return the options that grant the targets of these paths."""
     return " ".join(f"--grant-read {quote_path(os.path.realpath(path))}" for path in paths)
 
 
 def quote_path(path: str) -> str:
-    """As `shlex.quote`, with characters that are not shown escaped."""
+    """Quote like `shlex.quote`, with invisible characters escaped."""
     return shlex.quote(path) if path.isprintable() else escape_path(path)
 
 
 def option_words(pack: Pack) -> str:
-    """All options that grant what the pack asks for; empty where it asks for nothing."""
+    """Return all options that grant the pack's requests; empty if it has none."""
     how = pack.executable
     if how is None:
         return ""
@@ -111,7 +111,7 @@ def list_needed_folders(how: ExecutableSpec) -> tuple[str, ...]:
 
 
 def find_cached_folder(name: str) -> str:
-    """An environment in simia's cache, by its plain name. Raises `UserError` for a name that leads elsewhere."""
+    """Return the folder of an environment in simia's cache by its name. Raises `UserError` for a name that leads out of the cache."""
     root = cache_root() / "envs"
     folder = root / name
     if not PLAIN.fullmatch(name):
@@ -124,7 +124,7 @@ def find_cached_folder(name: str) -> str:
 
 
 def check_environment(name: str) -> None:
-    """Raise `UserError` for the environment of a trainer or a model server: a pack must not start to build one."""
+    """Raise `UserError` for the environment of a trainer or a model server, which a pack must not build."""
     if name in RECIPES and name not in FOR_PACKS:
         raise UserError(
             f"python: {name!r} in pack.yaml is an environment of a trainer or a model server; a pack may name {', '.join(FOR_PACKS)}"
@@ -132,7 +132,7 @@ def check_environment(name: str) -> None:
 
 
 def describe_requests(pack: Pack) -> list[tuple[str, str]]:
-    """(kind, what) of all that the pack asks of the machine, in words; to be shown before it is opened."""
+    """Return (kind, description) of each request of the pack, to be shown before it is opened."""
     how = pack.executable
     if how is None:
         return []

@@ -1,8 +1,8 @@
 """Play the recorded calls of an episode again in the pack's world, to get the state before and after each of them.
 
-A trajectory keeps calls and results, and of the state only what changed by the end. Clock, new identifiers and randomness of an
-executable world follow from the seed and the number of the call, so the same calls give the same results, and each is compared with
-the recorded one.
+A trajectory records calls, results and the final changes of the state, but no states in between. The clock, new identifiers and random
+numbers of an executable world depend only on the seed and the call's number. So the same calls give the same results, and each is compared
+with the recorded one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_PASSED = (Code.MAX_CALLS, Code.FINISHED)
 
 
 class ReplayDivergedError(Exception):
-    """A call gave another result than the recorded one, as the pack's code or state was changed since. The message names the call."""
+    """A call's result differs from the recorded one: the pack's code or state has changed. The message names the call."""
 
 
 @dataclass(frozen=True, slots=True)

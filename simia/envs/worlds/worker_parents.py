@@ -1,8 +1,8 @@
-"""Bound how many packs have a running sandbox in this process: the one that was not used for longest is ended first.
+"""Limit how many packs have a running sandbox in this process: the least recently used one is ended first.
 
-A sandbox that was ended starts again when it is needed, and running episodes are rebuilt in it from their journals. Idle packs are
-ended first. A busy one is ended only if its episodes can be rebuilt and it has no request under way. Where all have one, the newcomer
-waits: requests end by their time limits.
+An ended sandbox starts again when it is needed, and running episodes are rebuilt in it from their journals. Idle packs are ended first. A
+busy one is ended only if its episodes can be rebuilt and it has no request under way. If every sandbox has one, the new pack waits; it can,
+since requests end by their time limits.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 MOST_PARENTS = 64  # running sandboxes, busy ones included
-MOST_IDLE = 40  # running sandboxes from which on idle ones are ended: each holds about 17 MB
-PAUSE = 0.01  # seconds until a newcomer looks again
+MOST_IDLE = 40  # running sandboxes above which idle ones are ended; each holds about 17 MB
+PAUSE = 0.01  # seconds between the checks of a waiting pack
 
 
 class WorkerParent(Protocol):
@@ -41,7 +41,7 @@ class WorkerParents:
         self._held: dict[int, tuple[weakref.ref[WorkerParent], asyncio.AbstractEventLoop]] = {}
 
     async def enter(self, parent: WorkerParent) -> None:
-        """Mark a back end as used now, and end others where there are too many. Wait where none can be ended yet."""
+        """Mark a back end as used now, and end others if there are too many. Wait while none can be ended."""
         while id(parent) not in self._held and len(self._held) >= self.most and self._must_wait(parent):  # noqa: ASYNC110 - many things can free one
             await asyncio.sleep(PAUSE)
         self._held.pop(id(parent), None)
@@ -51,13 +51,13 @@ class WorkerParents:
             await victim.release()
 
     def _must_wait(self, newcomer: WorkerParent) -> bool:
-        """Whether none can be ended now and one can be as soon as its requests are answered."""
+        """Whether no back end can be ended now, but one can after its requests are answered."""
         others = list(self._list_others(newcomer))
         free = any(not parent.sessions or (parent.can_be_rebuilt and not parent.requests) for parent in others)
         return not free and any(parent.can_be_rebuilt for parent in others)
 
     def _choose_victim(self, newcomer: WorkerParent) -> WorkerParent | None:
-        """The one to end: an idle one, or else a busy one that can be rebuilt. A loop ends only back ends of its own."""
+        """Choose the back end to end: an idle one, or else a busy one that can be rebuilt. Only back ends of the same event loop."""
         busy: WorkerParent | None = None
         for parent in self._list_others(newcomer):
             if not parent.sessions:
@@ -66,7 +66,7 @@ class WorkerParents:
         return busy if len(self._held) > self.most else None
 
     def _list_others(self, newcomer: WorkerParent) -> Iterator[WorkerParent]:
-        """The back ends of this loop, the least recently used first; those that are gone are forgotten."""
+        """Yield the other back ends of this event loop, least recently used first, and forget garbage-collected ones."""
         here = asyncio.get_running_loop()
         for key, (held, loop) in list(self._held.items()):
             parent = held()
@@ -84,4 +84,4 @@ class WorkerParents:
 
 
 parents = WorkerParents()
-"""Those of this process."""
+"""The back ends of this process."""

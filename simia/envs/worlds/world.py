@@ -14,8 +14,8 @@ from simia.trajectory import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a call. `content`: the text for the caller; `data`: its JSON value, if any; `detail`: for authors of packs;
-    `ends`: the episode is over."""
+    """The result of a call. `content`: the text for the caller; `data`: its JSON value, if any; `detail`: for authors of packs, not
+    shown to the agent; `ends`: the episode is over."""
 
     call_id: str
     content: str

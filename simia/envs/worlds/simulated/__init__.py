@@ -1,4 +1,4 @@
-"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, and a ledger keeps its answers consistent."""
+"""The simulated back end (Simia-RL, §2.3): a model answers the agent's calls, and a ledger of what it answered keeps later answers consistent."""
 
 from simia.envs.worlds.simulated.backend import SimulatedBackend, make_simulated_backend
 from simia.envs.worlds.simulated.settings import SimulatedSettings

@@ -1,10 +1,10 @@
-"""The form of Qwen-AgentWorld, a world model released for tools and shells: its messages, and how its answers are read.
+"""The dialect of Qwen-AgentWorld, a world model for tools and shells: write its messages and parse its answers.
 
-A system text with the definitions of the tools and a few turns as examples; then a chat in which each user message is an action and each
-assistant message the observation that followed: one call a turn, `### Turn 3`, `**Action:**` with JSON in a fence, answered by
-`**Environment Observation:**` and the result as the tool returns it. The model names no changes and does not say whether a call
-failed: that is read from the observation. The released system texts are templates, so the sentences here are our own; kept are the
-headings, the role's name, the form of a turn and the fields of an action.
+The system text has the tool definitions and a few turns as examples. In the chat that follows, each user message is an action and each
+assistant message its observation. A turn has one call: `### Turn 3`, `**Action:**` with JSON in a fence; the answer is
+`**Environment Observation:**` and the result as the tool returns it. The model does not report changes, and whether a call failed is
+inferred from the observation. The released system texts are templates, so the sentences here are our own; we keep the headings, the role's
+name, the form of a turn and the fields of an action.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class AgentWorldFeedback(Feedback):
 
     @property
     def form(self) -> None:
-        """None: an observation is text."""
+        """Return None, since an observation is text and has no JSON schema."""
 
     def describe_tools(self) -> list[dict[str, Any]]:
         pack, settings = self.pack, self.settings
@@ -84,8 +84,8 @@ class AgentWorldFeedback(Feedback):
         state: str = "",
         steering: str = "",
     ) -> list[dict[str, Any]]:
-        """A chat: one pair of messages for each call so far, then the call to be answered. The oldest pairs are left out where
-        the chat would not fit. `steering`: an instruction for this answer alone; the system text holds it."""
+        """A chat: one pair of messages for each call so far, then the call to be answered. The oldest pairs are left out if
+        the chat does not fit. `steering`: an instruction for this answer only, put into the system text."""
         [(_, call)] = calls
         knows = self.settings.knowledge != "schema"
         context = self._request.render(
@@ -120,14 +120,14 @@ class AgentWorldFeedback(Feedback):
         return write_fenced_action(number, {"name": name, "arguments": arguments})
 
     def find_prompt(self, history: Sequence[AnsweredCall]) -> str:
-        """The shell's prompt after these calls; tools have none."""
+        """Return the shell's prompt after these calls; empty in this dialect without a shell."""
         return ""
 
     def batch_calls(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         return [[call] for call in calls]
 
     def write_complaint(self, text: str, words: str) -> list[dict[str, Any]]:
-        """Nothing: a complaint is no action. The model is asked once more with the same messages."""
+        """Return no messages, since the chat has only actions. The model is asked again with the same messages."""
         return []
 
     def parse(self, text: str, calls: Sequence[ToolCall], read_changes: ChangeReader | None = None) -> list[Answer]:
@@ -145,8 +145,8 @@ class AgentWorldFeedback(Feedback):
 class TerminalFeedback(AgentWorldFeedback):
     """Prompts and answers of `agentworld-terminal`: tools that type into a shell, each result the screen that follows.
 
-    A tool with an argument `keystrokes` types as it says and gets the screen. Of any other tool the one required text is a command: it
-    is entered, and the result is what the screen shows between the command and the next prompt.
+    A tool with an argument `keystrokes` types exactly these keys and gets the whole screen. For any other tool, the only required text
+    argument is a command: it is entered, and the result is the screen's text between the command and the next prompt.
     """
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
@@ -162,11 +162,11 @@ class TerminalFeedback(AgentWorldFeedback):
         return found if typed else {**found, "examples": []}
 
     def answer_at_once(self, calls: Sequence[ToolCall]) -> list[Answer] | None:
-        """A tool that ends the episode types nothing, so that no screen follows."""
+        """Answer a tool that ends the episode with an empty text: it types nothing, so no screen follows."""
         return [Answer("") for _ in calls] if all(not self.commands[call.name] for call in calls) else None
 
     def write_turns(self, history: Sequence[AnsweredCall]) -> list[tuple[str, str]]:
-        """The prompt that one screen ends with begins the next one."""
+        """Write action and screen of each call. Each screen begins with the prompt that ended the one before."""
         found = []
         for number, done in enumerate(history, start=1):
             if self.commands.get(done.name):
@@ -208,7 +208,7 @@ class TerminalFeedback(AgentWorldFeedback):
 
 
 def find_command(pack: Pack, tool: ToolSpec) -> str:
-    """The argument that is typed: `keystrokes`, or the only required text; "" for a tool that ends the episode. Raises `UserError`."""
+    """Return the name of the typed argument: `keystrokes`, or the only required text; "" for a tool that ends the episode. Raises `UserError`."""
     properties = tool.parameters.get("properties", {})
     required = [
         name for name in tool.parameters.get("required", []) if properties.get(name, {}).get("type") == "string"
@@ -227,13 +227,13 @@ def find_command(pack: Pack, tool: ToolSpec) -> str:
 
 
 def write_fenced_action(number: int, action: Any, state: str = "") -> str:
-    """A user message: the turn's number and the action as JSON, so that nothing in its arguments can end the fence."""
+    """Write a user message: the turn's number and the action. JSON escapes line breaks, so no argument can end the fence."""
     body = json.dumps(action, ensure_ascii=False, indent=2)
     return f"### Turn {number}\n{state}**Action:**\n```json\n{body}\n```"
 
 
 def read_observation(text: str) -> str:
-    """The observation of a reply: after the reasoning, within the last tags if there are any, without the marker."""
+    """Extract the observation of a reply: without reasoning and marker, and from the last pair of tags if there are any."""
     text = strip_reasoning(text)
     if "<think>" in text:
         text = text.partition("<think>")[0]
@@ -247,7 +247,7 @@ def read_observation(text: str) -> str:
 
 
 def load_container(text: str) -> Any:
-    """The JSON object or list that a result is; any other text stays as it is."""
+    """Parse a result that is a JSON object or list; return any other text unchanged."""
     if text[:1] not in ("{", "["):
         return text
     try:
@@ -257,7 +257,7 @@ def load_container(text: str) -> Any:
 
 
 def unwrap_text(value: Any) -> Any:
-    """What MCP wraps as text: `{"type": "text", "text": …}`, alone or as the only element of a list."""
+    """Unwrap MCP's text content: `{"type": "text", "text": …}`, alone or as the only element of a list."""
     if isinstance(value, list) and len(value) == 1:
         inner = unwrap_text(value[0])
         return value if inner is value[0] else inner
@@ -272,14 +272,14 @@ def unwrap_text(value: Any) -> Any:
 
 
 def cut_screen(screen: str, command: str) -> str:
-    """What a screen shows between the echo of a command and the prompt that follows."""
+    """Return the part of a screen between the echo of a command and the next prompt."""
     lines = screen.split("\n")
     typed = command.rstrip("\n").split("\n")
     first = lines[0].rstrip()
     if typed[0] and first.endswith(typed[0].rstrip()) and first != typed[0]:
         prompt = first[: -len(typed[0].rstrip())].rstrip()
         lines.pop(0)
-        for each in typed[1:]:  # further lines follow the shell's second prompt
+        for each in typed[1:]:  # further lines of a command follow the continuation prompt `> `
             if lines and lines[0].rstrip().removeprefix("> ") == each.rstrip():
                 lines.pop(0)
         if lines and is_prompt(lines[-1].rstrip(), prompt):
@@ -288,5 +288,5 @@ def cut_screen(screen: str, command: str) -> str:
 
 
 def is_prompt(line: str, known: str) -> bool:
-    """Whether a line is the shell's prompt, in whatever folder: user, host and last character are those of a known one."""
+    """Whether a line is the shell's prompt, in any folder: it has the user, host and last character of a known prompt."""
     return bool(known) and line.startswith(known.partition(":")[0]) and line.endswith(known[-1])

@@ -38,11 +38,11 @@ from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import ToolCall, digest
 
 log = logging.getLogger(__name__)
-STATE_SETTINGS = ("stateful", "compute", "state_tokens")  # no part of the digest of a world without a state
-ROW_CHARS_A_TOKEN = 2.4  # of rows, which are full of keys, dates and punctuation
-SOURCE_CHARACTERS = 24_000  # of a called tool with its helpers
+STATE_SETTINGS = ("stateful", "compute", "state_tokens")  # left out of the digest of a world without a state
+ROW_CHARS_A_TOKEN = 2.4  # characters per token of rows, which are full of keys, dates and punctuation
+SOURCE_CHARACTERS = 24_000  # characters of the source of a called tool with its helpers
 STATES = 256  # initial states that are kept
-KEPT = 65_536  # answers that a group may share, the latest
+KEPT = 65_536  # latest answers kept for sharing within a group
 
 
 class SimulatedBackend:
@@ -53,8 +53,8 @@ class SimulatedBackend:
     ) -> None:
         """
         Arguments:
-            engine: asks the model that simulates; its owner closes it. It may come later, by `use`.
-            code: the pack's code for a world that holds a state; its owner closes it. Unset, one is made where the pack has code.
+            engine: the engine of the simulating model; its owner closes it. `use` can set it later.
+            code: the pack's code for a world that holds a state; its owner closes it. Unset, it is made if the pack has code.
             settings: `SimulatedSettings`, and `ExecutableSettings` for the code.
         """
         if not pack.tools:
@@ -87,12 +87,12 @@ class SimulatedBackend:
                 pack, Task(id="-"), self._tables, self.settings
             )  # raises where the tables do not fit a prompt
         hidden = {"observations", "replay"}
-        if self.settings.dialect == "simia":  # of replies that were stored before there were others
+        if self.settings.dialect == "simia":  # keeps the keys of replies that were stored before other dialects existed
             hidden |= {"dialect", "shell_prompt", "duration"}
         if not self.settings.holds_state:
             hidden |= {*STATE_SETTINGS}
         self.identity = digest(
-            # The observations that are shown are part of a world's digest, so that replies to prompts without them are found.
+            # Shown observations are in each world's digest instead, so that stored replies to prompts without them are still found.
             [
                 self.settings.model_dump(exclude=hidden),
                 self.feedback.system,
@@ -109,7 +109,7 @@ class SimulatedBackend:
         if pack.executable is not None and pack.executable.isolation != "sandbox":
             self.code, self._owns_code = code or make_executable_backend(pack, **own), code is None
             self.sources = ToolSources(pack, SOURCE_CHARACTERS)
-        else:  # its state is made of files, or it has no code
+        else:  # its state is files, or it has no code
             self._tables = read_state(pack)
         names = [tool.name for tool in (*pack.tools, *pack.user_tools)]
         if settings.knowledge == "code" and not (self.sources and any(map(self.sources.find_source, names))):
@@ -118,7 +118,7 @@ class SimulatedBackend:
             raise UserError(f"pack {pack.name} has no code that answers look-ups: leave out compute=reads")
 
     def is_executed(self, name: str, by: By) -> bool:
-        """Whether the pack's code answers this tool: with `compute: reads`, where it only reads."""
+        """Whether the pack's code answers this tool: only with `compute: reads`, and only if the tool does not write."""
         if self.settings.compute != "reads" or self.code is None:
             return False
         writes = self.code.writes.get(by, {}).get(name)
@@ -135,7 +135,7 @@ class SimulatedBackend:
         state: dict[str, Any],
         calls: int,
     ) -> list[dict[str, Any]]:
-        """The messages of the request for one call on a held state. `calls`: those of the episode before it, on which the clock depends."""
+        """The messages of the request for one call on a held state. `calls`: number of earlier calls, which sets the clock."""
         view = self.renderer.render(state, self.find_tables(call.name, by, state), call.arguments or {})
         source = self.sources.find_source(call.name) if self.sources and self.settings.knowledge == "code" else ""
         how = self.pack.executable
@@ -143,7 +143,7 @@ class SimulatedBackend:
         return self.feedback.state_messages(task, history, (by, call), state=view.text, source=source, time=time)
 
     def find_tables(self, name: str, by: By, state: dict[str, Any]) -> set[str] | None:
-        """The tables that a tool can touch: as it declares, else those that its source names; None: not known."""
+        """Return the tables that a tool can read or write: the declared ones, else those that its source names; None: unknown."""
         spec = self.specs[by][name]
         if spec.reads is not None or spec.writes:
             return {*(spec.reads or []), *(spec.writes or [])}
@@ -155,13 +155,13 @@ class SimulatedBackend:
         self._engine = engine
 
     def list_unsolved(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return those of the tasks whose solution the prompts are to show and that have none."""
+        """Return the tasks without a solution, if the settings show solutions in the prompts; else none."""
         if self.settings.knowledge != "reference":
             return []
         return [task for task in tasks if not task.solved and task.id not in self.pack.references]
 
     def check_references(self, tasks: Sequence[Task], where: str = "") -> None:
-        """Raise `UserError` where the prompts are to show the tasks' references and none of these tasks has one.
+        """Raise `UserError` if the settings show the tasks' references in the prompts and none of these tasks has one.
 
         `where`: the section of the settings, for the message, as `stage.`.
         """
@@ -187,14 +187,14 @@ class SimulatedBackend:
         return self._engine
 
     async def start(self) -> None:
-        """Start the pack's code, where a held state needs it; `open_environment` starts the model."""
+        """Start the pack's code, if a held state needs it; `open_environment` starts the model."""
         if self.code is not None and self._owns_code:
             await self.code.start()
 
     async def open(
         self, task: Task, *, seed: int = 0, group: str | None = None, snapshot: bytes | None = None
     ) -> SimulatedWorld:
-        """Open an episode's world; with `snapshot` one that goes on from there."""
+        """Open an episode's world; with `snapshot`, continue from there."""
         if self.settings.holds_state:
             return await self._open_stateful(task, seed, group, snapshot)
         told, ledger = "", EntityLedger()
@@ -212,7 +212,7 @@ class SimulatedBackend:
         return world
 
     async def _open_stateful(self, task: Task, seed: int, group: str | None, snapshot: bytes | None) -> StatefulWorld:
-        """Open a world that holds the tables. Raises `UserError` where the task's state is none."""
+        """Open a world that holds the tables. Raises `UserError` if the task's state is not an object of tables."""
         body: dict[str, Any] = {}
         if snapshot is not None:
             body = json.loads(zstandard.decompress(snapshot))
@@ -229,7 +229,7 @@ class SimulatedBackend:
         return found
 
     async def _find_initial_state(self, task: Task, seed: int) -> dict[str, Any]:
-        """Where the task begins, as the pack's code loads it where there is code; the latest are kept. Raises `UserError`."""
+        """Return the task's initial state, loaded by the pack's code if there is any. The latest states are cached. Raises `UserError`."""
         place = (task.id, seed, digest(task.initial))
         if place in self._initial:
             self._initial.move_to_end(place)
@@ -261,7 +261,7 @@ class SimulatedBackend:
         )  # fmt: skip
 
     async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
-        """Asked once for a group, a world and its calls, also when a whole group asks at the same time."""
+        """Make the answers once per group, world and calls, even if all episodes of a group ask at the same time."""
         found = self._shared.get(place)
         if found is None:
             while len(self._shared) >= KEPT:
@@ -275,7 +275,7 @@ class SimulatedBackend:
             raise
 
     def find_misfits(self, name: str, content: Any) -> list[str]:
-        """Where a result breaks the schema that its tool declares for results."""
+        """Return where a result breaks the result schema that its tool declares."""
         schema = self._returns.get(name)
         if schema is None:
             return []
@@ -294,7 +294,7 @@ def compile_result_schema(tool: ToolSpec) -> Any:
     """Compile the schema of what the tool returns; None where none is declared, or one that cannot be used."""
     try:
         return compile_schema(tool.result_schema) if isinstance(tool.result_schema, dict) else None
-    except SchemaError:  # a foreign one that cannot be used says nothing
+    except SchemaError:  # an invalid schema is ignored
         return None
 
 
@@ -309,8 +309,8 @@ def read_state(pack: Pack) -> Any:
 def describe_initial_state(
     pack: Pack, task: Task, tables: Any, settings: SimulatedSettings
 ) -> tuple[str, EntityLedger]:
-    """Where the task begins: its own patch over the pack's tables, in words and for the ledger. Raises `UserError` where that does
-    not fit a prompt."""
+    """Describe the task's initial state, as text for the prompt and as a ledger. Raises `UserError` if the text does not fit a
+    prompt."""
     state = make_initial_state(task, tables)
     text = "\n".join(
         f"{quote_label(table)} {quote_label(key)}: {escape_unprintable(orjson.dumps(row).decode())}"
@@ -325,7 +325,7 @@ def describe_initial_state(
 
 
 def make_initial_state(task: Task, tables: Any) -> Any:
-    """Where the task begins: its own patch over the pack's tables."""
+    """Return the task's initial state: its own state, or its patch applied to the pack's tables."""
     return task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
 
 

@@ -1,7 +1,7 @@
 """Short prompts for small models that are trained on the rows of `simia export --to simulator`.
 
-The rules are a few lines and the same for every pack, so that a prefix cache serves them for all. The request shows the called tool
-alone, the rows that the call can touch, and the call. What was answered before is in the state, so that no history is shown.
+The rules are a few lines and the same for every pack, so a prefix cache serves them for all packs. The request shows only the called tool,
+the rows that the call can read or write, and the call. Earlier answers are in the state, so no history is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the simulator is asked, and how its answer is read (Simia-RL, §2.3 and App. D).
+"""Write the simulator's prompts and parse its answers (Simia-RL, §2.3 and App. D).
 
-Static text first: rules, tools with full schemas and an example of each one's result, policy; the same for every episode of a
-pack. Then the task with its solution, the same for a group; then the history, which only grows; then the ledger and the
+A prompt begins with static text, the same for every episode of a pack: rules, tools with full schemas and examples of their results, and
+the policy. Then come the task with its solution, the same for a group; the history, which only grows; and last the ledger and the
 calls, which change. So a prefix cache serves all but the end of a prompt.
 """
 
@@ -25,7 +25,7 @@ from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, write_compact_json
 
-CHARS_A_TOKEN = 3.6  # of JSON and English; a prompt that is cut a little early is better than one that is refused
+CHARS_A_TOKEN = 3.6  # estimate for JSON and English, rather too low: a prompt cut early is better than a refused one
 MOST_REFERENCES = 4_096  # solutions whose text is kept
 SHORTENED = 160
 STEERED = "For this answer alone, and before all rules: {}"
@@ -41,7 +41,7 @@ REPORTED_CHANGES = {
 
 
 def make_form(changes: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a reply. `changes`: of an answer's changes."""
+    """Make the JSON Schema of a reply. `changes`: the schema of an answer's changes."""
     properties = {
         "call": {"type": "integer"},
         "outcome": {"type": "string", "enum": ["result", "error"]},
@@ -56,37 +56,37 @@ FORM, STATE_FORM = make_form(REPORTED_CHANGES), make_form(CHANGES_SCHEMA)
 
 
 class UnreadableAnswer(Exception):  # noqa: N818 - a state of a reply
-    """The reply holds no answers; the message says why, for the model and for the record."""
+    """The reply has no readable answers; the message says why, for the model and for the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one call gave: a result or an error, and the changes that it names."""
+    """The answer to one call: a result or an error, and the changes that it reports."""
 
     content: Any
     failed: bool = False
     changes: list[dict[str, Any]] = field(default_factory=list)
     crashed: bool = False
-    """Whether the call failed since no answer's changes could stand."""
+    """Whether the call failed because the changes of every answer were refused."""
     raw: str = ""
-    """As the model said it, where its dialect says more than the agent is shown."""
+    """The model's own text, if its dialect has more text than the agent sees."""
 
     @property
     def text(self) -> str:
-        """As the agent reads it."""
+        """The text that the agent reads."""
         return self.content if isinstance(self.content, str) else write_compact_json(self.content)
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call of the past with its answer."""
+    """An earlier call with its answer."""
 
     by: str
     name: str
     arguments: dict[str, Any]
     answer: Answer
     steering: str = ""
-    """What was disturbed in the answer; empty: nothing."""
+    """The perturbation's instruction for the answer; empty: none."""
 
 
 class Feedback:
@@ -118,7 +118,7 @@ class Feedback:
 
     @property
     def form(self) -> dict[str, Any] | None:
-        """JSON Schema of a reply, for endpoints that hold their models to one; None where a reply is not JSON."""
+        """JSON Schema of a reply, for endpoints with structured output; None if a reply is not JSON."""
         return STATE_FORM if self.settings.holds_state else FORM
 
     def describe_tools(self) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class Feedback:
         return [describe_tool(tool, examples.get(tool.name, [])) for tool in (*self.pack.tools, *self.pack.user_tools)]
 
     def write_system(self, task: Task) -> str:
-        """The static text: rules, tools and policy. A task that shows some of the agent's tools has these alone; it is kept for others."""
+        """The static text: rules, tools and policy. A task with only some of the agent's tools gets only these. The text is cached."""
         if task.tools is None:
             return self.system
         revealed = [name for reveal in task.reveals for name in reveal.tools]
@@ -140,7 +140,7 @@ class Feedback:
         return self._systems[names]
 
     def _describe_reference(self, task: Task) -> tuple[str, list[str]]:
-        """The task's solution, and the recorded results in it; written once for all requests about it."""
+        """Return the text of the task's solution and the recorded results in it. They are cached for all requests of the task."""
         held = self._references.get(task.id)
         if held is None or held[0] is not task:
             if len(self._references) >= MOST_REFERENCES:
@@ -159,8 +159,8 @@ class Feedback:
         state: str = "",
         steering: str = "",
     ) -> list[dict[str, Any]]:
-        """The request's messages. `calls`: by whom, and which; `steering`: what is disturbed in their answers. History that is too long is
-        told more shortly, oldest first."""
+        """The request's messages. `calls`: each with its caller; `steering`: the perturbation's instruction. If the history is too long,
+        its oldest entries are shortened, then left out."""
         knows = self.settings.knowledge != "schema"
         head = {
             "task": describe_task(task) if knows else "",
@@ -197,15 +197,15 @@ class Feedback:
         return [{"role": "system", "content": system}, {"role": "user", "content": text}]
 
     def _find_room(self, fixed: int) -> int:
-        """Characters that a prompt has for the history beside so many others."""
+        """Return the characters left for the history in a prompt with `fixed` other characters."""
         return int(self.settings.context * CHARS_A_TOKEN) - (self.settings.max_tokens or 4096) * 4 - fixed
 
     def batch_calls(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
-        """The calls of one turn by request: all in one."""
+        """Divide the calls of one turn into requests: here one request for all."""
         return [list(calls)]
 
     def answer_at_once(self, calls: Sequence[ToolCall]) -> list[Answer] | None:
-        """The answers to calls that no model is asked about; None where it is."""
+        """Return the answers to calls that need no model; None if the model must answer."""
         return None
 
     def parse(self, text: str, calls: Sequence[ToolCall], read_changes: ChangeReader | None = None) -> list[Answer]:
@@ -213,7 +213,7 @@ class Feedback:
         return parse_answers(text, len(calls), read_changes)
 
     def write_complaint(self, text: str, words: str) -> list[dict[str, Any]]:
-        """The messages that follow an answer that cannot stand."""
+        """Write the messages that tell the model what is wrong with its answer."""
         return [{"role": "assistant", "content": text or "(nothing)"}, {"role": "user", "content": words}]
 
     def observations(self, task: Task) -> list[str]:
@@ -238,7 +238,7 @@ def describe_tool(tool: ToolSpec, examples: list[str]) -> dict[str, Any]:
 
 
 def format_call(number: int, by: str, name: str, arguments: dict[str, Any]) -> str:
-    """One call on one line: its arguments are the agent's, and may try to look like further lines."""
+    """Format one call on one line, escaped, since the agent's arguments may imitate further lines."""
     return f"{number}. {by}: {name} {escape_unprintable(write_compact_json(arguments))}"
 
 
@@ -252,7 +252,7 @@ def format_answered_call(number: int, done: AnsweredCall, most: int | None = Non
 
 
 def fit_history(lines: list[str], history: Sequence[AnsweredCall], room: int) -> list[str]:
-    """As much of the history as there is room for: old results are shortened first, then old calls left out."""
+    """Shorten the history to `room` characters: old results are cut first, then old calls are left out."""
     total = sum(map(len, lines))
     found = list(lines)
     for n, done in enumerate(history):
@@ -271,7 +271,7 @@ def fit_history(lines: list[str], history: Sequence[AnsweredCall], room: int) ->
 def parse_answers(text: str, count: int, read_changes: ChangeReader | None = None) -> list[Answer]:
     """The answers of a reply, in the order of the calls.
 
-    `read_changes`: reads what an answer changes; unset, as a world without a state does. Raises `UnreadableAnswer`.
+    `read_changes`: parses an answer's changes; unset: as reported without a held state. Raises `UnreadableAnswer`.
     """
     try:
         value, _ = load_json(strip_reasoning(text))
@@ -299,7 +299,7 @@ def parse_answer(row: dict[str, Any], read_changes: ChangeReader) -> Answer:
     if outcome not in ("result", "error", "success", "ok") or "content" not in row:
         raise UnreadableAnswer('an answer has "outcome" (result or error) and "content"')
     content = row["content"]
-    if isinstance(content, str) and content[:1] in "{[" and content[-1:] in "}]":  # JSON in JSON: the value is meant
+    if isinstance(content, str) and content[:1] in "{[" and content[-1:] in "}]":  # JSON in a string: use its value
         try:
             content = orjson.loads(content)
         except orjson.JSONDecodeError:

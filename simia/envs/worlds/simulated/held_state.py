@@ -1,8 +1,8 @@
-"""The state that a simulated world holds: it takes the changes that the simulator names, or refuses them with a reason.
+"""The state that a simulated world holds. It accepts the changes that the simulator reports, or refuses them with a reason.
 
-Changes are checked against the pack's schema and the called tool's declaration of what it writes. Where the pack has code, the state
-after them is also loaded by it, in the sandbox: it knows types that the schema does not, it fills in defaults, it runs the schema's
-constraints, it can answer look-ups, and at the end it gives the evidence that rules judge, as in the executable world.
+Changes are checked against the pack's schema and the tables that the called tool declares to write. If the pack has code, the code also
+loads the changed state, in the sandbox. It checks types that the schema lacks, fills in defaults, runs the schema's constraints, can answer
+look-ups, and at the end gives the evidence for the rules, as in the executable world.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from simia.task import By, ChecklistSpec, RewardSpec, Task
 from simia.trajectory import ToolCall
 
 NOT_SET_UP = (
-    "an episode cannot be set up: "  # the executable back end's words on a state that the pack's code does not load
+    "an episode cannot be set up: "  # the executable back end's error for a state that the pack's code does not load
 )
 MOST_WORDS = 600
 
 
 @dataclass(frozen=True, slots=True)
 class ProposedState:
-    """The state after an answer's changes, or why they are refused; nothing is changed until it is accepted."""
+    """The state after an answer's changes, or the reasons for refusing them. The held state does not change yet."""
 
     state: dict[str, Any]
     faults: list[str]
@@ -52,7 +52,7 @@ class HeldState:
         self.initial, self.now = initial, now
         self._pack, self._task, self._seed, self._code = pack, task, seed, code
         self._world: ExecutableWorld | None = None
-        self._loaded: dict[str, Any] | None = None  # the state that the pack's code has now
+        self._loaded: dict[str, Any] | None = None  # the state that is loaded in the pack's code
         self._guard = asyncio.Lock()
 
     async def propose(self, changes: Sequence[KeyedChange], writes: Collection[str] | None) -> ProposedState:
@@ -74,25 +74,25 @@ class HeldState:
         return ProposedState(self.now if faults else state, faults)
 
     async def follow(self, changes: list[dict[str, Any]]) -> None:
-        """Take changes by path that another world made. Those that do not fit, since this state is another by now, are left out."""
+        """Apply changes by path that another world made. If they do not fit this state, which may differ, none is applied."""
         try:
             self.now = share_tables(apply_changes(self.now, changes), self.now) if changes else self.now
         except (LookupError, TypeError, ValueError):
             return
 
     async def execute(self, call: ToolCall, by: By, calls: int) -> ToolResult:
-        """Answer a look-up by the pack's code. `calls`: those of the episode before it, on which the clock depends."""
+        """Answer a look-up by the pack's code. `calls`: number of earlier calls in the episode, which sets the clock."""
         async with self._guard:
             try:
                 await self._load(self.now)
-            except ValueError as error:  # it was loaded before
+            except ValueError as error:  # the same state loaded before
                 raise Aborted(Code.WORKER_LOST, str(error)) from None
             assert self._world is not None
             self._world.count_calls(calls)
             return (await self._world.call([call], by))[0]
 
     async def collect_evidence(self, turns: Sequence[list[dict[str, Any]] | None]) -> dict[str, Any]:
-        """What scoring needs of the state; without the pack's code these are its changes alone."""
+        """Collect the evidence for scoring; without the pack's code, only the changes of the state."""
         changes = self.list_changes()
         if self._code is None:
             return {"changes": changes}
@@ -109,7 +109,7 @@ class HeldState:
             await world.close()
 
     async def _load(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """Load a state by the pack's code, unless it has it. Returns the changes since the start; raises `ValueError` where it does not load."""
+        """Load a state in the pack's code, unless it is loaded. Returns the changes since the start; raises `ValueError` if it does not load."""
         if self._world is None:
             assert self._code is not None
             try:
@@ -142,13 +142,13 @@ def describe_refusal(error: ValueError) -> str:
 
 
 def list_dropped_fields(given: dict[str, Any], loaded: dict[str, Any]) -> list[str]:
-    """What a state has that the pack's code does not know."""
+    """Describe the fields of a state that the pack's code dropped on loading."""
     gone = [change["path"] for change in diff_states(given, loaded) if "new" not in change]
     return [f"the system has no field {'/'.join(path)}" for path in gone][:MOST_REASONS]
 
 
 def share_tables(state: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """The state with the objects of a known one where its tables, or rows, are the same: what is kept of them is then found again."""
+    """Return the state with equal tables and rows replaced by the objects of a known state, so that caches by object still apply."""
     found = dict[str, Any]()
     for name, value in state.items():
         other = known.get(name)

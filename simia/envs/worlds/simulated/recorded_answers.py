@@ -1,4 +1,4 @@
-"""Answers from a recorded reference trajectory, for episodes that follow it: they are those of the real world, and cost nothing."""
+"""Answer from a recorded reference trajectory while an episode follows it: these are real answers, and they cost nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simia.trajectory import ToolCall
 def recall_answers(
     pack: Pack, task: Task, history: Sequence[AnsweredCall], calls: Sequence[ToolCall], by: By
 ) -> list[Answer] | None:
-    """Return the recorded answers to these calls; None once any call of the episode is another than the recorded one."""
+    """Return the recorded answers to these calls; None as soon as any call of the episode differs from the recorded one."""
     recorded = list_recorded_calls(pack, task)[: len(history) + len(calls)]
     made = [(done.by, done.name, done.arguments) for done in history]
     made += [(by, call.name, call.arguments or {}) for call in calls]

@@ -1,7 +1,7 @@
-"""Examples of results in the simulator's prompt: they show the format of a tool whose results have no declared schema.
+"""Examples of results for the simulator's prompt. They show the format of a tool's results, which a schema may not declare.
 
-They come from the pack's seeds and, for tools without one there, from the recorded references of training tasks. References of other
-splits and of evaluation tasks are never shown outside of their own task's prompts.
+They come from the pack's seeds and then, for tools with too few there, from the recorded references of training tasks. References of
+other splits and of evaluation tasks are shown only in the prompts of their own task.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def collect_calls(shown: Iterable[Trajectory], most: int, tools: Sequence[ToolSp
 
 
 def write_on_one_line(text: str) -> str:
-    """A result on one line. Text of several lines is quoted, so that its form can be seen."""
+    """Write a result on one line. Text of several lines is quoted, so that its line breaks stay visible."""
     if "\n" in text.strip() and text.strip()[:1] not in "{[":
         return quote(text)
     return escape_unprintable(" ".join(text.split()))

@@ -87,7 +87,7 @@ class SimulatedSettings(Config):
 
     @model_validator(mode="after")
     def check_dialect(self) -> Self:
-        """An answer in a foreign dialect is an observation alone: it names no changes, so nothing can be held or compared."""
+        """Refuse `brief` without a held state, and the other dialects with one: their answers report no changes. These use no ledger."""
         if self.dialect == "simia":
             return self
         if self.dialect == "brief":

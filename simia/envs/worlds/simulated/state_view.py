@@ -1,12 +1,12 @@
-"""What a simulator is shown of a state: the rows that a call can touch, the nearest first, up to a limit.
+"""Select the rows of a state that a simulator sees: those nearest to the call, up to a limit.
 
-Of the tables that the called tool reads or writes, the rows come in this order: those that an argument names by their key or by a
-value; then rows that these refer to and that refer to them (a value that is another row's key, at any depth), and so on; then rows that
-share a word with the arguments; then the others. Rows are shown as long as the limit has room for them, and a row that an argument names
-by its key always. What is left out is counted by table.
+Only tables that the called tool reads or writes are shown. Their rows come in this order: rows that an argument names by their key or by a
+value; rows that refer to these or are referred to by them (a value that is another row's key, at any depth), and so on; rows that share a
+word with the arguments; all others. Rows are added while the limit allows, and rows whose key is an argument are always shown. The
+number of omitted rows is shown for each table.
 
-Prompts are made for every call of thousands of episodes, so what is known of a table is kept as long as the table is the same object:
-a change makes new objects of the tables and rows that it changes, and of no others.
+Prompts are made for every call of thousands of episodes, so the index of a table is cached by object identity: a change creates new
+objects only for the tables and rows that it changes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from simia.keyed_changes import find_place, list_keys, list_table_names
 from simia.prompt_quoting import escape_unprintable, quote_label
 from simia.state_schema import StateSchema, TableSpec
 
-FEW = 20  # rows that a value may name: a value of more rows, such as a status, says less than a shared word
+FEW = 20  # most rows that an argument's value may name; a value of more rows, such as a status, is not specific
 WORD = re.compile(r"\w{3,}")
 TABLES, ROWS = 512, 16_384  # tables and rows of which the texts are kept
 
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The text on a state for a prompt, with how many rows it shows and leaves out."""
+    """The text of a state for a prompt, with the numbers of rows that it shows and omits."""
 
     text: str
     shown: int
@@ -47,7 +47,7 @@ class ShownRow:
     texts: frozenset[str]
     """All texts in it, nested keys included, in lower case."""
     all_texts: str
-    """The same in one text, to find words in."""
+    """The same as one text, for the search of words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class StateRenderer:
         tables: Collection[str] | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> StateView:
-        """Write a state, one row on a line. `tables`: those that the call can touch; None: not known, so all. `arguments`: the call's."""
+        """Write a state, one row on a line. `tables`: those that the call reads or writes; None: unknown, so all. `arguments`: the call's."""
         names = list_table_names(state, self._schema)
         found = {name: self._read_table(state, name) for name in names if tables is None or name in tables}
         chosen, room = set[ShownRow](), self._limit
@@ -134,7 +134,7 @@ class StateRenderer:
 
 
 def list_keyed_rows(value: Any, spec: TableSpec | None) -> Iterable[tuple[str | None, Any]]:
-    """(key, row) of a table; one row without a key for a value without rows, and for an empty table."""
+    """Return (key, row) pairs of a table. A value without rows, or an empty table, gives one pair with the key None."""
     if isinstance(value, dict) and value:
         return value.items()
     if isinstance(value, list) and value:
@@ -160,7 +160,7 @@ def iterate_texts(value: Any) -> Iterator[str]:
 def iterate_nearest(
     tables: Sequence[TableIndex], given: frozenset[str], named: Collection[ShownRow]
 ) -> Iterator[ShownRow]:
-    """All rows, the nearest to a call first. `given`: the texts of its arguments; `named`: the rows that one of them is the key of."""
+    """Yield all rows, the nearest to a call first. `given`: the texts of its arguments; `named`: the rows whose key is one of these."""
     seen = dict.fromkeys(row for index in tables for row in index.rows if row in named)
     for text in sorted(given):
         found = [row for index in tables for row in index.by_text.get(text, ())]
@@ -173,7 +173,7 @@ def iterate_nearest(
         linked = [
             each for index in tables for text in sorted(row.texts & index.by_key.keys()) for each in index.by_key[text]
         ]
-        if row.key is not None:  # rows that refer to it
+        if row.key is not None:  # rows that refer to this one
             linked += [each for index in tables for each in index.by_text.get(row.key.casefold(), ())]
         for each in linked:
             if each not in seen:

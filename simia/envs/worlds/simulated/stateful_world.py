@@ -1,8 +1,8 @@
-"""A simulated episode that holds the pack's tables: each answer comes with its changes, which are checked, applied and shown from then on.
+"""A simulated episode that holds the pack's tables. Each answer reports its changes, which are checked, applied and shown in later prompts.
 
-Each call is asked for by itself, so that it sees the state after the call before. Changes that the schema, the tool's declaration or the
-pack's code forbids are refused with the reason, and the model is asked again, `again` times at most. If none can stand, the call fails
-without a change, as a tool of the executable world does that crashes. With `compute: reads` the pack's code answers look-ups.
+Each call is a request of its own, so that it sees the state after the previous call. Changes that the schema, the tool's declaration or the
+pack's code forbids are refused with the reason, and the model is asked again, at most `again` times. If no answer is accepted, the call
+fails without a change, like a tool of the executable world that crashes. With `compute: reads` the pack's code answers look-ups.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simia.trajectory import ToolCall, digest, write_compact_json
 
 
 class StatefulServices(SimulationServices, Protocol):
-    """What a world with a state uses of the back end that opened it, beyond what every simulated one does."""
+    """The part of its back end that a world with a state uses, besides `SimulationServices`."""
 
     def is_executed(self, name: str, by: By) -> bool:
         """Whether the pack's code answers this tool."""
@@ -40,7 +40,7 @@ class StatefulServices(SimulationServices, Protocol):
         state: dict[str, Any],
         calls: int,
     ) -> list[dict[str, Any]]:
-        """The messages of the request for one call. `calls`: those of the episode before it."""
+        """Write the messages of the request for one call. `calls`: number of earlier calls in the episode."""
 
 
 class StatefulWorld(SimulatedWorld):
@@ -49,7 +49,7 @@ class StatefulWorld(SimulatedWorld):
     def __init__(
         self, backend: StatefulServices, task: Task, held: HeldState, *, seed: int, group: str | None, calls: int = 0
     ) -> None:
-        """`calls`: those of the episode before this, refused ones included."""
+        """`calls`: number of earlier calls in the episode, refused ones included."""
         super().__init__(backend, task, EntityLedger(), seed=seed, group=group, known=held.initial)
         self._services, self._held, self._calls = backend, held, calls
         self._proposed: tuple[Answer, ProposedState] | None = None
@@ -87,7 +87,7 @@ class StatefulWorld(SimulatedWorld):
         self._calls += 1
 
     async def settle(self, call: ToolCall, answer: Answer, by: By) -> Answer:
-        """Take an answer and its changes. Returns the answer that stands: a failure where its changes are refused."""
+        """Apply an answer and its changes. Returns the answer, or a failure if its changes are refused."""
         proposed = await self._propose(call, answer, by)
         if proposed.faults:
             answer = Answer({"error": f"{call.name} failed; nothing was changed"}, failed=True, crashed=True)
@@ -98,7 +98,7 @@ class StatefulWorld(SimulatedWorld):
         return answer
 
     async def _propose(self, call: ToolCall, answer: Answer, by: By) -> ProposedState:
-        """The state after an answer, checked once."""
+        """Return the state after an answer. Each answer is checked only once."""
         if self._proposed is not None and self._proposed[0] is answer:
             return self._proposed[1]
         writes = self._backend.specs[by][call.name].writes
@@ -127,7 +127,7 @@ class StatefulWorld(SimulatedWorld):
         return ["; ".join([*proposed.faults, *wrong])]
 
     async def follow(self, changes: list[dict[str, Any]]) -> None:
-        """Take changes that executed tools made of the state."""
+        """Apply changes that executed tools made to the state."""
         await self._held.follow(changes)
         if changes:
             self._digest = digest([self._digest, changes])
@@ -141,8 +141,8 @@ class StatefulWorld(SimulatedWorld):
         return self._held.list_changes()
 
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
-        """What rules read, as in the executable world; `simulated`: the changes that the simulator named; `crashed`: how many
-        calls failed since no changes could stand."""
+        """Collect the evidence for the rules, as in the executable world, with `simulated`: the changes that the simulator reported, and
+        `crashed`: the number of calls whose changes were all refused."""
         found = await self._held.collect_evidence(turns)
         crashed = sum(done.answer.crashed for done in self.history)
         return {**found, "simulated": list(self._iterate_named()), **({"crashed": crashed} if crashed else {})}
@@ -152,7 +152,7 @@ class StatefulWorld(SimulatedWorld):
             yield from done.answer.changes
 
     async def snapshot(self) -> bytes:
-        """The calls and answers so far and the state."""
+        """Return the calls and answers so far, and the state."""
         async with self._guard:
             rows = [
                 [
@@ -173,7 +173,7 @@ class StatefulWorld(SimulatedWorld):
             return zstandard.compress(write_compact_json(body).encode())
 
     def restore(self, body: dict[str, Any]) -> None:
-        """The history of a snapshot; nothing is asked."""
+        """Restore the history of a snapshot, without asking the model."""
         for by, name, arguments, content, failed, changes, crashed in body["history"]:
             self.history.append(AnsweredCall(by, name, arguments, Answer(content, failed, changes, crashed)))
         self._digest = cast("str", body["digest"])
@@ -183,5 +183,5 @@ class StatefulWorld(SimulatedWorld):
 
 
 def read_result(result: ToolResult) -> Answer:
-    """The answer that an executed call gave."""
+    """Convert the result of an executed call to an answer."""
     return Answer(result.data if result.data is not None else result.content, failed=result.error is not None)

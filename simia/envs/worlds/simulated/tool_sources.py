@@ -1,8 +1,8 @@
-"""The source of a pack's tools for a prompt: the called tool, then what it uses, as far as it lies in the pack's folder.
+"""The source of a pack's tools for a prompt: the called tool, then the definitions that it uses, if they are in the pack's folder.
 
-The code is parsed and never run. A tool is the method of that name of the pack's object, or of a class that this one derives from, or
-else a function of that name. What it uses is found by name: other methods, functions, classes and constants, in the order in which they
-are reached, so that the nearest stand first and the limit leaves out the farthest.
+The code is parsed and never run. A tool is the method with its name in the pack's class or a base class, or else a function with that name.
+The methods, functions, classes and constants that it uses are found by name, breadth first: the nearest come first, and the limit drops
+the farthest.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class PackModule:
 
     text: str
     defined: dict[str, Definition] = field(default_factory=dict)
-    """Names of its top level."""
+    """Name → definition at the top level."""
     imported: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Name → the pack's module that it comes from, and its name there; an empty one is the module itself."""
+    """Name → the module that it is imported from, and its name there; an empty name means the module itself."""
 
 
 class ToolSources:
@@ -47,7 +47,7 @@ class ToolSources:
             self._parse(folder, self._main, {(pack.root / name).resolve() for name in hidden})
 
     def _parse(self, folder: Path, name: str, hidden: set[Path]) -> None:
-        """Parse a module of the pack and those that it imports; files that are not there or cannot be read are left out."""
+        """Parse a module of the pack and those that it imports; missing and unreadable files are left out."""
         path = (folder / f"{name.replace('.', '/')}.py").resolve()
         if name in self._modules or len(self._modules) >= MOST_FILES or not path.is_file():
             return
@@ -75,7 +75,7 @@ class ToolSources:
             self._parse(folder, other, hidden)
 
     def find_source(self, tool: str) -> str:
-        """The source of a tool and of what it uses; empty where the pack's folder does not have it."""
+        """Return the source of a tool and of the definitions that it uses; empty if it is not in the pack's folder."""
         return self._collect(tool)[0]
 
     def find_attributes(self, tool: str) -> frozenset[str]:
@@ -101,7 +101,7 @@ class ToolSources:
         return found
 
     def _walk(self, tool: str) -> Iterator[tuple[str, str, ast.AST]]:
-        """The tool's definition, then those that it uses, in the order in which they are reached."""
+        """Yield the tool's definition, then those that it uses, breadth first."""
         start = self._find_method(tool) or next(
             ((name, module.defined[tool]) for name, module in self._modules.items() if tool in module.defined), None
         )
@@ -127,7 +127,7 @@ class ToolSources:
                     queue.append((found[0], used, found[1]))
 
     def _find_name(self, module: str, name: str) -> tuple[str, ast.AST] | None:
-        """The definition of a name of a module, there or where it is imported from."""
+        """Find the definition of a module's name, there or in the module that it is imported from."""
         held = self._modules.get(module)
         if held is None:
             return None
@@ -142,7 +142,7 @@ class ToolSources:
         return self._find_name(source, name) if source and not original else None
 
     def _find_method(self, name: str) -> tuple[str, ast.AST] | None:
-        """A method or attribute of the pack's object, or of a class that it derives from."""
+        """Find a method or attribute of the pack's class or of a base class."""
         places, seen = [(self._main, self._object)], set[tuple[str, str]]()
         while places:
             place = places.pop(0)

@@ -1,8 +1,8 @@
 """One simulated episode: calls are validated first, then a model answers them, and the ledger refuses contradictions.
 
-A call that breaks its schema costs no request. One request asks for the answers of one turn. Where an answer cannot be parsed or
-contradicts earlier ones, the model is asked once more and told the contradiction. Within a group, the same calls in the same world get the
-same answer, which is paid for once: the key of a reply is made of the group, the digest of all calls and answers so far, and the calls.
+A call that breaks its schema costs no request. One request asks for all answers of a turn. If an answer cannot be parsed or contradicts
+earlier ones, the model is told the fault and asked again, at most `again` times. Within a group, the same calls after the same history get
+the same answer, which is paid for once: the key of a reply contains the group, the digest of all calls and answers so far, and the calls.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNREADABLE = "That could not be read: {why}. Answer all calls once more, with on
 
 
 class SimulationServices(Protocol):
-    """What a world uses of the back end that opened it."""
+    """The part of its back end that a world uses."""
 
     pack: Pack
     settings: SimulatedSettings
@@ -51,10 +51,10 @@ class SimulationServices(Protocol):
         """The request for the answers of one turn, of at most `most` tokens."""
 
     async def shared(self, place: str, make: Callable[[], Awaitable[SharedAnswers]]) -> SharedAnswers:
-        """Ask once for a group, a world and its calls."""
+        """Make the answers once per group, world and calls."""
 
     def find_misfits(self, name: str, content: Any) -> list[str]:
-        """Where a result breaks the schema that its tool declares for results."""
+        """Return where a result breaks the result schema that its tool declares."""
 
 
 class SimulatedWorld:
@@ -70,15 +70,15 @@ class SimulatedWorld:
         group: str | None,
         known: Any = "",
     ) -> None:
-        """`known`: what the simulator's prompts show of the tables."""
+        """`known`: the part of the tables that the simulator's prompts show."""
         self._backend, self._task, self._seed, self._known = backend, task, seed, known
         self._group = group if group is not None else f"{task.id}/{seed}/{next(backend.numbers)}"
         self._replays = backend.settings.replay
         self.ledger = ledger
         self.steering = ""
-        """What is disturbed in the answers to the next calls, for the prompt; empty: nothing. Its answers are no facts for the ledger."""
+        """The perturbation's instruction for the next answers, added to the prompt; empty: none. The ledger takes no facts from their results."""
         self.history: list[AnsweredCall] = []
-        # All that a first prompt is made of: a store of replies outlives an edit of the task.
+        # The digest covers everything in the first prompt, since stored replies survive an edit of the task.
         told = [task.instruction, task.opening, [(each.name, each.arguments) for each in task.actions], known]
         results = backend.feedback.observations(task)
         self._digest = digest([task.id, seed, *told, *([results] if results else [])])
@@ -92,7 +92,7 @@ class SimulatedWorld:
             results: list[ToolResult | None] = [refuse_call(call, specs) for call in calls]
             sound = [call for call, result in zip(calls, results, strict=True) if result is None]
             last = next((n for n, call in enumerate(sound) if call.name in self._backend.pack.ends), len(sound))
-            sound = sound[: last + 1]  # what comes after the end is not carried out
+            sound = sound[: last + 1]  # calls after the one that ends the episode are not made
             answers = iter(zip(sound, await self._answers(sound, by), strict=True) if sound else ())
             found: list[ToolResult] = []
             for call, result in zip(calls, results, strict=True):
@@ -128,7 +128,7 @@ class SimulatedWorld:
         return list(zip(answers, issues, strict=True))
 
     def take(self, done: AnsweredCall) -> None:
-        """Record a call and its answer, simulated or real: they are facts of this world from now on."""
+        """Record a call and its answer, simulated or real. Later answers must agree with them."""
         answer = done.answer
         self.history.append(done)
         if done.steering:
@@ -159,7 +159,7 @@ class SimulatedWorld:
                 why = str(error)
                 said = self._backend.feedback.write_complaint(reply.text, UNREADABLE.format(why=why))
                 if reply.truncated and most:
-                    most *= 2  # it may all have been thoughts
+                    most *= 2  # reasoning may have used all tokens
                 continue
             issues = await self.find_faults(calls, answers, by, steering)
             if best is None or sum(map(bool, issues)) <= sum(map(bool, best[1])):
@@ -173,12 +173,12 @@ class SimulatedWorld:
         return best
 
     def _key(self, request: Request, draw: str) -> str:
-        """The key of a reply: made of group, world and calls, since the prompt's wording does not change within a run."""
+        """Return the key of a reply, from the group, the world and the calls. The prompt's wording is not needed: it is fixed within a run."""
         backend = self._backend.engine.backend
         return digest([backend.alias, backend.model, self._backend.identity, draw])
 
     def messages(self, calls: Sequence[ToolCall], by: By, steering: str = "") -> list[dict[str, Any]]:
-        """The messages of the request for the answers to these calls. `steering`: what is disturbed in the answers."""
+        """The messages of the request for the answers to these calls. `steering`: the perturbation's instruction."""
         ledger = self.ledger.render() if self._backend.settings.ledger else ""
         given = [(by, call) for call in calls]
         return self._backend.feedback.messages(self._task, self.history, ledger, given, self._known, steering)
@@ -188,9 +188,9 @@ class SimulatedWorld:
         return self._backend.feedback.parse(text, calls)
 
     async def find_faults(self, calls: list[ToolCall], answers: list[Answer], by: By, steering: str = "") -> list[str]:
-        """For each answer what is wrong with it; they are looked at one after the other, as they would have happened.
+        """Return the faults of each answer, empty if it has none. Each answer is checked after those before it have been applied.
 
-        Disturbed answers contradict the world on purpose: nothing is wrong with them.
+        Perturbed answers contradict the world on purpose, so they have no faults.
         """
         if steering:
             return [""] * len(calls)
@@ -236,7 +236,7 @@ class SimulatedWorld:
         return zstandard.compress(write_compact_json(body).encode())
 
     def replay(self, rows: list[list[Any]]) -> None:
-        """The history of a snapshot; nothing is asked."""
+        """Restore the history of a snapshot, without asking the model."""
         for by, name, arguments, content, failed, changes, *more in rows:
             raw, steering = [*more, "", ""][:2]
             self.take(AnsweredCall(by, name, arguments, Answer(content, failed, changes, raw=raw), steering))
@@ -246,7 +246,7 @@ class SimulatedWorld:
 
 
 def make_tool_result(call: ToolCall, answer: Answer, issue: str, *, ends: bool) -> ToolResult:
-    """The result of a call from its answer. `issue`: what remains wrong with the answer."""
+    """Make the result of a call from its answer. `issue`: the faults that the answer still has."""
     error = (Code.TOOL_FAILED if answer.crashed else Code.TOOL_ERROR) if answer.failed else None
     data = None if isinstance(answer.content, str) else answer.content
     return ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
