@@ -1,1 +1,1 @@
-"""Trainers that simia feeds, each in an environment of its own: their requirements exclude one another and ours."""
+"""Connections to trainers. Each trainer has a Python environment of its own, since their requirements conflict with each other and simia's."""

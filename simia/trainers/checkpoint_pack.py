@@ -1,4 +1,4 @@
-"""The pack that a folder of checkpoints was trained on, in a file beside them: a start on another pack would go on with its policy."""
+"""Record the pack of a training in a file beside its checkpoints, so that a training on another pack does not resume from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHECKPOINTS = ("checkpoint-*", "global_step_*")  # as TRL and verl name them
 
 
 def refuse_other_pack(checkpoints: Path, pack: str, setting: str) -> None:
-    """Raise `UserError` if the folder holds checkpoints of a training on another pack. `setting`: the one that names the folder."""
+    """Raise `UserError` if the folder holds checkpoints of a training on another pack. `setting`: name of the setting for the folder."""
     try:
         made = json.loads((checkpoints / FILE).read_text(encoding="utf-8"))["pack"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -1,6 +1,6 @@
-"""Fit the number of requests in flight to the episodes that a trainer plays at once, since each waits for at most one reply.
+"""Raise the number of requests in flight to the number of episodes that a trainer plays at once. Each waits for at most one reply.
 
-With fewer places than episodes the rest of them wait in turn, and a step takes as much longer: 1,024 episodes with 256 places four times
+With a lower limit, episodes wait for each other and a step takes longer in proportion: 1,024 episodes with a limit of 256 take four times
 as long.
 """
 
@@ -17,7 +17,7 @@ OTHER_FILES = 256  # descriptors that a process needs besides its connections
 def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage") -> list[str]:
     """Raise the stage's `limits.concurrency` to the number of episodes, unless the config sets it. Returns lines of warning.
 
-    Where servers play, the requests are theirs. `where`: the name of the stage's section, for the lines.
+    Does nothing if servers play, since they make the requests. `where`: name of the stage's section, for the lines.
     """
     limits, notes = stage.limits, []
     here = not plays_remotely(stage)

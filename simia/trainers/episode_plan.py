@@ -12,7 +12,7 @@ from simia.task import Task
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """Episodes of one environment: `what` is training or validation, with a tag where there are several."""
+    """Episodes of one environment. `what` is training or validation, with a tag if the config has several environments."""
 
     what: str
     stage: EnvironmentConfig
@@ -22,13 +22,13 @@ class EpisodePlan:
     limit: tuple[str, int] | None = None
     """The trainer's setting that bounds the prompt, and its tokens."""
     rest: tuple[str, int] | None = None
-    """The trainer's setting that bounds what follows the prompt, and its tokens, where it has none for the prompt."""
+    """The trainer's setting that bounds the tokens after the prompt, and its value, if the trainer has no limit for the prompt."""
     dialogue: bool = True
     """Whether the user's answers reach the policy."""
     place: str = "stage"
-    """The section of the config that is this environment."""
+    """The section of the config that defines this environment."""
 
 
 def count_validations(steps: int, every: int, *, before: bool) -> int:
-    """Count the validations of verl's trainers: one before the first step, one each `every` steps (none if not above 0), one at the end."""
+    """Count the validations of verl's trainers: one at first if `before`; if `every` > 0, one each `every` steps and one at the end."""
     return int(before) + (-(-steps // every) if every > 0 else 0)

@@ -1,4 +1,4 @@
-"""Tasks for evaluation only, such as tau2's: a policy that was trained on them cannot be compared with others."""
+"""Refuse to train on tasks that are for evaluation only, such as tau2's: scores of such a policy cannot be compared with others."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def refuse_evaluation_tasks(pack: Pack, tasks: Sequence[Task], setting: str, *, 
     Args:
         pack: The pack, or the combined one of several.
         tasks: The tasks to train on.
-        setting: The name of the setting that allows it, for the message.
-        allowed: Its value.
+        setting: Name of the setting that allows it, for the message.
+        allowed: Value of that setting.
     """
     marked = [] if allowed else [task for task in tasks if is_evaluation_task(pack, task)]
     if not marked:

@@ -1,7 +1,7 @@
-"""Group-relative advantages and statistics of a step; a group is the episodes of one task in one step.
+"""Compute group-relative advantages and statistics of a step. A group is the episodes of one task in one step.
 
-Plain lists of numbers, for any trainer. A reward of None belongs to an aborted episode: it is no part of its group's mean or spread, and
-its advantage is 0. If nothing can be compared (one known reward, or all equal) every advantage is 0.
+The functions take plain lists, for any trainer. A reward of None is that of an aborted episode: it does not count in its group's mean or
+std, and its advantage is 0. If nothing can be compared (one known reward, or all equal), every advantage is 0.
 
     mean       r - mean(r)                       Dr. GRPO (Liu et al. 2025)
     mean_std   (r - mean(r)) / (std(r) + eps)    GRPO (Shao et al. 2024); std with n - 1, as verl and TRL compute it
@@ -50,8 +50,8 @@ def batch_advantages(
 def statistics(rewards: Sequence[float | None], groups: Sequence[Hashable]) -> dict[str, float]:
     """Compute the statistics of a step, for a trainer's log.
 
-    Of the groups: the share with equal rewards, in which nothing can be learnt (`groups/flat`), and pass@k and pass^k, averaged, for k
-    up to the smallest group's known episodes.
+    They include the share of groups with equal rewards (`groups/flat`), which train nothing, and the mean pass@k and pass^k over the groups,
+    for k up to the number of known rewards in the smallest group.
     """
     members = [[rewards[i] for i in places] for places in group_places(groups)]
     known = [[r for r in group if r is not None] for group in members]

@@ -5,10 +5,10 @@
     text, info = env.reset(seed=3)                       # or options={"task": "cs-007", "group": "12/cs-007"}
     text, reward, terminated, truncated, info = env.step('<tool_call>\\n{"name": …}\\n</tool_call>')
 
-The reward comes with the end and is 0.0 before. Gymnasium wants a number also from an episode that was lost to infrastructure:
-it is 0.0, `truncated`, and `info["aborted"]` is True; mask it by that, since it is no verdict. A verdict is `info["score"]`, which an
-aborted episode lacks. Several at once: `SyncVectorEnv`; `AsyncVectorEnv` with `shared_memory=False`, for that one holds only listed
-characters. Cut episodes by the stage's `episode.turns`, which scores them; a `TimeLimit` would end them unjudged.
+The reward comes with the end and is 0.0 before. Gymnasium needs a number for aborted episodes too: the reward is 0.0, `truncated` is True
+and `info["aborted"]` is True. Mask these episodes, since this 0.0 is not a verdict. Verdicts are in `info["score"]`, which an aborted
+episode lacks. For several environments use `SyncVectorEnv`, or `AsyncVectorEnv` with `shared_memory=False`, since shared memory supports
+listed characters only. Limit turns by the stage's `episode.turns`, which scores episodes; a `TimeLimit` would end them without a score.
 
 Imports gymnasium, which the user's environment must have.
 """
@@ -32,7 +32,7 @@ SAMPLED = 64
 
 
 class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
-    """Strings of any characters up to a length, where `Text` has a list of characters. Samples are short and printable."""
+    """Strings of any characters up to a length, unlike `Text`, which allows listed characters only. Samples are short and printable."""
 
     def __init__(self, max_length: int, seed: Any = None) -> None:
         super().__init__(max_length, min_length=0, charset=string.printable, seed=seed)
@@ -47,10 +47,11 @@ class AnyText(spaces.Text):  # type: ignore[misc,unused-ignore]
 
 
 class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
-    """One episode at a time of a stage that all environments with the same settings share.
+    """Play one episode at a time. All environments with the same settings share one stage.
 
-    `reset(seed=…)` takes the task `seed mod number of tasks` and a world of that seed, and equal seeds are a group: they share
-    simulated answers, in one process or with one store. Without a seed, task and world are drawn from `np_random`, and nothing is shared. Options: `task`, and `group` for a group of another name, as one of each step of a trainer.
+    `reset(seed=…)` plays the task with index `seed mod number of tasks` in a world of that seed. Episodes of equal seeds are a group: they
+    share simulated answers, within one process or one store. Without a seed, task and world are sampled from `np_random`, and nothing is
+    shared. Options: `task`, and `group` to name the group, such as one for each step of a trainer.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
@@ -66,7 +67,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
     ) -> None:
         """Open the stage: its settings, or an open environment. Raises `UserError`.
 
-        `store`: a folder of paid replies, as `open_environment` takes it. A text beyond `max_characters` loses its middle.
+        `store`: folder of stored replies, as for `open_environment`. A text longer than `max_characters` is cut in the middle.
         """
         if render_mode not in (None, "ansi"):
             raise UserError(f"render_mode is {render_mode!r}: a pack is rendered as text, ansi")
@@ -127,8 +128,8 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
 
 
 def register(name: str = "simia/Pack-v0", stage: Stage | None = None) -> None:
-    """Register a name whose `gymnasium.make(name)` opens this stage, which may be an open environment; None: `make` gets the stage."""
-    if isinstance(stage, Environment):  # make copies what is registered, and an open environment cannot be copied
+    """Register a name for `gymnasium.make(name)`, which then opens this stage or open environment. None: the stage is passed to `make`."""
+    if isinstance(stage, Environment):  # make copies registered arguments, but an open environment cannot be copied
 
         def opened(**given: Any) -> ToolEnv:
             return ToolEnv(**{"stage": stage, **given})

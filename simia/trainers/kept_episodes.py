@@ -1,10 +1,10 @@
-"""Keep the episodes of a training in a run: messages, reward and its parts, the trainer's step, the group, and what was sampled.
+"""Keep the episodes of a training in a run: messages, reward and its parts, the trainer's step, the group, and the sampled ids.
 
     keeper = EpisodeKeeper.open(settings, checkpoints, start=start, process=rank, trainer="trl", facts={"model": …})
     keeper.keep(step, rows)
 
-`simia report RUN` draws the training from it, also while it goes on, and `simia export RUN` makes training data of it. A trainer calls
-`keep` once for each batch of finished episodes, before it trains on them; what cannot be written stops the training with one line.
+`simia report RUN` plots the training from it, also while it runs, and `simia export RUN` makes training data of it. A trainer calls
+`keep` once for each batch of finished episodes, before it trains on them. If they cannot be written, the training stops with one line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EpisodeKeeper:
     """Writes the episodes of one process."""
 
     def __init__(self, run: SharedRun, *, start: str, process: str, tokens: bool = False) -> None:
-        """`start` is the same in all processes of one start of the training, `process` is this one's name among them."""
+        """`start` identifies one start of the training, in all its processes; `process` names this process among them."""
         self.run = run
         self._start, self._process, self._tokens = start, process, tokens
         self._count = Counter[tuple[int, bool]]()
@@ -79,10 +79,10 @@ class EpisodeKeeper:
         """Write finished episodes; they are on disk when it returns.
 
         Args:
-            step: The trainer's step that they train, from 1; for a validation, the number of steps before it.
-            episodes: The episodes, as ids where the trainer has them.
-            validates: They are validated on.
-            names: The name of each, which distinguishes it in its step; None: by this process and their order.
+            step: The trainer's step that uses the episodes, from 1; for a validation, the number of steps before it.
+            episodes: The episodes, as rows of ids if the trainer has them.
+            validates: Whether they are episodes of a validation.
+            names: A unique name in the step for each; None: made from this process's name and the order.
             logprobs: Whether the log-probabilities of the ids are known.
 
         Raises:
@@ -90,7 +90,7 @@ class EpisodeKeeper:
         """
         key = (step, validates)
         if key not in self._count:
-            self._count = Counter({key: 0})  # the step before is over
+            self._count = Counter({key: 0})  # a new step has begun
         rows = []
         for number, each in enumerate(episodes):
             name = names[number] if names is not None else f"{self._process}.{self._count[key]}"
@@ -133,7 +133,7 @@ def find_run_folder(settings: KeptSettings, checkpoints: Path) -> str:
 
 
 def find_reward(kept: TokenRow | Episode) -> float | None:
-    """Return the reward that is trained on; None for an episode that infrastructure ended, or that could not be judged."""
+    """Return the reward to train on; None for an episode that was aborted or could not be judged."""
     if isinstance(kept, TokenRow):
         return kept.reward
     aborted = kept.end is None or kept.end.kind == "aborted"
@@ -141,7 +141,7 @@ def find_reward(kept: TokenRow | Episode) -> float | None:
 
 
 def compare_judge(episode: Episode) -> tuple[float | None, float | None]:
-    """Return the judge's value and the one by the task's rules, where a model judged and the rules can be checked on the record."""
+    """Return the judge's value and the value by the rules. Both are None without a verdict, the second also if the record does not suffice."""
     reward, environment = episode.reward, episode.environment
     if not isinstance(environment.scorer, RewardJudge) or reward is None or reward.value is None:
         return None, None
@@ -155,7 +155,7 @@ def compare_judge(episode: Episode) -> tuple[float | None, float | None]:
 
 
 def list_tokens(row: TokenRow, logprobs: bool) -> dict[str, Any]:
-    """Return what was sampled: ids, the mask of the policy's own, and their log-probabilities where they are known."""
+    """Return the ids, the mask of those that the policy sampled, and their log-probabilities if they are known."""
     found: dict[str, Any] = {
         "prompt_ids": row.prompt_ids,
         "completion_ids": row.completion_ids,

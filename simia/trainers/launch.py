@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass
 class Launch:
-    """What `simia train` prints or runs. `env` is added to the process's own, and `notes` are printed before the start.
+    """The command that `simia train` prints or runs. `env` adds to the process's own variables; `notes` are printed before the start.
 
     `prepare` writes what the trainer reads. Only a start calls it: a dry run must not overwrite the files of a run.
     """
@@ -44,7 +44,7 @@ class Launch:
     check: list[str] | None = None
     """A command in the trainer's environment that checks the run; its last line on stderr is the problem."""
     check_at_start: bool = False
-    """Whether a start checks too, for a trainer that would report the problem late."""
+    """Whether `check` also runs before a real start, since the trainer itself would report the problem late."""
     plan: Sequence[EpisodePlan] = ()
     """The episodes that the run plays, which a dry run prices."""
     before: list[str] | None = None
@@ -57,12 +57,12 @@ class Launch:
 
 
 def format_setting(value: Any) -> str:
-    """Write a value as `--set` reads it back."""
+    """Write a value in the form that `--set` parses."""
     return value.text if isinstance(value, CommandLineValue) else json.dumps(value, default=str, separators=(",", ":"))
 
 
 def explain_misfit(value: Any, known: Any) -> str | None:
-    """Return what a setting takes, if this value is of another type than the trainer's own: a section, a switch or a number.
+    """Return the kind of value that a setting takes (a section, true or false, a number), if the type of this value differs; else None.
 
     Text with a reference such as `${a.b}` is not compared, nor is anything with null.
     """
@@ -79,7 +79,7 @@ def explain_misfit(value: Any, known: Any) -> str | None:
 
 
 def assign_settings(data: dict[str, Any], changes: Mapping[str, Any], *, added: bool = False) -> None:
-    """Set values by dotted name: those whose name begins with `+` if `added`, else the others. Another back end drops the old one's settings."""
+    """Set values by dotted name: those whose name begins with `+` if `added`, else the others. A change of the back end drops its old settings."""
     if not added:
         drop_backend_settings(data, changes)
     for name, value in changes.items():
@@ -90,10 +90,10 @@ def assign_settings(data: dict[str, Any], changes: Mapping[str, Any], *, added: 
 def check_settings(
     values: Mapping[str, Any], known: Mapping[str, Any], trainer: str, *, free: Sequence[str] = (), at: str = ""
 ) -> dict[str, Any]:
-    """Compare settings with the trainer's own, where names that it does not have would be ignored. Returns them.
+    """Check the names and types of settings, since the trainer would ignore unknown names. Returns the settings.
 
-    `known`: the trainer's settings; an empty section has any names. `free`: names of sections that are not compared. A setting
-    `+name` is one that only the trainer's code knows; it loses its sign. Raises `UserError`.
+    `known`: the trainer's settings; an empty section allows any name. `free`: names of sections that are not checked. A setting `+name`
+    is known only to the trainer's code: it is not checked, and returned without the `+`. Raises `UserError`.
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -113,7 +113,7 @@ def check_settings(
 
 
 def find_or_note(find: Callable[[], T], notes: list[str], *, needed: bool) -> T | None:
-    """Return what is found. Where it is not there and not needed, for a dry run, add a note and return None. Raises `UserError`."""
+    """Return the result of `find`. If it fails and the thing is not `needed`, as in a dry run, add a note and return None; else raise `UserError`."""
     try:
         return find()
     except UserError as error:
@@ -124,7 +124,7 @@ def find_or_note(find: Callable[[], T], notes: list[str], *, needed: bool) -> T 
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Raise `UserError` if a trainer could not write into the folder, hours later. Creates nothing."""
+    """Raise `UserError` now if a trainer could not write into the folder later. Creates nothing."""
     there = folder.expanduser().absolute()
     while not there.exists() and there != there.parent:
         there = there.parent
@@ -137,7 +137,7 @@ def check_writable(folder: Path, setting: str) -> None:
 def check_folder(model: Any, setting: str, later: list[str] | None = None) -> list[str]:
     """Raise `UserError` for a model's path that does not exist; names on the Hub are not looked up. `later`: as for `check_stage`.
 
-    Returns a warning for a name that may be either: its first part is a folder here.
+    Returns a warning for an ambiguous name: one on the Hub whose first part is also a folder here.
     """
     name = str(model)
     first, *rest = Path(name).parts or ("",)
@@ -172,17 +172,17 @@ def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: s
 
 
 def name_backend(stage: EnvironmentConfig) -> str:
-    """Name the back end that plays a stage: `remote` for servers, `mixed` for several of one pack."""
+    """Name the back end that plays a stage: `remote` for servers, `mixed` for several back ends in one pack."""
     if plays_remotely(stage):
         return "remote"
     return stage.backend if isinstance(stage.backend, str) else "mixed"
 
 
 def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", later: list[str] | None = None) -> None:
-    """Raise `UserError` for what workers would report after the policy is loaded: an unknown back end or user, a missing key.
+    """Raise `UserError` for errors that workers would report only after the policy is loaded: an unknown back end or user, a missing key.
 
-    Nothing is started, and no request is sent. `where`: the name of the stage's section, for messages. `later`: takes a line for a missing
-    key in place of the error, for a dry run.
+    Nothing is started, and no request is sent. `where`: the name of the stage's section, for messages. `later`: for a dry
+    run, a list that gets a line for a missing key in place of the error.
     """
     own = BACKEND_FIELDS.get(stage.backend) if isinstance(stage.backend, str) else None
     for name in stage.backend_settings:
@@ -201,7 +201,7 @@ def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", late
         for settings, member in list_packs(stage, pack):
             await make_backend(member, settings).close()
         for llm in needed:
-            if isinstance(llm, OpenAISettings | PoolSettings):  # which read keys when they start
+            if isinstance(llm, OpenAISettings | PoolSettings):  # these read keys when they start
                 model = open_backend(llm)
                 try:
                     await model.start()

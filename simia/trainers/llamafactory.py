@@ -1,9 +1,9 @@
 """`simia train llamafactory CONFIG`: check the run, and start LLaMA-Factory.
 
 CONFIG is what `simia export --to llamafactory` wrote (the folder, or its train.yaml), or a run of configs/llamafactory/runs.yaml by
-name, whose data are exported first. Errors that LLaMA-Factory reports after minutes, or never, are found before it starts: versions,
-names and types of its arguments (by its own classes, in its environment), a template of another family than the model, a missing data
-set, DeepSpeed that is not installed.
+name, whose data are exported first. Errors that LLaMA-Factory reports after minutes, or never, are reported before it starts: wrong
+versions, wrong names and types of arguments (checked by its own classes, in its environment), a template of another model family, a missing
+data set, or a missing DeepSpeed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NamedRun(Config):
 
 
 class NamedRunSettings(Config):
-    """Settings of a named run that are simia's; all others are LLaMA-Factory's arguments."""
+    """simia's own settings of a named run; all other settings are LLaMA-Factory's arguments."""
 
     model: str | None = Field(None, description="Name of configs/llamafactory/models.yaml; unset: the run's only one.")
     data: list[str] | None = Field(None, description="Runs, files or packs in place of the run's own data.")
@@ -94,7 +94,7 @@ def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) 
     check_writable(folder / str(whole.get("output_dir") or "."), "output_dir")
     python = interpreter("llamafactory", python)
     notes, extras = check_extras(whole, python)
-    # torchrun is found in the interpreter's folder; simia's packages must not be found by another environment.
+    # `torchrun` is in the interpreter's folder. The other environment must not import simia's packages.
     env = {"PATH": os.pathsep.join([str(python.parent), os.environ.get("PATH", "")])}
     env |= {} if str(python) == sys.executable else {"PYTHONPATH": ""}
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
@@ -145,7 +145,7 @@ def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: 
     train = [sys.executable, "-P", "-m", "simia", "train", "llamafactory", str(out), "--python", str(python)]
     for text in texts:
         train += ["--set", text]
-    # The recipe is checked, which the export copies; nothing to resume from lies in os.devnull.
+    # Checks the recipe that the export will copy; os.devnull has no checkpoint to resume from.
     checked = format_arguments({**arguments_of_model, "output_dir": os.devnull})
     note = f"{name}: {', '.join(data)} are exported for {model} ({entry.path}, template {entry.template}) to {out}, then trained on"
     return Launch(
@@ -174,7 +174,7 @@ def read_named_runs() -> dict[str, NamedRun]:
 def format_arguments(changes: dict[str, Any]) -> list[str]:
     """Write settings as LLaMA-Factory's command reads them back, with text still text.
 
-    Raises `UserError` for a blank: LLaMA-Factory splits there what it passes to torchrun, which it starts itself for several GPUs.
+    Raises `UserError` for a value with a blank: for several GPUs LLaMA-Factory starts torchrun and splits the arguments at blanks.
     """
     found = []
     for key, value in changes.items():
@@ -187,7 +187,7 @@ def format_arguments(changes: dict[str, Any]) -> list[str]:
 
 
 def find_sources(name: str, run: NamedRun, settings: NamedRunSettings) -> list[str]:
-    """Return what is exported: the run's own data or those given in their place. Raises `UserError` for missing ones."""
+    """Return the data to export: the run's own, or those given in their place. Raises `UserError` if they are missing."""
     missing = []
     for one in settings.data or run.data:
         try:
@@ -212,7 +212,7 @@ def find_sources(name: str, run: NamedRun, settings: NamedRunSettings) -> list[s
 
 
 def refuse_unfinished(data: list[str], settings: NamedRunSettings) -> list[str]:
-    """Raise `UserError` for a run with nothing accepted, and for one that is not complete; with `partial`, return a line on each."""
+    """Raise `UserError` for a run without accepted rows and for an incomplete run; with `partial`, return a line for each incomplete run."""
     notes = []
     for one in data:
         if Path(one).is_file() or (Path(one) / "pack.yaml").is_file():
@@ -229,7 +229,7 @@ def refuse_unfinished(data: list[str], settings: NamedRunSettings) -> list[str]:
 
 
 def check_template(folder: Path, whole: dict[str, Any]) -> None:
-    """Check that the template is of the model's family, if the model is known: LLaMA-Factory would train with another's markers."""
+    """Check that the template fits the model's family, if the model is known: LLaMA-Factory would train with wrong turn markers."""
     model, template = str(whole.get("model_name_or_path", "")), str(whole.get("template", ""))
     if model.startswith(("/", ".", "~")) and not (folder / Path(model).expanduser()).is_dir():
         raise UserError(f"model_name_or_path: there is no folder {model}")
@@ -246,7 +246,7 @@ def check_data(folder: Path, whole: dict[str, Any]) -> None:
     """Check that the named data sets are in dataset_info.json, and that their files exist and are not empty."""
     place = str(whole.get("dataset_dir", "data"))
     if place == "ONLINE" or place.startswith("REMOTE:"):
-        return  # all on the Hub
+        return  # all data sets are on the Hub
     listed = folder / place / "dataset_info.json"
     try:
         info = json.loads(listed.read_text(encoding="utf-8"))
@@ -270,12 +270,12 @@ def check_data(folder: Path, whole: dict[str, Any]) -> None:
 
 
 def is_empty(file: Path) -> bool:
-    """Whether there can be no row; LLaMA-Factory reads all files of a folder, too."""
+    """Whether a file has no bytes, or a folder no files. LLaMA-Factory reads all files of a folder."""
     return not any(file.iterdir()) if file.is_dir() else not file.is_file() or file.stat().st_size == 0
 
 
 def check_extras(whole: dict[str, Any], python: Path) -> tuple[list[str], dict[str, str]]:
-    """Check what the settings need beside LLaMA-Factory. Returns notes and variables; raises `UserError` without DeepSpeed."""
+    """Check the packages that the settings need besides LLaMA-Factory. Returns notes and variables; raises `UserError` if DeepSpeed is missing."""
     versions, env = list_installed(python), dict[str, str]()
     notes = [f"LLaMA-Factory {versions['llamafactory']} with transformers {versions['transformers']} ({python})"]
     if whole.get("deepspeed"):

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 ELSEWHERE = {"bf16": False, "fp16": False, "pure_bf16": False, "tf32": None, "fp8": False, "deepspeed": None}
-"""Settings that need the GPUs of the training: a dry run may be on another machine. DeepSpeed's file is checked before."""
-ALONE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # of a launcher to which this process does not belong
+"""Values in place of settings that need the training's GPUs, since a dry run may be on another machine. DeepSpeed's file is checked before."""
+ALONE = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # a launcher's variables, which do not apply to this process
 NUMBERS = {int, float}
 
 
 def main() -> str | None:
-    """Return what is wrong, in a line; None if LLaMA-Factory takes the arguments."""
+    """Return the problem in one line; None if LLaMA-Factory accepts the arguments."""
     os.environ.update({"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "LLAMAFACTORY_VERBOSITY": "ERROR"})
     for name in ALONE:
         os.environ.pop(name, None)
@@ -68,7 +68,7 @@ def suggest_nearest(name: str, known: Mapping[str, Any]) -> str:
 
 
 def explain_wanted(value: Any, hint: Any) -> str | None:
-    """Return what the argument takes, if this value does not fit: numbers, switches and choices.
+    """Return the values that an argument takes (numbers, true or false, choices), if this value does not fit; else None.
 
     Text, lists and mappings are not compared, since LLaMA-Factory splits and parses them.
     """
@@ -90,7 +90,7 @@ def explain_wanted(value: Any, hint: Any) -> str | None:
 
 
 def list_choices(kinds: set[Any]) -> list[Any]:
-    """Return the values of an enumeration, also of one whose type allows plain text too."""
+    """Return the values of an enumeration, also if the type allows plain text besides."""
     found: list[Any] = []
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, Enum):

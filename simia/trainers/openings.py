@@ -1,9 +1,8 @@
 """The ids of episodes' openings, rendered and tokenised once for all episodes of a task.
 
-System text and tools are the same in all openings of a pack and are nearly all of their length, so their ids are kept too: an
-opening is cut after its last end-of-turn token that all openings share, and only the rest is tokenised. A tokenizer splits text at such
-a token before anything else, so the ids of the two parts are those of the whole; this is compared once, and where it does not hold
-nothing is cut.
+System text and tools are most of an opening and the same in all openings of a pack, so their ids are cached too. An opening is split after
+the last end-of-turn token in the part that all openings share, and only the rest is tokenised. Tokenizers split text at such tokens first,
+so the ids of the two parts together are those of the whole text. This is checked once per pack; if it does not hold, nothing is split.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from dataclasses import dataclass, field
 from simia.tool import ToolSpec
 from simia.trajectory import Message
 
-KEPT = 4096  # openings, the latest; each as the ids of its own part
+KEPT = 4096  # latest openings; for each, the ids after the common part
 MOST_HEADS = 256  # packs whose common part is kept
 Encode = Callable[[str], list[int]]
 Render = Callable[[str | None, Sequence[Message], Sequence[ToolSpec]], str]
 PackKey = tuple[str | None, tuple[int, ...]]
-"""System text, and the tools by identity: an entry keeps its tools, so no other object gets their number."""
+"""System text, and the `id` of each tool. An entry keeps its tools alive, so no other object can get the same `id`."""
 Key = tuple[PackKey, tuple[tuple[str | None, ...], ...]]
 
 
 @dataclass(slots=True)
 class OpeningHead:
-    """The common part of a pack's openings. `text` is None until two openings were compared, and empty where they cannot be cut."""
+    """The common part of a pack's openings. `text` is None until two openings were compared, and empty if they cannot be split."""
 
     first: str
     tools: Sequence[ToolSpec]
@@ -37,7 +36,7 @@ class OpeningHead:
 
 
 class OpeningCache:
-    """Openings by system text, tools and messages. For several threads."""
+    """Cache of openings by system text, tools and messages. Safe to use from several threads."""
 
     def __init__(self, encode: Encode, ends: Sequence[str]) -> None:
         """`encode`: text → ids. `ends`: the tokens that end a turn, as text."""
@@ -47,7 +46,7 @@ class OpeningCache:
         self._lock = threading.RLock()
 
     def find(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int] | None:
-        """Return the ids of an opening that was made before, as a new list; None for another one."""
+        """Return the ids of a cached opening, as a new list; None if it is not cached."""
         key = make_key(system, messages, tools)
         known = self._openings.get(key)
         return [*known[1], *known[2]] if known is not None else None
@@ -91,6 +90,6 @@ def make_key(system: str | None, messages: Sequence[Message], tools: Sequence[To
 
 
 def find_common_part(one: str, other: str, ends: Sequence[str]) -> str:
-    """Return the beginning that two openings share, up to and with the last end of a turn; empty if there is none."""
+    """Return the common prefix of two openings up to and including its last end-of-turn token; empty if there is none."""
     shared = os.path.commonprefix([one, other])  # noqa: RUF071 - of text, not of paths
     return shared[: max((at + len(end) for end in ends if (at := shared.rfind(end)) >= 0), default=0)]

@@ -1,4 +1,4 @@
-"""What a dry run says of the planned episodes besides their requests: the reward, the pack to validate on, the cap on the cost."""
+"""Lines of a dry run about the planned episodes, besides their requests: the reward, the pack to validate on, the cap on the cost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simia.trainers.episode_plan import EpisodePlan
 
 
 def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
-    """Return a line for each environment in which some tasks lack the solution that its models are to see.
+    """Return a line for each environment in which some tasks lack the solution that the settings show to its models.
 
-    Raises `UserError` where no task to train on has one. Tasks to validate on may lack it where they are played as those of training.
+    Raises `UserError` if no task to train on has one. Validation tasks may all lack it if they are played in the environment of training.
     """
     lines = []
     for plan in plans:
@@ -46,7 +46,7 @@ def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
 
 
 def describe_users(plans: Sequence[EpisodePlan]) -> list[str]:
-    """Write who plays the user in each plan's episodes, and warn where a pack that wants a model as its user gets none."""
+    """Describe the user in each plan's episodes, and warn if a pack wants a model as its user and none plays."""
     found, warned = [], list[str]()
     for plan in plans:
         players = dict[str, None]()
@@ -65,7 +65,7 @@ def describe_users(plans: Sequence[EpisodePlan]) -> list[str]:
 
 
 def describe_rewards(plans: Sequence[EpisodePlan]) -> str:
-    """Write what makes the reward of each plan's episodes."""
+    """Describe the reward of each plan's episodes."""
     found = [(plan.what, describe_reward(plan.stage)) for plan in plans]
     return "reward: " + "; ".join(text if what == "training" else f"{what}: {text}" for what, text in found)
 
@@ -87,7 +87,7 @@ def describe_reward(stage: EnvironmentConfig) -> str:
 
 
 def describe_other_pack(plan: EpisodePlan, plans: Sequence[EpisodePlan]) -> str | None:
-    """Compare the pack to validate on with that of training; None where they are the same, or the plan is of training."""
+    """Describe the pack to validate on, if it differs from that of training; None if it does not, or the plan is of training."""
     trained = next((each for each in plans if find_tag(each) == find_tag(plan)), plan)
     if plan.pack.name == trained.pack.name:
         return None
@@ -109,7 +109,7 @@ def find_tag(plan: EpisodePlan) -> str:
 
 
 def describe_caps(plans: Sequence[EpisodePlan], usual: Mapping[str, Sequence[RequestGroup]]) -> list[str]:
-    """Write how far `limits.max_cost` reaches where that is less than expected. `usual`: plan → its requests.
+    """Describe which share of the run `limits.max_cost` pays for, if not all of it. `usual`: plan → its requests.
 
     Training and validation of one tag share a budget.
     """

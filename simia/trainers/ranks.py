@@ -1,8 +1,8 @@
-"""Stop all ranks of a training together, and report the episodes that failed infrastructure took from a step.
+"""Stop all ranks of a training together, and report a step's episodes without a reward.
 
-A rank that raises alone leaves the others waiting in the trainer's next exchange, under some launchers for half an hour. So the ranks
-exchange errors and results where each of them is sure to come: at the end of a batch of episodes. Without ranks this costs nothing;
-torch is not imported here, since a process that has ranks has imported it.
+If one rank raises alone, the others wait in the trainer's next collective operation, with some launchers for half an hour. So the ranks
+exchange errors and results at a point that all of them reach: the end of a batch of episodes. Without ranks this costs nothing. torch is
+not imported here: a process with ranks has already imported it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Stopped(UserError):  # noqa: N818 - all ranks stop for the error of one
-    """Raised by all ranks alike; the first one reports it."""
+class Stopped(UserError):  # noqa: N818 - all ranks stop for an error of one
+    """An error of one rank, raised on all ranks; the first rank reports it."""
 
 
 def find_process_group() -> Any:
-    """Return torch.distributed if there are ranks that can communicate; else None."""
+    """Return torch.distributed if the ranks can communicate; None if not, or without ranks."""
     found = getattr(sys.modules.get("torch"), "distributed", None)
     return found if found is not None and found.is_available() and found.is_initialized() else None
 
 
 def find_rank() -> int:
-    """Return this rank's number; before ranks can communicate, the one that the launcher set."""
+    """Return this rank's number; before the ranks can communicate, the launcher's `RANK` (0 if unset)."""
     found = find_process_group()
     return int(found.get_rank() if found is not None else os.environ.get("RANK", "0"))
 
@@ -49,10 +49,10 @@ def gather_values(value: T) -> list[T]:
 
 
 def run_on_all_ranks(work: Callable[[], T]) -> T:
-    """Return what this rank's work returns. All ranks must call it, and the work must not wait for other ranks.
+    """Run this rank's work and return its result. All ranks must call it, and the work must not wait for other ranks.
 
-    Where the work raises on any rank, all raise: `Stopped` with the first such rank's message; an error other than `UserError` is
-    raised as it is on its own rank.
+    If the work raises on any rank, all ranks raise `Stopped` with the message of the first such rank. An error other than `UserError` is
+    raised unchanged on its own rank.
     """
     if find_process_group() is None:
         return work()
@@ -75,8 +75,8 @@ def run_on_all_ranks(work: Callable[[], T]) -> T:
 def log_aborted(episodes: Sequence[Episode], step: int, *, learns: bool = True) -> None:
     """Log the number of a step's episodes without a reward, of all ranks together, with the most frequent reason.
 
-    Raises `Stopped` on all ranks if none has a reward, or if the budget is spent: further steps would train on incomplete groups, and
-    the run should resume from the last checkpoint. An evaluation (not `learns`) is only logged.
+    Raises `Stopped` on all ranks if no episode has a reward, or if the budget is spent, since further steps would train on incomplete
+    groups. The run can then resume from the last checkpoint. For an evaluation (not `learns`) it only logs.
     """
     lost = [episode for episode in episodes if episode.reward is None or episode.reward.value is None]
     counted = gather_values((len(lost), len(episodes), Counter(map(explain_aborted, lost))))

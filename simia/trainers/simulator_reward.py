@@ -1,4 +1,4 @@
-"""The reward of a simulator in GRPO: exact changes and F1 of the observation, for every trainer that simia connects.
+"""The reward for training a simulator by GRPO: exact changes and F1 of the observation, for every trainer that simia supports.
 
 `simia train trl` and `verl` play the packs of prompts that `simia export --to simulator` writes, with `reward: function` and
 `score_episode` (configs/simulator/grpo.yaml). `score_completions` is for TRL's own trainer on the rows themselves.
@@ -13,7 +13,7 @@ from simia.evaluation.simulator_score import SimulatorTruth, score_reply
 
 
 def score_episode(episode: FinishedEpisode) -> dict[str, Any]:
-    """The reward of an answer to the prompt that a task is. Raises `ValueError` for a task without a truth."""
+    """Score the answer to a task, which is a simulator's prompt. Raises `ValueError` for a task without a truth."""
     truth = episode.task.extra.get("truth")
     if truth is None:
         raise ValueError("the task has no truth: play the packs of prompts that simia export --to simulator writes")
@@ -24,7 +24,7 @@ def score_episode(episode: FinishedEpisode) -> dict[str, Any]:
 
 
 def score_completions(completions: list[Any], truth: list[str], **_: Any) -> list[float]:
-    """The rewards of completions, texts or conversations. `truth`: the column of that name of the exported rows."""
+    """Score completions, which are texts or conversations. `truth`: the column `truth` of the exported rows."""
     found = []
     for completion, each in zip(completions, truth, strict=True):
         text = completion if isinstance(completion, str) else str(completion[-1]["content"])

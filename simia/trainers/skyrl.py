@@ -1,11 +1,11 @@
-"""A pack as an environment of SkyRL's (skyrl-gym): `init` gives the prompt, `step` takes what the policy wrote.
+"""A pack as a SkyRL environment (skyrl-gym): `init` returns the prompt, `step` takes the policy's text.
 
     simia.trainers.skyrl.register({"pack": "customer_service"})          # in the process that runs the generator
     rows = simia.trainers.skyrl.task_rows({"pack": "customer_service"})  # for the data set: prompt, env_class, task
 
-The reward comes with the end. SkyRL adds up floats and has no place for a missing one: an aborted episode earns 0.0 there, says
-`aborted` in its metadata and in `get_metrics`, and a trainer that reads neither takes it for a failure. `max_turns` of the generator
-cuts an episode and has it scored; what its token limit cuts is never shown to the environment, so keep that one out of reach.
+The reward comes with the end. SkyRL adds up floats and cannot represent a missing reward: an aborted episode gives 0.0, with `aborted` in
+its metadata and in `get_metrics`. A trainer that reads neither takes it for a failure. The generator's `max_turns` truncates an episode and
+scores it. Its token limit ends episodes without a message to the environment, so set it too high to be reached.
 
 Imports skyrl_gym, which the user's environment must have.
 """
@@ -31,8 +31,8 @@ _kept: list[EnvironmentLease] = []
 
 
 class PackEnv(BaseTextEnv):  # type: ignore[misc,unused-ignore]
-    """One episode of the row's `task`. SkyRL does not pass the step, so episodes of a task that are under way together are a group, and
-    share simulated answers, unless the row names its `group`."""
+    """One episode of the row's `task`. SkyRL does not pass the step, so concurrent episodes of a task are a group and share simulated
+    answers, unless the row names its `group`."""
 
     def __init__(
         self,
@@ -123,10 +123,10 @@ _groups = TaskGroups()
 def register(stage: Stage, name: str = NAME, *, store: str | Path | None = None) -> None:
     """Register the stage for rows whose `env_class` is this name; the environment stays open until the process ends.
 
-    `store`: a folder of paid replies, as `open_environment` takes it.
+    `store`: folder of stored replies, as for `open_environment`.
     """
     kept = Path(store) if store else None
-    _kept.append(share_environment(stage, store=kept))  # keeps it open between two episodes
+    _kept.append(share_environment(stage, store=kept))  # keeps the environment open between two episodes
     skyrl_gym.register(id=name, entry_point="simia.trainers.skyrl:PackEnv", kwargs={"stage": stage, "store": kept})
 
 

@@ -1,8 +1,8 @@
-"""Time limits of a trainer's episodes: no answer of the environment is waited for longer, and no rank waits for another too long.
+"""Time limits of a trainer's episodes: limit the wait for an answer of the environment, so that no rank waits too long for another.
 
 A rank that has played its episodes waits in a collective operation for the other ranks, and torch ends all of them after
-`ddp_timeout`. So the limit of an answer, and the sum of a model's attempts at a reply, must stay below that. What is late is failed
-infrastructure: the episode is aborted and has no reward.
+`ddp_timeout`. So the limit of an answer, and the total time of a model's attempts at a reply, must stay below that. A late
+answer counts as an infrastructure failure: the episode is aborted and has no reward.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from simia.reward import Reward
 from simia.task import Task
 
 T = TypeVar("T")
-WORLD_SECONDS = 1800.0  # of one answer, where no rank waits for another
-SHARE = 0.8  # of the collective timeout: what the environment may take; the rest is for the policy
+WORLD_SECONDS = 1800.0  # limit of one answer, if no rank waits for another
+SHARE = 0.8  # share of the collective timeout for the environment; the rest is for the policy
 
 
 async def open_in_time(
@@ -37,8 +37,8 @@ async def open_in_time(
 
 
 async def run_in_time(episode: Episode, work: Coroutine[Any, Any, T], seconds: float | None) -> T | None:
-    """Return what the work, a step of the episode, returns. After `seconds` it is given up: the episode is aborted, or, where only the
-    verdict is late, it has no reward."""
+    """Run a step of the episode and return its result. After `seconds` it is cancelled: the episode is aborted or, if only the verdict
+    is late, has no reward."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -48,7 +48,7 @@ async def run_in_time(episode: Episode, work: Coroutine[Any, Any, T], seconds: f
 
 
 async def abort_late(episode: Episode, why: str, seconds: float | None) -> None:
-    """End an episode as aborted, or take the reward from one that has ended without one. Its world gets `seconds` to close."""
+    """Abort a running episode; give one that ended without a reward the error TIMEOUT. Its world gets `seconds` to close."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             if episode.end is None:
@@ -65,9 +65,8 @@ def explain_late(seconds: float | None) -> str:
 def settle_time_limits(stage: EnvironmentConfig, world_seconds: float | None, collective: float | None) -> float:
     """Return the limit of one answer of the environment, in seconds, and fit the models' attempts into it.
 
-    `world_seconds`: as configured. `collective`: the seconds after which waiting ranks give up; None: there is one rank. Of a model's
-    `timeout` and the stage's `limits.retries`, what the config leaves open is lowered. Raises `UserError` for limits that are set too
-    high.
+    `world_seconds`: as configured. `collective`: the seconds after which waiting ranks give up; None with one rank. Lowers a model's
+    `timeout` and the stage's `limits.retries` if the config does not set them. Raises `UserError` if the configured limits are too high.
     """
     if collective is None:
         return world_seconds or WORLD_SECONDS

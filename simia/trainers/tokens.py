@@ -1,9 +1,9 @@
-"""Token in, token out: an episode as ids, and the conversion between messages and ids. Shared by every trainer.
+"""Token in, token out: an episode as ids, and the conversion between messages and ids. Shared by all trainers.
 
-Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
-placeholder for the policy's turn, and have mask 0. Imports no trainer: the caller passes a tokenizer.
+Sampled ids are trained on as they are and never tokenised again. The environment's messages between them are rendered separately, after a
+placeholder for the policy's turn, and have mask 0. This module imports no trainer; the caller passes a tokenizer.
 
-`open_row` and `act` run in an event loop that a thousand episodes share: openings are cached (`openings.py`), and long texts are
+`open_row` and `act` run in an event loop that a thousand episodes may share, so openings are cached (`openings.py`) and long texts are
 tokenised in a thread.
 """
 
@@ -27,15 +27,15 @@ from simia.trajectory import Message
 
 MARK = "simia_stand_in"  # placeholder of the policy's turn while a template renders what follows it
 ASKED = 'set one that asks for <tool_call>{"name": …, "arguments": {…}}</tool_call>, as those of Qwen2.5 and Qwen3 do'
-QUICK = 4096  # characters that are tokenised in the event loop, in less than a millisecond; more in a thread
+QUICK = 4096  # most characters to tokenise in the event loop (below a millisecond); more in a thread
 CallForm = Literal["template", "codegym"]
 Heard = Callable[[Sequence[Message]], Sequence[Message]]
 
 
 @dataclass(slots=True)
 class TokenRow:
-    """One episode as ids. `pending`: the environment's tokens that the policy has not answered yet; they join the completion when it
-    does, so that a completion ends with sampled ids."""
+    """One episode as ids. `pending`: the environment's ids since the policy's last turn. They join the completion with the policy's next
+    turn, so that a completion always ends with sampled ids."""
 
     episode: Episode
     prompt_ids: list[int]
@@ -45,7 +45,7 @@ class TokenRow:
     pending: list[int] = field(default_factory=list)
     turns: int = 0
     turn_ends: list[int] = field(default_factory=list)
-    """Place of the last sampled id of each turn, in the completion."""
+    """Index of each turn's last sampled id in the completion."""
 
     @property
     def context(self) -> list[int]:
@@ -61,13 +61,13 @@ class TokenRow:
 
     @property
     def reward(self) -> float | None:
-        """The outcome with the rewards of single turns. None if the episode must not be trained, nor count in its group: aborted, not
-        judged, or ended before the policy spoke."""
+        """The outcome plus the rewards of single turns. None if the episode must neither be trained on nor count in its group: it was
+        aborted, could not be judged, or ended before the policy spoke."""
         return self._scored.total if self._scored is not None else None
 
     @property
     def outcome(self) -> float | None:
-        """The reward without those of single turns, which is what a validation reports; None where `reward` is."""
+        """The reward without those of single turns, for reports of validations; None if `reward` is None."""
         return self._scored.value if self._scored is not None else None
 
     @property
@@ -77,12 +77,12 @@ class TokenRow:
 
     @property
     def step_rewards(self) -> dict[int, float]:
-        """Place in the completion → reward of the turn that ends there; empty where the reward comes with the end."""
+        """Index in the completion → reward of the turn that ends there; empty without rewards of single turns."""
         return place_steps(self._scored.steps if self._scored is not None else [], self.turn_ends)
 
 
 def place_steps(steps: Sequence[float], ends: Sequence[int]) -> dict[int, float]:
-    """Place → sum of the rewards of the turns that end there."""
+    """Return index → sum of the rewards of the turns that end there."""
     placed: dict[int, float] = {}
     for reward, end in zip(steps, ends, strict=False):
         if reward:
@@ -91,7 +91,7 @@ def place_steps(steps: Sequence[float], ends: Sequence[int]) -> dict[int, float]
 
 
 class ChatText:
-    """Converts between messages and ids by the tokenizer's chat template; the policy's calls are read as Hermes text, or CodeGym's."""
+    """Converts between messages and ids by the tokenizer's chat template. The policy's calls are parsed as Hermes or as CodeGym text."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class ChatText:
         template_kwargs: Mapping[str, Any] | None = None,
         calls: CallForm = "template",
     ) -> None:
-        """`end_ids`: what generation stops at (None: the tokenizer's end token); `template_kwargs` go to the chat template. `calls`:
-        tools and calls as the template writes them, which must be Hermes' form, or as `simia.formats.codegym` does."""
+        """`end_ids`: ids that end generation (None: the tokenizer's end token); `template_kwargs`: arguments of the chat template.
+        `calls`: tools and calls in the form of the template, which must be that of Hermes, or in that of `simia.formats.codegym`."""
         self._codegym = calls == "codegym"
         self._tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
@@ -114,7 +114,7 @@ class ChatText:
         self._openings = OpeningCache(self._ids, self._ends)
 
     async def open_row(self, episode: Episode) -> TokenRow:
-        """Make the row of a new episode as `begin` does; an opening that is not known yet is rendered in a thread."""
+        """Make the row of a new episode as `begin` does; an opening that is not cached yet is rendered in a thread."""
         view = episode.view
         ids = self._openings.find(view.system, view.messages, view.tools)
         if ids is None:
@@ -130,7 +130,7 @@ class ChatText:
     def opening(self, system: str | None, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Render system text, tools and the user's first message, up to where the policy begins.
 
-        Raises `UserError` for a template that does not describe the tools, or asks for calls in another form than is read.
+        Raises `UserError` for a template that does not describe the tools, or asks for calls in a form that cannot be parsed here.
         """
         known = self._openings.find(system, messages, tools)
         return known if known is not None else self._openings.make(self._render_opening, system, messages, tools)
@@ -154,9 +154,9 @@ class ChatText:
     async def act(
         self, row: TokenRow, ids: list[int], logprobs: Sequence[float] | None = None, heard: Heard = list
     ) -> Sequence[Message]:
-        """Step the episode with one sampled reply, end token included; the answer's ids wait in the row for the next reply.
+        """Step the episode with one sampled reply, end token included. The ids of the answer become `pending` in the row.
 
-        A reply that was cut ends the episode, which is scored. `heard` shortens the answer for the policy.
+        A reply without an end token was cut: it ends the episode, which is scored. `heard` shortens the answer for the policy.
         """
         row.take(ids, list(logprobs) if logprobs is not None else [0.0] * len(ids))
         message = self.read(ids, row.turns, row.episode.view.all_tools)
@@ -169,14 +169,14 @@ class ChatText:
         return step.messages
 
     def between(self, messages: Sequence[Message]) -> list[int]:
-        """Return the ids of what follows the end of the policy's turn: these messages, up to where it begins again."""
+        """Return the ids between two turns of the policy: from the end of one turn, over these messages, to the start of the next."""
         return self._ids(self._render_following(messages))
 
     def _render_following(self, messages: Sequence[Message]) -> str:
-        """Render what follows the end of the policy's turn.
+        """Render the text between two turns of the policy.
 
-        A template renders whole conversations and may change earlier turns; so a short one is rendered, with a placeholder for the
-        policy's turn, and the part behind its end is returned.
+        A template renders whole conversations and may change earlier turns. So this renders a short conversation, with a placeholder
+        for the policy's turn, and returns the text after the end of that turn.
         """
         if self._codegym:
             messages = join_result_turns(messages)
@@ -200,7 +200,7 @@ class ChatText:
         return behind[at + len(end) :]
 
     def read(self, ids: list[int], turn: int, tools: Sequence[ToolSpec] = ()) -> Message:
-        """Parse the policy's message. A malformed call stays a call: the environment answers it with an error."""
+        """Parse the policy's message. A malformed call is kept as a call, and the environment answers it with an error."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         if self._thinks is None:  # some templates open the reasoning themselves, and the policy only closes it
             self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
@@ -210,7 +210,7 @@ class ChatText:
         return tagged_calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
 
     def _check(self, opening: str, tools: Iterable[str]) -> None:
-        """Raise `UserError` if the template asks for or writes calls in another form than is read, or not at all."""
+        """Raise `UserError` if the template lists no tools, asks for calls in another form, or cannot render an answer."""
         if missing := next((name for name in tools if name not in opening), None):
             raise UserError(f"the chat template does not tell the policy of its tools ({missing}): {ASKED}")
         if "<tool_call>" not in opening:
@@ -233,18 +233,18 @@ class ChatText:
         return str(template(rows, tools=tools, add_generation_prompt=True, tokenize=False, **self._kwargs))
 
     async def _find_ids(self, text: str) -> list[int]:
-        """Tokenise without holding up the event loop, also where the thread has the tokenizer."""
+        """Tokenise without blocking the event loop, also while the thread uses the tokenizer."""
         if len(text) <= QUICK and not self._one_at_a_time.locked():
             return self._ids(text)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._ids, text)
 
     def _ids(self, text: str) -> list[int]:
-        with self._one_at_a_time:  # a fast tokenizer refuses a second thread
+        with self._one_at_a_time:  # a fast tokenizer raises an error if two threads use it
             return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def join_result_turns(messages: Sequence[Message]) -> list[Message]:
-    """Messages with the results in a row as one user turn between tags, as CodeGym's dialect has them here."""
+    """Join consecutive results into one user turn, between tags, for CodeGym's dialect."""
     found: list[Message] = []
     for are_results, some in itertools.groupby(messages, key=lambda m: m.role == "tool"):
         group = list(some)
@@ -254,13 +254,13 @@ def join_result_turns(messages: Sequence[Message]) -> list[Message]:
 
 
 def cut_after_end(ids: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """Return one reply without the padding behind its first end token."""
+    """Return one reply up to and including its first end token, without the padding after it."""
     length = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
     return list(ids[:length])
 
 
 def find_end_ids(tokenizer: Any) -> list[int]:
-    """Return the ids that generation stops at: the tokenizer's end token, and those of the checkpoint's generation config."""
+    """Return the ids that end generation: the tokenizer's end token, and those of the checkpoint's generation config."""
     from transformers import GenerationConfig  # type: ignore[import-not-found,unused-ignore]
 
     found = [int(tokenizer.eos_token_id)]

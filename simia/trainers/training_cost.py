@@ -1,8 +1,8 @@
-"""What the models of a training's environments cost, for a dry run: who is asked how often, in how many tokens, at which price.
+"""Estimate the cost of the models in a training's environments, for a dry run: requests, tokens and price of each role.
 
-Every prompt of some tasks is written, turn by turn as the task's solution goes: of the model that plays the tools, of the user and of
-the judge. That also finds prompts that cannot be written. A policy that goes on until it is cut costs more: the second sum is that of
-episodes which all last as long as `episode.turns` allows.
+For a sample of tasks, every prompt is written, turn by turn along the task's solution: for the model that plays the tools, the user and
+the judge. This also finds prompts that cannot be written. A policy that plays until it is truncated costs more, so a second sum assumes
+that all episodes last as long as `episode.turns` allows.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
 
 SAMPLE = 20  # tasks whose prompts are written
 VERDICT_TOKENS = 150  # a judge's reason and verdict
-WRAPPER_TOKENS = 40  # what the simulator writes around a result: its form and its changes
+WRAPPER_TOKENS = 40  # tokens that the simulator writes around a result: JSON and changes
 UNKNOWN_RESULT = "the result of a tool, of which the pack has no example " * 4
-NEARLY_FULL = 0.9  # of the room for a prompt
-THINKING_TOKENS = 500  # of a reply, for the price of a model that thinks
+NEARLY_FULL = 0.9  # share of the limit for a prompt
+THINKING_TOKENS = 500  # extra tokens of a reply, for the price of a reasoning model
 UNHEARD = "the user is asked for a missing opening and once at the end: TRL's environment_factory hears no answer; through=rollout_func does"
 UNCOUNTED = "reasoning tokens, repeated requests and what a group shares are not counted"
 
@@ -58,10 +58,10 @@ class RoleRequests:
     requests: int = 0
     prompt: int = 0
     shared: int = 0
-    """Prompt tokens that the request before had too, which a prefix cache can serve."""
+    """Prompt tokens in a common prefix with the previous request, which a prefix cache can serve."""
     reply: int = 0
     growth: int = 0
-    """Prompt tokens that a longer episode multiplies."""
+    """Prompt tokens that grow in proportion to the length of an episode."""
     last: str = ""
 
     def add(self, messages: Sequence[dict[str, object]], reply: int, growth: int) -> None:
@@ -74,7 +74,7 @@ class RoleRequests:
         self.last = text
 
     def group(self, what: str, episodes: int, sampled: int, longer: float, *, grows: bool) -> RequestGroup:
-        """Return the requests of so many episodes. `longer`: how many times as long they are; `grows`: the requests become as many."""
+        """Return the requests of `episodes` episodes, each `longer` times as long as sampled. `grows`: whether their number grows with the length."""
         count = max(1, self.requests)
         prompt = (self.prompt + self.growth * (longer - 1)) / count
         prompt = min(prompt, max(self.context, self.prompt / count)) if self.context else prompt
@@ -91,7 +91,7 @@ class RoleRequests:
 
 
 def count_same(before: str, text: str) -> int:
-    """Return the length of the common prefix, by halves."""
+    """Return the length of the common prefix, by binary search."""
     low, high = 0, min(len(before), len(text))
     while low < high:
         middle = (low + high + 1) // 2
@@ -101,7 +101,7 @@ def count_same(before: str, text: str) -> int:
 
 @dataclass(slots=True)
 class SampledEpisodes:
-    """Some episodes of an environment as their tasks' solutions go, with the requests of each role."""
+    """Sampled episodes of an environment, played along their tasks' solutions, with the requests of each role."""
 
     stage: EnvironmentConfig
     dialogue: bool = True
@@ -142,7 +142,7 @@ class SampledEpisodes:
                 self.judge.add(judge.request(trajectory, task).messages, VERDICT_TOKENS, count_tokens(messages))
 
     def outline(self, pack: Pack, task: Task) -> list[Message]:
-        """Return the messages of an episode: recorded, or as its script goes, else those of a seed of the pack."""
+        """Return the messages of an episode: the recorded reference, else the task's script; without a solution those of a seed."""
         recorded = pack.references.get(task.id)
         if recorded is not None:
             return recorded.messages
@@ -184,7 +184,7 @@ def add_tool_requests(
     task: Task,
     messages: Sequence[Message],
 ) -> None:
-    """Write the prompts of the model that plays the tools: one for each turn with calls."""
+    """Write the prompts of the model that plays the tools: one for each turn with calls, or for each call on a held state."""
     world = getattr(backend, "simulated", backend)
     if not isinstance(world, SimulatedBackend):
         return
@@ -200,7 +200,7 @@ def add_tool_requests(
     first = 0
     for message in messages:
         calls = [call for call in message.calls if plays(config, call.name) and not is_looked_up(world, call.name)]
-        # A world that holds a state asks for each call by itself.
+        # A world that holds a state makes one request for each call.
         batches = [[call] for call in calls] if settings.holds_state else world.feedback.batch_calls(calls)
         for group in batches if calls else []:
             if settings.holds_state:
@@ -219,7 +219,7 @@ def add_tool_requests(
 
 
 def read_tables(pack: Pack, world: SimulatedBackend) -> Any:
-    """The tables that the simulator is shown; None: it is shown none. Those that the pack's code alone knows are left out."""
+    """Return the tables that the simulator's prompts show, except those that only the pack's code knows; None: no tables."""
     if world.settings.knowledge not in ("state", "code"):
         return None
     path = pack.path_of("state")
@@ -229,7 +229,7 @@ def read_tables(pack: Pack, world: SimulatedBackend) -> Any:
 
 
 def is_looked_up(world: SimulatedBackend, tool: str) -> bool:
-    """Whether the pack's code answers this tool of the agent in a simulated world; it need not be started."""
+    """Whether the pack's code answers this tool of the agent in a simulated world. The world need not be started."""
     return world.settings.compute == "reads" and world.specs["agent"][tool].writes == []
 
 
@@ -248,9 +248,9 @@ def add_user_requests(
     *,
     dialogue: bool = True,
 ) -> None:
-    """Write the prompts of the model that plays the user: one for each of its messages but a given opening, and one for the end.
+    """Write the prompts of the model that plays the user: one for each of its messages except a given opening, and one for the end.
 
-    `dialogue` false: after the opening the end alone.
+    `dialogue` false: only the opening, if it is not given, and the end.
     """
     user = LLMUser(make_engine(role.llm, config), pack, task, config.user_settings)
     heard = [message for message in messages if message.role in ("user", "assistant") and message.text]
@@ -265,7 +265,7 @@ def add_user_requests(
 
 
 def make_engine(llm: LLMSettings, config: EnvironmentConfig) -> Engine:
-    """Make an engine that is never started: it only says how requests to its model are written."""
+    """Make an engine that is never started; it only determines how requests to its model are written."""
     return Engine(open_backend(llm, say=lambda _: None), PassingJournal(), config.limits, find_price(llm))
 
 
@@ -276,7 +276,7 @@ def count_tokens(messages: Sequence[Message]) -> int:
 
 
 def sample_episodes(plan: EpisodePlan) -> SampledEpisodes:
-    """Write the prompts of up to `SAMPLE` tasks from all places of the list. Raises `UserError`."""
+    """Write the prompts of up to `SAMPLE` tasks, spread over the list. Raises `UserError`."""
     found = SampledEpisodes(plan.stage, plan.dialogue)
     members = {pack.name: (config, pack) for config, pack in list_packs(plan.stage, plan.pack)}
     for task in plan.tasks[:: max(1, len(plan.tasks) // SAMPLE)][:SAMPLE]:
@@ -290,7 +290,7 @@ def sample_episodes(plan: EpisodePlan) -> SampledEpisodes:
 
 
 def estimate_requests(plan: EpisodePlan, sampled: SampledEpisodes, longer: float = 1.0) -> list[RequestGroup]:
-    """Return the requests of the planned episodes by role. `longer`: how many times as long they are as the solutions."""
+    """Return the requests of the planned episodes by role. `longer`: length of an episode as a multiple of its solution."""
     roles = [
         ("tools", sampled.tools, True), ("user", sampled.user, plan.dialogue), ("judge", sampled.judge, False),
     ]  # fmt: skip
@@ -302,7 +302,7 @@ def estimate_requests(plan: EpisodePlan, sampled: SampledEpisodes, longer: float
 
 
 def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
-    """Write what the episodes are and what their models cost, and check the prompts. Raises `UserError`."""
+    """Describe the planned episodes and the cost of their models, and check the prompts. Raises `UserError`."""
     lines, usual, longest = list[str](), dict[str, list[RequestGroup]](), list[RequestGroup]()
     for plan in plans:
         if addresses := list_addresses(plan.stage):
@@ -347,7 +347,7 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
 
 
 def describe_price(usual: Sequence[RequestGroup], longest: Sequence[RequestGroup]) -> list[str]:
-    """Write the sums for episodes of the usual length and of the greatest."""
+    """Describe the total price for episodes of usual and of greatest length."""
     unknown = list(dict.fromkeys(each.model for each in usual if each.price is None))
     known, bound = ([each for each in groups if each.price is not None] for groups in (usual, longest))
     rest = f"unknown for {', '.join(unknown)}, set price in its settings; " if unknown else ""
@@ -361,12 +361,12 @@ def describe_price(usual: Sequence[RequestGroup], longest: Sequence[RequestGroup
 
 
 def price_thinking(groups: Sequence[RequestGroup]) -> float:
-    """Return the dollars for `THINKING_TOKENS` more in each reply."""
+    """Return the price in dollars of `THINKING_TOKENS` more tokens in each reply."""
     return sum(each.requests * each.price.of(Usage(completion=THINKING_TOKENS)) for each in groups if each.price)
 
 
 def describe_openings(plan: EpisodePlan) -> str | None:
-    """Compare the longest opening with the trainer's limits; None where there are none. The user's first words count where they are given."""
+    """Compare the longest opening with the trainer's limits; None without limits. A given first message of the user counts too."""
     if plan.limit is None and plan.rest is None:
         return None
     members = {pack.name: pack for _, pack in list_packs(plan.stage, plan.pack)}

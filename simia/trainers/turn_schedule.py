@@ -1,9 +1,9 @@
-"""Step many episodes at once without waiting for the slowest: each speaks again as soon as its own answer is there.
+"""Step many episodes at once without waiting for the slowest: each takes its next turn as soon as its own answer has arrived.
 
-A trainer that samples in batches would otherwise wait in every round for the slowest reply of a simulator: with one reply in twenty
-ten times as slow as the others, a step takes about three times as long (`eval/bench/schedule.py`). Here the steps run in the
-portal's loop, and `collect` returns the episodes that are ready. It waits a moment for more of them, so that batches stay full and
-a world that answers at once gives the same batches in every run.
+A trainer that samples in rounds would wait in every round for the slowest reply of a simulator: if one reply in twenty takes ten times
+as long as the others, a step takes about three times as long (`eval/bench/schedule.py`). Here the steps run in the portal's loop, and
+`collect` returns the episodes that are ready. It waits a moment for more of them, so that batches stay full, and so that a world that
+answers immediately gives the same batches in every run.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, Generic, TypeVar
 from simia import event_loop
 
 K = TypeVar("K", bound=Hashable)
-LINGER = 0.05  # seconds without a further answer after which those that are there go on
+LINGER = 0.05  # seconds without a further answer, after which `collect` returns
 LONGEST_LINGER = 0.2
 
 
 class TurnSchedule(Generic[K]):
-    """Coroutines by key, each of which is one step of one episode. Its methods belong to one thread, not the portal's."""
+    """Coroutines by key; each is one step of one episode. Call its methods from one thread, which is not the portal's."""
 
     def __init__(self) -> None:
         self._under_way: dict[K, Future[Any]] = {}
         self.waited = 0.0
-        """Seconds in which there was nothing to collect."""
+        """Seconds spent waiting with nothing to collect."""
         self._ended: queue.SimpleQueue[K] = queue.SimpleQueue()
 
     def __len__(self) -> int:
-        """Return the number of steps that were started and not collected."""
+        """Return the number of steps that were started and not yet collected."""
         return len(self._under_way)
 
     def __contains__(self, key: K) -> bool:
@@ -50,8 +50,8 @@ class TurnSchedule(Generic[K]):
     def collect(self, most: float | None = None) -> dict[K, Any]:
         """Wait for at least one step, then shortly for more, and return their results by key, in the order in which they were started.
 
-        Empty if none is under way, and once `waited` has reached `most`. Where a step raised, its exception is raised after all others
-        have ended.
+        Empty if no step is under way, or once `waited` has reached `most`. If a step raised, its exception is raised after all others have
+        ended.
         """
         if not self._under_way:
             return {}
@@ -78,7 +78,7 @@ class TurnSchedule(Generic[K]):
         return {key: self._under_way.pop(key).result() for key in ready}
 
     def close(self) -> None:
-        """Cancel what is under way, and wait until it has ended."""
+        """Cancel the steps under way, and wait until they have ended."""
         for future in self._under_way.values():
             future.cancel()
         for _ in range(len(self._under_way)):

@@ -3,7 +3,8 @@
     stage: {pack: customer_service, backend: simulated, reward: oracle, llm: {kind: openai, model: o4-mini}}
     val_environment: {backend: executable, reward: rules}
 
-It needs only what differs. The pack may differ too: the choice of tasks (`split`, `tasks`, `limit`, `difficulty`) is then its own.
+`val_environment` needs only the fields that differ. With another pack, the selection of tasks (`split`, `tasks`, `limit`, `difficulty`) does
+not carry over from `stage`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class StageSettings(Config):
     @model_validator(mode="before")
     @classmethod
     def complete_val_environment(cls, data: Any) -> Any:
-        """Fill in from `stage` what `val_environment` leaves out."""
+        """Fill in the fields that `val_environment` leaves out from `stage`."""
         if not isinstance(data, dict):
             return data
         stage, changes = (to_plain(data.get(name)) for name in ("stage", "val_environment"))
@@ -46,7 +47,7 @@ class StageSettings(Config):
 
     @property
     def validation_place(self) -> str:
-        """The section that says in which environment to validate."""
+        """Name of the section with the environment to validate in."""
         return "stage" if self.val_environment is None else "val_environment"
 
     def for_validation(self) -> Self:
@@ -60,13 +61,13 @@ def to_plain(value: Any) -> Any:
 
 
 def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of `stage` with the changes. Another back end has settings of its own, another pack its choice
-    of tasks, and a named reward is the whole reward: neither a function nor step rewards of training go with it."""
+    """Return the settings of `stage` with the changes. Another back end drops the old one's settings, and another pack the selection of
+    tasks. A named reward drops the step rewards and, unless it is `function`, the reward function."""
     left_out: set[str] = set()
     if any(changes[name] != stage.get(name) for name in ("pack", "packs") if name in changes):
         left_out.update(OF_PACK)
     if "backend" in changes:
-        left_out.add("backend")  # one for each tool is replaced as a whole
+        left_out.add("backend")  # back ends by tool are replaced as a whole
         if changes["backend"] != stage.get("backend", EnvironmentConfig.model_fields["backend"].default):
             left_out.add("backend_settings")
     if "reward" in changes:
@@ -77,9 +78,9 @@ def derive_environment(stage: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 def check_val_environment(
     settings: StageSettings, split: str | None = None, later: list[str] | None = None, section: str = ""
 ) -> tuple[Pack, list[Task]]:
-    """Load the tasks to validate on, and check their environment as that of training, as `check_stage` does. Raises `UserError`.
+    """Load the tasks to validate on, and check their environment with `check_stage`, like that of training. Raises `UserError`.
 
-    `section`: what precedes the name `val_environment` in the config, as `simia.`.
+    `section`: prefix of the name `val_environment` in the config, such as `simia.`.
     """
     stage = settings.for_validation().stage.with_split(split)
     try:

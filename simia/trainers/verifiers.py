@@ -4,8 +4,8 @@
         pack = "customer_service"
 
 `simia pack export --to verifiers` writes a package with such classes. The harness plays an episode in this process: simia runs the tools,
-the user and the rewards, and the model's messages come from verifiers' interception server, so that traces, token budgets and training
-are verifiers' own. An episode that simia aborted fails the rollout: it has no reward and verifiers may retry it.
+the user and the rewards. The model's messages come from verifiers' interception server, so traces, token budgets and training work as usual
+in verifiers. An aborted episode fails the rollout: it has no reward, and verifiers may retry it.
 
 Imports verifiers and openai, which the user's environment must have.
 """
@@ -40,7 +40,7 @@ OPENING = "The environment writes the first message."
 
 
 class PackData(vf.TaskData):  # type: ignore[misc,unused-ignore]
-    """What a trace records of a task. Nothing in it solves the task."""
+    """The data of a task that a trace records. They do not contain the solution."""
 
     pack: str
     """The pack's name."""
@@ -72,7 +72,7 @@ class PackTasksetConfig(vf.TasksetConfig):  # type: ignore[misc,unused-ignore]
 
     @model_validator(mode="after")
     def check_settings(self) -> PackTasksetConfig:
-        """Refuse settings that simia's environment does not have before anything starts."""
+        """Refuse unknown settings of simia's environment before anything starts."""
         try:
             parse_config(EnvironmentConfig, self.settings, where="settings")
         except UserError as error:
@@ -193,8 +193,8 @@ class PackEnv(vf.Env[PackEnvConfig]):  # type: ignore[misc,unused-ignore]
 class ServedModel:
     """The model behind verifiers' interception server, as the engine of one episode's agent.
 
-    Its own messages go back as they came. A trace in which one of them is written differently would split there, and a trainer would learn
-    from both halves.
+    Its own messages are sent back exactly as received. If one were written differently, the trace would split there, and a trainer would learn
+    from both parts.
     """
 
     model: str
@@ -217,7 +217,7 @@ class ServedModel:
         """Return the reply; verifiers adds the run's sampling settings.
 
         Raises:
-            AgentFailed: verifiers ended the rollout by a limit of its own; the episode is scored as it stands.
+            AgentFailed: verifiers ended the rollout at a limit of its own; the episode is truncated and scored.
             LLMFault: The model could not be asked.
         """
         options: dict[str, Any] = {"messages": self.restore_wording(request.messages)}
@@ -240,7 +240,7 @@ class ServedModel:
         return Reply(text=message.get("content") or "", reasoning=reasoning, body=found)
 
     def restore_wording(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Replace the model's messages by what was received, unless simia had to give a call another id."""
+        """Replace the model's messages by the received ones, except where simia had to change the id of a call."""
         said = iter(self.said)
         found = []
         for row in messages:

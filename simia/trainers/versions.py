@@ -1,6 +1,6 @@
 """The versions that each trainer needs (versions.yaml), and the interpreter of an environment that has them.
 
-The ranges exclude one another (LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so hardly any environment holds two trainers.
+The ranges conflict (LLaMA-Factory: transformers up to 5.6.0; TRL: datasets from 4.7), so an environment rarely fits two trainers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simia.search_path import cache_root
 from simia.venvs import RECIPES, list_distributions, normalize_name
 
 NEEDS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text("utf-8"))
-"""Trainer → distribution → range, as pip writes ranges; an empty one: any version."""
+"""Trainer → distribution → version range in pip's syntax; an empty range allows any version."""
 COMPARE = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -35,7 +35,7 @@ RAGEN_CLONE = f"git clone https://github.com/RAGEN-AI/RAGEN && cd RAGEN && git c
 def list_installed(python: Path | None = None) -> dict[str, str]:
     """Return the distributions of an interpreter's environment (None: of this one) with their versions."""
     if python is None or str(python) == sys.executable:
-        # The first on the path counts.
+        # The first distribution on the path wins.
         found = {one.name: one.version for one in reversed(list(distributions())) if one.name}
     else:
         found = list_distributions(python)
@@ -43,7 +43,7 @@ def list_installed(python: Path | None = None) -> dict[str, str]:
 
 
 def compare_versions(trainer: str, versions: Mapping[str, str]) -> str:
-    """Return which distributions clash with what the trainer needs, and which are missing; empty if all fit."""
+    """Describe which distributions have a wrong version for the trainer, and which are missing; empty if all fit."""
     missing, parts = [], []
     for name, wanted in NEEDS[trainer].items():
         version = versions.get(normalize_name(name))
@@ -58,7 +58,7 @@ def compare_versions(trainer: str, versions: Mapping[str, str]) -> str:
 def interpreter(trainer: str, python: Path | None) -> Path:
     """Return the interpreter to train with: the named one, else this one if it fits, else that of the trainer's own environment.
 
-    Raises `UserError` with what clashes, and with the command that builds a clean environment.
+    Raises `UserError` that names the conflicts and the command that builds a clean environment.
     """
     problem = compare_versions(trainer, list_installed(python))
     if not problem:

@@ -1,9 +1,9 @@
 """RAGEN's context manager for agents with tools: token in, token out.
 
-RAGEN's own rewrites every prompt as text (one system line, `Turn 3: State: … Reward: …` as a user message, a forced `<think>`), parses
-the response by `<answer>` tags, and for the update renders and tokenises the conversation again, with a mask one place off. Here an
-episode is ids from its first prompt on: the chat template renders system text, tools and the environment's messages, sampled ids are
-kept, and the trained row is these ids with mask 1 on the sampled ones only.
+RAGEN's own context manager rewrites every prompt as text (one system line, `Turn 3: State: … Reward: …` as a user message, a forced
+`<think>`) and parses the response by `<answer>` tags. For the update it renders and tokenises the conversation again, with a mask that is
+off by one. Here an episode is a list of ids from the first prompt on: the chat template renders system text, tools and the environment's
+messages, sampled ids are kept, and the row to train on has mask 1 on the sampled ids only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from simia.trainers.tokens import ChatText, cut_after_end, find_end_ids
 
 
 class Context(ContextManager):  # type: ignore[misc,unused-ignore]
-    """Raises `UserError` for a configuration that would not train what it says."""
+    """Raises `UserError` for a configuration that would silently train something else."""
 
     def __init__(self, config: Any, tokenizer: Any, processor: Any = None, mode: str = "train") -> None:
         check_ragen_config(config)
         super().__init__(config, tokenizer, processor, mode)
         self.mode = mode
-        # Templates without thinking ignore this argument; Qwen3's writes an empty block where it is off.
+        # Templates without thinking ignore this argument. If it is off, Qwen3's template writes an empty thinking block.
         thinking = {"enable_thinking": bool(config.agent_proxy.enable_think)}
         self.text = ChatText(tokenizer, find_end_ids(tokenizer), thinking)
         self.turn = int(config.actor_rollout_ref.rollout.response_length)
@@ -53,13 +53,13 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
             return self.formulate_rollouts(env_outputs)
         speaking = self.opened(env_outputs)
         lm_inputs = self._batch(self._padded([each[CARRIED].row.context for each in speaking]), speaking)
-        if "model_info" in self.config:  # an evaluation by an API's model, which takes messages and no ids
+        if "model_info" in self.config:  # an evaluation with a model behind an API, which takes messages instead of ids
             chats = [make_hermes_chat(each[CARRIED].playing.view) for each in speaking]
             lm_inputs.non_tensor_batch["messages_list"] = np.fromiter(chats, dtype=object)
         return lm_inputs
 
     def get_env_inputs(self, lm_outputs: Any) -> list[dict[str, Any]]:
-        """Return each whole response as an action. Text, from RAGEN's wrappers for evaluation, is tokenised; ids are kept."""
+        """Return each whole response as an action. Texts (from RAGEN's wrappers for evaluation) are tokenised; ids are kept."""
         if lm_outputs.batch is not None and "responses" in lm_outputs.batch.keys():  # noqa: SIM118 - a TensorDict
             sampled = [cut_after_end(ids, self.text.end_ids) for ids in lm_outputs.batch["responses"].tolist()]
         else:
@@ -81,9 +81,7 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
             None if score is None else score + float(each["penalty"])
             for score, each in zip(scores, env_outputs, strict=True)
         ]
-        if (
-            self.mode == "val"
-        ):  # RAGEN averages these as the reward; a missing one is no failure: it gets the others' mean
+        if self.mode == "val":  # RAGEN averages these as the reward; a missing one gets the mean of the others
             normal = fill_scores(paid, [0] * len(paid), math.nan)
         else:
             normal = normalize_scores(paid, groups, self.config.agent_proxy.reward_normalization.method)
@@ -91,7 +89,7 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         width = tensors["input_ids"].shape[1]
         mask = torch.tensor([[0] * (width - len(each)) + each for each in rows.mask])
         tensors |= {"loss_mask": mask[:, 1:].bool()}
-        # RAGEN filters groups by the spread of the original scores: a missing one gets its group's mean.
+        # RAGEN filters groups by the standard deviation of the original scores, so a missing one gets its group's mean.
         for name, values in (("rm_scores", normal), ("original_rm_scores", fill_scores(scores, groups))):
             tensors[name] = torch.zeros(len(values), width - 1)
             tensors[name][:, -1] = torch.tensor(values)

@@ -1,12 +1,12 @@
-"""The environment with RAGEN's signatures: one object plays episode after episode.
+"""The environment with RAGEN's interface: one object plays one episode after another.
 
     env = SimiaEnv(SimiaEnvConfig(stage={"pack": "customer_service"}))
     env.reset(seed=7)
     observation, reward, done, info = env.step('<tool_call>…</tool_call>')
 
-RAGEN resets the environments of a group with one seed. The seed selects the task, and the group shares simulated answers. Consecutive
-seeds go through the whole split before a task repeats, in training in another order each time; where RAGEN distributes a step's seeds
-over several tags, `SeedLane` counts each tag's own. All objects of a process share one open environment.
+RAGEN resets all environments of a group with the same seed. The seed selects the task, and the group shares simulated answers. Consecutive
+seeds go through the whole split before a task repeats; in training each pass has a new order. If RAGEN distributes a step's seeds over
+several tags, `SeedLane` counts the seeds of each tag. All objects of a process share one open environment.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ Result = tuple[str, float, bool, dict[str, float]]
 def choose_task(tasks: Sequence[Task], seed: int, mode: str = "train") -> Task:
     """Choose the task of a seed, the same in every process.
 
-    In training, n consecutive seeds that begin at a multiple of n are all n tasks, each time in another order. In validation there is
-    one order, so that any n consecutive seeds are all n tasks: RAGEN validates from seed 123 on.
+    In training, n consecutive seeds that begin at a multiple of n cover all n tasks, each time in another order. In validation the order
+    is fixed, so that any n consecutive seeds cover all n tasks: RAGEN validates from seed 123 on.
     """
     lap, place = divmod(seed, len(tasks))
     order = list(range(len(tasks)))
@@ -56,26 +56,26 @@ class SeedLane:
     of: int = 1
     group: int = 0
     groups: int = 1
-    """How many of the groups are its tag's, and which of these it is."""
+    """Number of the step's groups that belong to its tag; `place` is its index among these."""
     place: int = 0
 
     def number(self, seed: int) -> int:
-        """Return the tag's own count of its groups, from `base` on and without a gap; with one tag it is the seed."""
+        """Return a number that counts the groups of the tag without gaps, from `base` on; with one tag it equals the seed."""
         return self.base + (seed - self.group - self.base) // self.of * self.groups + self.place
 
 
 class SimiaEnv:
-    """`reset` and `step` are RAGEN's; `start`, `act`, `take` and `cut` are their parts, for the portal's loop."""
+    """Implements RAGEN's `reset` and `step`; `start`, `act`, `take` and `cut` are their parts, which run in the portal's loop."""
 
     def __init__(self, config: SimiaEnvConfig | None = None) -> None:
-        """Nothing is opened yet: the mode decides which environment is played."""
+        """Open nothing yet: `mode`, given to `reset`, decides which environment is played."""
         self.config = config or SimiaEnvConfig()
         self._validates = False
         self._lease: EnvironmentLease | None = None
         self.member = 0
         """Its number in its group, which distinguishes its simulated user from the others'."""
         self.most_turns: int | None = None
-        """Limit of the policy's turns; the episode is judged after the last one."""
+        """Limit of the policy's turns; the episode is scored after the last one."""
         self.batched = False
         """Set by `EnvManager`: `reset` only chooses the task, and `step` returns the result that `answer` stored."""
         self.lane = SeedLane()
@@ -92,7 +92,7 @@ class SimiaEnv:
     def reset(self, seed: int | None = None, mode: str = "train", **_: Any) -> str:
         """Choose the seed's task, and return the user's first message.
 
-        Raises `UserError` for a split without tasks and for a task that cannot be set up. Failed infrastructure is an ended episode.
+        Raises `UserError` for a split without tasks and for a task that cannot be set up. An infrastructure failure gives an episode that has ended.
         """
         seed = random.randrange(2**31) if seed is None else int(seed)
         self.set_mode(mode)
@@ -126,7 +126,7 @@ class SimiaEnv:
             self._lease.close()
 
     def set_mode(self, mode: str) -> None:
-        """Play in the environment to train in, or (in any mode but `train`) in the one to validate in."""
+        """Choose the environment: that of training with the mode `train`, that of validation with any other."""
         if self._validates != (mode != "train") and self.config.val_environment is not None and self._lease is not None:
             if self.episode is not None:
                 event_loop.run(self.episode.close())
@@ -136,7 +136,7 @@ class SimiaEnv:
 
     @property
     def lease(self) -> EnvironmentLease:
-        """The environment of the mode; opened if no other object has. Raises `UserError`."""
+        """The open environment of the mode, shared by all objects of the process. Raises `UserError`."""
         if self._lease is None:
             config = self.config.for_validation() if self._validates else self.config
             self._lease = share_environment(config.stage, store=Path(config.store) if config.store else None)
@@ -180,7 +180,7 @@ class SimiaEnv:
 
     @property
     def info(self) -> dict[str, float]:
-        """Facts as numbers, since RAGEN casts every value. `score` is left out while there is none."""
+        """Facts as numbers, since RAGEN converts every value to a number. `score` is absent while there is none."""
         episode, reward = self.playing, self.reward
         kind = episode.end.kind if episode.end else None
         errors = sum(m.role == "tool" and m.error is not None for m in episode.view.messages)
@@ -222,7 +222,7 @@ class SimiaEnv:
         self._heard = ()
 
     async def act(self, message: Message) -> None:
-        """Take one turn, as a message. The last one within `most_turns` ends the episode, and it is judged."""
+        """Take one turn, as a message. The turn that reaches `most_turns` ends the episode, which is scored."""
 
         async def step() -> Sequence[Message]:
             return (await self.playing.step(message)).messages
@@ -254,11 +254,11 @@ class SimiaEnv:
         self._ready = self.result()
 
     async def cut(self, code: Code, detail: str = "") -> None:
-        """Truncate the episode at a limit of turns or tokens; it is scored unless the policy never spoke."""
+        """Truncate and score the episode at a limit of turns or tokens. If the policy never spoke, it is aborted."""
         await self._run_in_time(self.playing.stop(code, aborted=not self.turns, detail=detail))
 
     def opening(self, text: ChatText, room: int) -> TokenRow:
-        """Represent the episode as ids from here on. `room`: the longest context that leaves room for a turn of the policy."""
+        """Start the row of ids with the episode's opening. `room`: length of the longest context that leaves room for a turn."""
         self._text, self._room = text, room
         self.row = text.begin(self.playing)
         return self.row
@@ -270,20 +270,20 @@ class SimiaEnv:
         return f"the context has {length} tokens, of which {self._room} leave room for a turn" * (length > self._room)
 
     async def _run_in_time(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Return what the work returns. After `world_seconds` it is given up: the episode is aborted, or has no verdict."""
+        """Run the work and return its result. After `world_seconds` it is cancelled: the episode is aborted, or has no verdict."""
         result = await run_in_time(self.playing, work, self.config.world_seconds)
         self._settle()
         return result
 
     def _settle(self) -> None:
-        """Take the reward from an episode that ended before the policy spoke: there is nothing to train or to compare."""
+        """Remove the reward of an episode that ended before the policy spoke, since there is nothing to train or to compare."""
         episode = self.playing
         if episode.end is not None and episode.reward is not None and not self.turns:
             why = episode.reward.rationale or "it was over before the policy spoke"
             episode.reward = Reward(error=episode.reward.error or episode.end.code, rationale=why)
 
     async def _take_next(self) -> tuple[Task, str]:
-        """Return what `reset` chose, and close the episode before it."""
+        """Return the task and group that `reset` chose, and close the previous episode."""
         assert self._next is not None
         chosen, self._next = self._next, None
         episode, self.episode, self.row, self._ready = self.episode, None, None, None

@@ -13,10 +13,10 @@ from simia.trainers.ragen.env import SimiaEnv
 
 
 class RolloutKeeper:
-    """Writes each tag's episodes to the run that its settings name; by default all tags have the same one."""
+    """Writes each tag's episodes to the run that its settings name; by default all tags share one run."""
 
     def __init__(self, config: Any) -> None:
-        """`config`: RAGEN's."""
+        """`config`: RAGEN's configuration."""
         self._checkpoints = Path(str(look_up(config, "trainer.default_local_dir", "checkpoints"))).expanduser()
         self._model = str(look_up(config, "model_path", ""))
         self._start = uuid.uuid4().hex

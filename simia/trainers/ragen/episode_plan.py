@@ -1,4 +1,4 @@
-"""How many episodes a run of RAGEN plays, from its configuration, and that it is one machine's."""
+"""Count the episodes of a RAGEN run from its configuration, and check that it uses one machine."""
 
 from __future__ import annotations
 

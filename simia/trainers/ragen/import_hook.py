@@ -1,8 +1,8 @@
 """Register simia's environment and classes with RAGEN when its modules are imported, without a patch.
 
 RAGEN reads `ragen.env.REGISTERED_ENVS` when it makes environments, and takes the classes of context, environments and proxy from
-`ragen.llm_agent.agent_proxy`. Both modules are changed right after their import. Most of Ray's workers never import RAGEN, and an
-import at their start would load vLLM into each, so the hook waits for it.
+`ragen.llm_agent.agent_proxy`. The hook changes both modules right after their import. It does not import RAGEN itself: most of
+Ray's workers never need it, and the import would load vLLM into each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """RAGEN's manager of environments and its proxy, with all episodes of a step at once.
 
-RAGEN's manager steps one environment after another: 128 episodes whose simulator takes a second would take two minutes a round. Here
+RAGEN's manager steps one environment after another: with 128 episodes and a simulator that takes a second, a round takes two minutes. Here
 they run concurrently in the portal's loop, each on its own schedule, and RAGEN's own bookkeeping reads the results of those that are
-ready. Of a tag with `at_once` only that many episodes run; the next begins when one ends. RAGEN's proxy plays a fixed number of
-rounds; this one plays until all episodes have ended, and an unfinished one is judged instead of scored 0.
+ready. With `at_once`, a tag runs at most that many episodes; the next begins when one ends. RAGEN's proxy plays a fixed number of rounds and
+gives unfinished episodes the score 0; this one plays until all episodes have ended, and scores truncated ones.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ CARRIED = "simia_env"  # key of the environment in an entry of RAGEN's cache, fo
 
 
 class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
-    """Raises `UserError` for a configuration that would not train what it says."""
+    """Raises `UserError` for a configuration that would silently train something else."""
 
     def __init__(self, config: Any, mode: str = "train") -> None:
         check_ragen_config(config)
         super().__init__(config, mode)
         self._schedule = TurnSchedule[int]()
-        self._begun: set[int] = set()  # by number: those that were begun
-        self._said: dict[int, dict[str, Any]] = {}  # the policy's turns that are under way
+        self._begun: set[int] = set()  # numbers of the episodes that have begun
+        self._said: dict[int, dict[str, Any]] = {}  # by episode: the policy's turn under way
         self.steps = count_done_steps(config) if mode == "train" else 0
-        """Rollouts so far, those before the checkpoint included: RAGEN's trainer makes one a step."""
+        """Number of rollouts so far, including those before the checkpoint; RAGEN's trainer makes one per step."""
         if self.base_seed is not None:
             self.seed_counter = self.steps * self.env_groups
 
     def _init_env_instances(self, config: Any) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = super()._init_env_instances(config)
         rounds = int(self.sys_config.agent_proxy.max_turn)
-        groups: dict[str, dict[int, int]] = {}  # tag → its groups, each with its place among them
+        groups: dict[str, dict[int, int]] = {}  # tag → its groups, each with its index among them
         for entry in entries:
             places = groups.setdefault(entry["tag"], {})
             places.setdefault(entry["group_id"], len(places))
@@ -51,7 +51,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
             env: SimiaEnv = entry["env"]
             group, places = entry["group_id"], groups[entry["tag"]]
             env.set_mode(self.mode)
-            _ = env.lease  # opened before the first step: a mistake is reported now
+            _ = env.lease  # opened now, so that mistakes are reported before the first step
             env.batched = True
             env.member = entry["env_id"] % self.group_size
             env.most_turns = min(rounds, int(entry["max_actions_per_traj"]))
@@ -59,12 +59,12 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         return entries
 
     def reset(self, seed: int | None = None) -> list[dict[str, Any]]:
-        """Reset with RAGEN's seeds and begin the first episodes. Returns those that run, which alone go to the policy."""
+        """Reset with RAGEN's seeds and begin the first episodes. Returns only the running ones, for the policy."""
         self._prepare(seed)
         return self._collect_all()
 
     def step(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Take a turn in each of these episodes. Returns those that continue, and those that begin in place of ended ones."""
+        """Take a turn in each of these episodes. Returns those that continue and those that begin after others have ended."""
         self._start_turns(all_env_inputs)
         return self._collect_all()
 
@@ -74,13 +74,13 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         return self._collect()
 
     def advance(self, all_env_inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Start a turn in each of these episodes, and return those that are ready for the next, which may be others; none where all
-        have ended."""
+        """Start a turn in each of these episodes. Returns the episodes that are ready for their next turn, which may be others; empty
+        when all have ended."""
         self._start_turns(all_env_inputs)
         return self._collect()
 
     def _prepare(self, seed: int | None) -> None:
-        self._schedule.close()  # of a rollout that was given up
+        self._schedule.close()  # left from a cancelled rollout
         rows = super().reset(seed)
         for entry, row in zip(self.envs, rows, strict=True):
             row[CARRIED] = entry["env"]
@@ -124,13 +124,13 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         return found
 
     def _punish_malformed_calls(self, env_id: int) -> None:
-        """Charge RAGEN's `format_penalty` for a turn with a call whose arguments cannot be read."""
+        """Subtract RAGEN's `format_penalty` for a turn with a malformed call."""
         said = next((m for m in reversed(self.envs[env_id]["env"].playing.messages) if m.role == "assistant"), None)
         if said is not None and any(call.arguments is None for call in said.calls):
             self.rollout_cache[env_id]["penalty"] += self.sys_config.es_manager.format_penalty
 
     def get_rollout_states(self) -> list[dict[str, Any]]:
-        """Return all episodes, ended and judged. `metrics` are facts of each ending in place of RAGEN's averages over turns."""
+        """Return all episodes, ended and scored. `metrics` holds facts about each ending, in place of RAGEN's averages over turns."""
         while self._schedule:
             self._schedule.collect()
         event_loop.run_together(entry["env"].abort_unstarted() for entry in self.envs if entry["env"].waiting)
@@ -148,7 +148,7 @@ class EnvManager(EnvStateManager):  # type: ignore[misc,unused-ignore]
         super().close()
 
     def _list_startable(self) -> list[int]:
-        """Return the waiting episodes that their tags' `at_once` allows to begin, by number."""
+        """Return the numbers of the waiting episodes that may begin under their tags' `at_once`."""
         under_way = Counter(
             self.envs[env_id]["tag"]
             for env_id in self._begun
@@ -172,8 +172,8 @@ class Proxy(LLMAgentProxy):  # type: ignore[misc,unused-ignore]
     def rollout(self, dataproto: Any, val: bool = False) -> Any:
         """Play a step's episodes to their ends.
 
-        Where none of them has a reward the optimizer would still move by its momentum and the schedule by a step, so `log_aborted` ends
-        the training, to be restarted from the last checkpoint. No empty batch is sent: it would stop the engine.
+        If no episode has a reward, `log_aborted` ends the training, which can resume from the last checkpoint: otherwise the optimizer's
+        momentum and the schedule would still make a step. An empty batch is never sent, since it would stop the engine.
         """
         manager = self.val_es_manager if val else self.train_es_manager
         context = self.val_ctx_manager if val else self.train_ctx_manager

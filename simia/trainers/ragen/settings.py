@@ -1,7 +1,7 @@
-"""Settings of a RAGEN run: a tag's `env_config`, the configurations that are refused, and the step that a run resumes at.
+"""Settings of a RAGEN run: a tag's `env_config`, the configurations that are refused, and the step at which a run resumes.
 
-RAGEN normalises rewards itself and gives its trainer each row as a group of its own. With its default (`identity`) the advantage is the
-bare reward and nothing is compared, so `adv_estimator: grpo` alone is not GRPO.
+RAGEN normalises rewards itself and passes each row to its trainer as a separate group. With its default normalisation (`identity`) the
+advantage is the raw reward and nothing is compared, so `adv_estimator: grpo` alone is not GRPO.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REQUIRED = {
     ),
     "actor_rollout_ref.rollout.n": (1, "es_manager.train.group_size says how many episodes a group has"),
 }
-"""Setting → the only value that it may have, and why."""
+"""Setting → its only allowed value, and the reason."""
 
 
 class SimiaEnvConfig(StageSettings):
@@ -65,7 +65,7 @@ def read_context_length(config: Any) -> int:
 def count_done_steps(config: Any) -> int:
     """Return the number of steps in the checkpoint that the run resumes from, by the rules of verl's `_load_checkpoint`; 0 without one.
 
-    RAGEN's trainer does not pass it to its environments, which would begin again with the first step's seeds.
+    RAGEN's trainer does not pass the step to its environments, so they would start again with the first step's seeds.
     """
     mode = look_up(config, "trainer.resume_mode", "auto")
     if mode == "disable":
@@ -82,14 +82,14 @@ def count_done_steps(config: Any) -> int:
 
 
 def check_ragen_config(config: Any) -> None:
-    """Raise `UserError` for the first setting under which a run would not train what it says."""
+    """Raise `UserError` for the first setting with which the run would silently train something else."""
     problem = next(find_problems(config), None)
     if problem is not None:
         raise UserError(problem)
 
 
 def find_problems(config: Any) -> Iterator[str]:
-    """Yield what is wrong, one line each. Checks after the first problem may fail: read one."""
+    """Yield each problem as a line. Read only the first: later checks assume that the earlier ones passed."""
     grouping = look_up(config, "agent_proxy.reward_normalization.grouping")
     method = look_up(config, "agent_proxy.reward_normalization.method")
     if look_up(config, "algorithm.adv_estimator") == "grpo":
@@ -152,7 +152,7 @@ def find_tag_problems(config: Any, tag: str) -> Iterator[str]:
 
 
 def check_tag_names(values: Any, whole: Any) -> None:
-    """Raise `UserError` for a section under `custom_envs` that is of no tag: no step uses it, and it has no type. `values`: the user's."""
+    """Raise `UserError` for a section under `custom_envs` that is not a tag: no step uses it, and it has no type. `values`: the user's config."""
     used = [tag for part in ("train", "val") for tag in look_up(whole, f"es_manager.{part}.env_configs.tags")]
     for name in look_up(values, "custom_envs") or {}:
         if name not in used and look_up(whole, f"custom_envs.{name}.env_type") is None:

@@ -53,11 +53,11 @@ from simia.trainers.versions import (
 from simia.venvs import make_python_path, normalize_name
 
 MODULE = "simia.trainers.ragen.start"
-FREE = ("custom_envs",)  # sections whose names are the user's
+FREE = ("custom_envs",)  # sections in which the user chooses the names
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 DEFAULTS = {"trainer": {"default_local_dir": "checkpoints/${trainer.project_name}/${trainer.experiment_name}"}}
-"""Of a dry run without RAGEN: the folder of checkpoints, as verl names it."""
-# As RAGEN's own ray.init sets them, which is not reached when Ray runs already.
+"""Defaults for a dry run without RAGEN: the folder of checkpoints, as verl names it."""
+# The same variables as in RAGEN's own ray.init, which is skipped because Ray runs already.
 WORKERS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "VLLM_LOGGING_LEVEL": "WARN", "RAY_DEBUG": "legacy"}
 
 
@@ -82,7 +82,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     assign_settings(values, changes, added=True)
     if (
         look_up(values, "trainer.experiment_name") is None
-    ):  # RAGEN's own is the same for all runs, and so would be their checkpoints
+    ):  # RAGEN's default is the same for all runs, so they would share checkpoints
         assign_setting(values, ["trainer", "experiment_name"], config.stem)
     whole = resolve_references(merge_sections(known or DEFAULTS, values))
     check_ragen_config(whole)
@@ -129,7 +129,7 @@ def find_checkout() -> Path:
 
 
 def read_base_config(home: Path) -> dict[str, Any]:
-    """Read RAGEN's `base` config over the configs that its `defaults` name, with references unresolved."""
+    """Read RAGEN's `base` config, merged over the configs in its `defaults`; references stay unresolved."""
 
     def load(name: str) -> dict[str, Any]:
         text = (home / "config" / f"{name}.yaml").read_text(encoding="utf-8")
@@ -159,7 +159,7 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[str]:
-    """Check that each stage opens and that its pack has tasks of the wanted splits. Returns a line on each. `later`: as for `check_stage`."""
+    """Check that each stage can be opened and its pack has tasks in the configured splits. Returns a line for each. `later`: as for `check_stage`."""
     notes = []
     for part in ("train", "val"):
         section = look_up(whole, f"es_manager.{part}")
@@ -183,7 +183,7 @@ def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[
 
 
 def check_kept_runs(whole: dict[str, Any]) -> list[str]:
-    """Check that the runs which keep the tags' episodes can be written. Returns a line on each."""
+    """Check that the runs for the tags' episodes can be written. Returns a line for each."""
     checkpoints = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser()
     found: dict[str, None] = {}
     for part in ("train", "val"):
@@ -261,7 +261,7 @@ def main(arguments: list[str]) -> int:
 
 
 def format_error(error: UserError) -> str:
-    """Return the error's line; Ray replaces the text of a worker's error by the traceback, and keeps the error as its cause."""
+    """Return the error's message. Ray replaces the text of a worker's error by a traceback and keeps the original error as the cause."""
     return str(getattr(error, "cause", None) or error)
 
 

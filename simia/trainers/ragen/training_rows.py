@@ -23,19 +23,19 @@ class TrainingRows:
     scores: list[float | None]
     """Outcomes."""
     steps: list[dict[int, float]]
-    """Of each row: place among its ids → reward of the turn that ends there."""
+    """For each row: position in its ids → reward of the turn that ends there."""
 
     @property
     def totals(self) -> list[float | None]:
-        """Outcomes with the rewards of single turns."""
+        """Outcomes plus the rewards of single turns."""
         return [
             score if score is None else score + math.fsum(steps.values())
             for score, steps in zip(self.scores, self.steps, strict=True)
         ]
 
     def list_turn_scores(self, width: int) -> list[tuple[int, int, float]]:
-        """List row, position and reward of each turn's end, in rows of `width` scores padded on the left, whose position j belongs to token
-        j + 1. An episode without a score has none."""
+        """List row, position and reward of each turn's end, in rows of `width` scores with padding on the left. Position j belongs to
+        token j + 1. An episode without a score has none."""
         return [
             (number, width - len(ids) + place, reward)
             for number, (ids, score, steps) in enumerate(zip(self.ids, self.scores, self.steps, strict=True))
@@ -47,8 +47,8 @@ class TrainingRows:
 def collect_rows(envs: Sequence[SimiaEnv], filler: int) -> TrainingRows:
     """Collect the rows of a step.
 
-    An episode without a reward keeps its ids and has mask 0 throughout. One without a turn of the policy (which has no reward) becomes
-    two fillers, so that an opening too long for the model does not reach the trainer.
+    An episode without a reward keeps its ids, all with mask 0. If the policy never spoke, the row is two `filler` ids without a reward, so
+    that an opening that is too long for the model does not reach the trainer.
     """
     rows = TrainingRows([], [], [], [])
     for env in envs:
@@ -66,9 +66,9 @@ def collect_rows(envs: Sequence[SimiaEnv], filler: int) -> TrainingRows:
 
 
 def normalize_scores(scores: Sequence[float | None], groups: Sequence[Any], method: str) -> list[float]:
-    """Compute the factors of the token masks in RAGEN's trainer: advantages, or with `identity` the scores themselves.
+    """Compute the value of each row that RAGEN's trainer multiplies with the token mask: advantages, or with `identity` the scores.
 
-    A missing score gives 0 and is no part of its group.
+    A missing score gives 0 and does not count in its group.
     """
     if method == "identity":
         return [score or 0.0 for score in scores]

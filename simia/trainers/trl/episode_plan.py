@@ -1,4 +1,4 @@
-"""How many episodes a run of TRL's GRPOTrainer plays, from the fields of its GRPOConfig and their defaults."""
+"""Count the episodes that a run of TRL's GRPOTrainer plays, from the fields of its GRPOConfig and their defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_episodes(
     *,
     methods: bool = False,
 ) -> list[EpisodePlan]:
-    """Return the episodes of training, and those of its evaluations. `judged`: the tasks to evaluate on, if any. `methods`: TRL's own
+    """Return the episodes of training and of its evaluations. `judged`: the tasks to evaluate on, if any. `methods`: whether TRL's own
     loop plays, in which no user answers."""
     rest = "grpo.max_completion_length", int(read_number(grpo, "max_completion_length", 256))
     size, each = read_number(grpo, "num_generations", 8), count_step_episodes(grpo, processes)
@@ -51,19 +51,19 @@ def count_batch(grpo: Mapping[str, Any], processes: int) -> float:
 def count_step_episodes(grpo: Mapping[str, Any], processes: int) -> float:
     """Return the episodes of a step, which may be several batches or a part of one."""
     accumulated = read_number(grpo, "gradient_accumulation_steps", 1)
-    served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that one batch of episodes serves
+    served = read_number(grpo, "steps_per_generation", accumulated)  # micro-steps that use one batch of episodes
     batch = count_batch(grpo, processes)
     return batch * accumulated / (served * read_number(grpo, "num_iterations", 1))
 
 
 def describe_step(grpo: Mapping[str, Any], processes: int) -> str:
-    """Write the groups of a step and their size."""
+    """Describe the groups of a step and their size."""
     size = read_number(grpo, "num_generations", 8)
     return f"{count_step_episodes(grpo, processes) / size:,g} groups of {size:g} a step"
 
 
 def count_evaluations(grpo: Mapping[str, Any], steps: int, epochs: float) -> int:
-    """Return how often it evaluates: each `eval_steps` (a share of all below 1), or after each epoch."""
+    """Return the number of evaluations: one every `eval_steps` (below 1: a share of all steps), or one after each epoch."""
     first = int(bool(grpo.get("eval_on_start")))
     if grpo.get("eval_strategy", "no") == "no":
         return first
@@ -74,6 +74,6 @@ def count_evaluations(grpo: Mapping[str, Any], steps: int, epochs: float) -> int
 
 
 def read_number(grpo: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a field's number; its default where it is unset or no number, which TRL refuses itself."""
+    """Return a field as a number; the default if it is unset or not a number. TRL itself refuses other values."""
     value = grpo.get(name)
     return value if isinstance(value, int | float) and value else default

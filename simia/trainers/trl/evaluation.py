@@ -28,7 +28,7 @@ def check_evaluation(
 ) -> tuple[Pack, list[Task]] | None:
     """Check the tasks of `split` (None: no evaluation), their environment, and that TRL evaluates. Returns them with their pack.
 
-    `pack`: that of training. `methods`: TRL's own loop plays, by the methods of one pack's tools. `later`: as for `check_stage`. Raises
+    `pack`: that of training. `methods`: whether TRL's own loop plays, with the tools of one pack as methods. `later`: as for `check_stage`. Raises
     `UserError`.
     """
     if split is None:

@@ -1,8 +1,8 @@
-"""Sample replies of the trainer's own model, so that an episode's words do not depend on which others were in its batch.
+"""Sample replies of the trainer's own model, so that an episode's text does not depend on the other episodes in its batch.
 
-Episodes go on their own schedules, so batches depend on how fast the environment answers. With one random state for all rows, a run
-that is repeated or resumed would sample other words, and pay for other replies of the simulator. Each reply is drawn with random
-numbers of its own instead, one a token, and only rounding still depends on the batch.
+Episodes run on their own schedules, so batches depend on how fast the environment answers. With one random state for all rows, a
+repeated or resumed run would sample other text, and pay for other replies of the simulator. Instead each reply has its own random
+numbers, one per token, and only rounding still depends on the batch.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from simia.errors import UserError
 from simia.trainers.tokens import cut_after_end
 
 Sampled = tuple[list[int], list[float]]
-"""Ids of one reply, the end token with them, and the log-probability with which each was drawn."""
+"""Ids of one reply, end token included, and the log-probability with which each was sampled."""
 OTHER_FILTERS = {"typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "top_h": None, "num_beams": 1}
-"""Fields of GenerationConfig that change what is sampled and are not applied here, each with the value that changes nothing."""
+"""Fields of GenerationConfig that are not applied here, each with its neutral value; any other value is refused."""
 PLAIN = {"do_sample": False, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None}
 
 
@@ -27,8 +27,8 @@ def sample_with_model(
 ) -> list[Sampled]:
     """Return a reply of the trainer's model to each context, in at most `most` tokens, with the trainer's temperature and filters.
 
-    `draws`: random numbers for each reply; None: they follow from torch's own state. Log-probabilities are of the distribution that was drawn
-    from. Raises `UserError` for a filter of `generation_kwargs` that is not applied here.
+    `draws`: a random generator for each reply; None: seeded from torch's own state. Log-probabilities are those of the filtered distribution,
+    from which the ids are sampled. Raises `UserError` for a filter of `generation_kwargs` that is not applied here.
     """
     import torch  # type: ignore[import-not-found,unused-ignore]
     from transformers import LogitsProcessorList  # type: ignore[import-not-found,unused-ignore]
@@ -56,7 +56,7 @@ def sample_with_model(
 
 
 def make_filters(config: Any) -> list[Any]:
-    """Return the temperature and filters of a generation config that samples. Raises `UserError`."""
+    """Return the temperature and filters of a generation config; none if it does not sample. Raises `UserError`."""
     from transformers import (  # type: ignore[import-not-found,unused-ignore]
         MinPLogitsWarper,
         TemperatureLogitsWarper,
@@ -84,8 +84,8 @@ def make_filters(config: Any) -> list[Any]:
 
 
 def make_draw(draws: Sequence[random.Random] | None) -> Any:
-    """Make the last step of a token's sampling: it draws each row's id with the row's own random number, keeps its log-probability in
-    `logprobs` (rows × 1 for each token), and leaves that id alone possible. `draws` None: the most probable id."""
+    """Make the logits processor that samples: it chooses each row's id with the row's own random number, keeps its log-probability in
+    `logprobs` (rows × 1 for each token), and masks all other ids. `draws` None: it chooses the most probable id."""
     import torch
     from transformers import LogitsProcessor  # type: ignore[import-not-found,unused-ignore]
 

@@ -6,12 +6,12 @@
         rollout_func=rollout_func(environment), args=GRPOConfig(...),
     )
 
-TRL's function sees nothing of a row but its prompt, so the prompt is the task's id, and the conversation is rendered here.
-Sampled ids are trained as they are and never tokenised again; the environment's messages between them are rendered alone, behind a
-placeholder for the policy's turn, and have `env_mask` 0. Each episode goes on its own schedule: a batch through the model holds those
-whose answers are there. Ranks differ in their batches, so a model whose parameters are split over ranks (ZeRO-3, FSDP) needs a server
-of vLLM, or a `sample` of its own. A group may be split over ranks: its name is the same on all of them, and so are the simulated
-answers, if they name one store of replies.
+TRL passes only a row's prompt to the function, so the prompt is the task's id, and the conversation is rendered here. Sampled ids are
+trained on as they are and never tokenised again. The environment's messages between them are rendered separately, after a placeholder for
+the policy's turn, and have `env_mask` 0. Each episode runs on its own schedule: a batch for the model contains the episodes whose answers
+have arrived. Batches differ between ranks, so a model whose parameters are split over ranks (ZeRO-3, FSDP) needs a vLLM server, or a
+`sample` of its own. A group may be split over ranks: its name is the same on all of them, and so are the simulated answers if the ranks
+share a store of replies.
 
 torch and TRL are imported by the functions that need them, since they are in the trainer's environment, not in simia's.
 """
@@ -44,10 +44,10 @@ from simia.trajectory import Trajectory
 
 Sampler = Callable[[Any, list[list[int]], int], list[Sampled]]
 """(trainer, contexts as ids, most new tokens) → a reply to each context."""
-CLOSING = 60.0  # seconds that worlds of aborted episodes get to close
+CLOSING = 60.0  # seconds for the worlds of aborted episodes to close
 RolloutFunc = Callable[[list[str], Any], dict[str, list[Any]]]
 REPLY_SECONDS = (
-    600.0  # for a reply of a vLLM server, its queue included: a third of the time that TRL's ranks wait for each other
+    600.0  # seconds for a vLLM server's reply, queue included: a third of the time that TRL's ranks wait for each other
 )
 
 
@@ -57,8 +57,8 @@ def task_rows(environment: Environment, split: str | None = None) -> list[dict[s
 
 
 def environment_reward(*, reward: Sequence[float | None], **_: Any) -> list[float | None]:
-    """Return the episodes' rewards: a reward function for GRPOTrainer. None is that of an aborted episode: TRL leaves the row out of its
-    group's baseline and gives it advantage 0."""
+    """Return the episodes' rewards: a reward function for GRPOTrainer. It is None for an aborted episode: TRL leaves the row out of
+    its group's baseline and gives it advantage 0."""
     return list(reward)
 
 
@@ -77,16 +77,15 @@ def rollout_func(
 ) -> RolloutFunc:
     """Make the `rollout_func` of GRPOTrainer: one episode per prompt, and a prompt is a task's id.
 
-    `at_once` bounds the episodes (and the batch) under way, `max_turn_tokens` one message; `max_completion_length` of the
-    trainer bounds an episode's tokens, the environment's included, and one that reaches it is cut and scored. An episode whose
-    environment takes longer than `world_seconds` for an answer is aborted; so are all that are under way when the policy has waited
-    `wait_seconds` in this step with nothing to sample (None: no limit), for which other ranks wait. `sample` unset: the trainer's
-    model, or its server of vLLM where the trainer says `use_vllm`. The rows
-    that come back hold `prompt_ids`, `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for
-    reward functions `reward` and `task_id`. An aborted episode has reward None and `env_mask` 0 throughout, so that
-    neither its advantage nor a KL term nor the count of trained tokens sees it. `keeper` writes the episodes to a run; `calls`: see `ChatText`. Raises
-    `UserError` for an unknown task, and for a step in which no episode could be scored, or the budget ran out; of several ranks all
-    raise it.
+    `at_once` limits the episodes under way, and so the batch; `max_turn_tokens` limits one message. The trainer's `max_completion_length`
+    limits an episode's tokens, the environment's included; an episode that reaches it is truncated and scored. An episode whose environment
+    takes longer than `world_seconds` for an answer is aborted. `wait_seconds` (None: no limit) protects the other ranks, which wait for this
+    one: when the policy has waited that long in a step with nothing to sample, all unfinished episodes are aborted; with a vLLM server it is
+    the limit of one episode. `sample` unset: the trainer's model, or its vLLM server with `use_vllm`. The returned rows have `prompt_ids`,
+    `completion_ids`, `logprobs` (0 for the environment's tokens), `env_mask`, and for reward functions `reward` and `task_id`. An aborted
+    episode has reward None and `env_mask` 0 throughout, so it affects neither advantages nor a KL term nor the count of trained tokens.
+    `keeper` writes the episodes to a run; `calls`: see `ChatText`. Raises `UserError` for an unknown task, and on all ranks for a step in
+    which no episode could be scored or the budget ran out.
     """
 
     if at_once is not None and at_once < 1:
@@ -97,13 +96,13 @@ def rollout_func(
         if sample is None:
             sample = VLLMSampler.from_arguments(trainer.args) if trainer.use_vllm else sample_with_model
         if trainer.use_vllm:
-            trainer.accelerator.wait_for_everyone()  # the first rank sends the weights, and no other samples before it has
+            trainer.accelerator.wait_for_everyone()  # no rank may sample before the first rank has sent the weights
         environment.note_training_step(trainer.state.global_step)
         rollout = Rollout(environment, trainer, sample, seed, max_turn_tokens, calls)
         rollout.world_seconds, rollout.wait_seconds = world_seconds, wait_seconds
 
         def play() -> list[TokenRow]:
-            # The trainer's own model makes tensors here, which a collector that comes rarely would keep longer.
+            # The trainer's own model creates tensors here, which rare garbage collection would keep in memory longer.
             with nullcontext() if sample is None else raised_thresholds():
                 rows = rollout.run(prompts, at_once or len(prompts))
             if on_trajectory is not None:
@@ -120,7 +119,8 @@ def rollout_func(
 
 
 def make_columns(rows: list[TokenRow], filler: int, *, learns: bool = True) -> dict[str, list[Any]]:
-    """Return the rows as TRL reads them. TRL has one reward a row: rewards of single turns are added to it where it `learns`. A row whose policy never spoke gets one id that is not trained: TRL reads the last id."""
+    """Return the rows in TRL's form. TRL has one reward per row; if it `learns`, rewards of single turns are added to it. TRL reads the last
+    id of a row, so a row whose policy never spoke gets one `filler` id with mask 0."""
     rewards = [row.reward if learns else row.outcome for row in rows]
     masks = [[0] * len(row.mask) if row.reward is None else row.mask for row in rows]
     return {
@@ -157,7 +157,7 @@ class Rollout:
 
     def run(self, prompts: list[str], at_once: int) -> list[TokenRow]:
         """Play an episode for each prompt, at most `at_once` under way, each on its own schedule. Returns the rows in the prompts' order."""
-        tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # an unknown one before anything is opened
+        tasks = [self._environment.pack.task(prompt) for prompt in prompts]  # raises before anything is opened
         names = [self._name(number, task.id) for number, task in enumerate(tasks)]
         if isinstance(self._sample, VLLMSampler):
             limits = {"world_seconds": self.world_seconds, "episode_seconds": self.wait_seconds}
@@ -189,7 +189,7 @@ class Rollout:
         return [rows[number] for number in range(len(prompts))]
 
     def _name(self, number: int, task: str) -> EpisodeName:
-        """Name an episode. Those of one task in one step of the trainer are a group: they share simulated answers."""
+        """Name an episode and its group. Episodes of one task in one trainer step are a group and share simulated answers."""
         step, rank = name_step(self._trainer), self._trainer.accelerator.process_index  # ranks may share a reply store
         return EpisodeName(task, self._seed, group=f"{step}/{task}", name=f"{step}/{rank}.{number}")
 
@@ -228,7 +228,7 @@ class Rollout:
                 self._start(schedule, number, row, self.text.act(row, ids[:room], logprobs[:room]))
 
     def _sample_batch(self, names: Sequence[EpisodeName], contexts: list[list[int]], most: int) -> list[Sampled]:
-        """Sample a reply to each context. Those of the trainer's model are drawn by the episode's name and the length of its context."""
+        """Sample a reply to each context. With the trainer's model, the episode's name and the context's length seed the random numbers."""
         if self._sample is not sample_with_model:
             assert not isinstance(self._sample, VLLMSampler)
             return self._sample(self._trainer, contexts, most)
@@ -241,7 +241,7 @@ class Rollout:
 
 
 def name_step(trainer: Any) -> str:
-    """The trainer's step, the same when a run goes on from a checkpoint; evaluation's episodes are others than training's."""
+    """Name the trainer's step. The name is the same in a resumed run, and differs between training and evaluation."""
     return f"{'' if trainer.model.training else 'eval-'}{trainer.state.global_step}"
 
 

@@ -56,7 +56,7 @@ def find_collective_timeout(config: TrlConfig) -> float | None:
 
 
 def make_arguments(config: TrlConfig, made: Any) -> Any:
-    """Make TRL's configuration. Raises `UserError` for a name or a value that it does not take."""
+    """Make TRL's configuration. Raises `UserError` for a name or a value that TRL does not accept."""
     kinds = {field.name: str(field.type) for field in dataclasses.fields(made)}
     given = check_fields(config.grpo, list(kinds))
     if config.evaluate is None:

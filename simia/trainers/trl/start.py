@@ -1,4 +1,4 @@
-"""`simia train trl` in simia's environment: everything is checked, and the command that trains is returned."""
+"""`simia train trl` in simia's environment: check everything, and return the command that trains."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         notes.append(
             "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
         )
-    if dry_run:  # a start says it in the process that trains
+    if dry_run:  # a real start prints this in the process that trains
         each = max(1, int(count_batch(settings.grpo, settings.processes)) // settings.processes)
         warnings += fit_concurrency(settings.stage, min(each, settings.at_once or each))
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)

@@ -6,10 +6,10 @@
         environment_factory=environment_factory(environment), args=GRPOConfig(...),
     )
 
-Simpler than `rollout_func` for TRL's users, and less: TRL knows no user who answers, runs the calls of a batch one after another
-(so a simulated world waits for one model reply at a time), reads calls by its own parser, and lists tools alphabetically. It makes
-each tool's schema out of a Python signature and a docstring, so both are written here from the JSON Schema; what a signature cannot
-say stands in the argument's description.
+This is simpler than `rollout_func` for TRL's users, but has limits. TRL supports no user who answers, runs the calls of a batch one after
+another (so a simulated world waits for one model reply at a time), parses calls itself, and lists tools alphabetically. TRL makes each
+tool's schema from a Python signature and a docstring, so both are generated here from the JSON Schema; constraints that a signature cannot
+express are in the argument's description.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from simia.trainers.trl.rollout import keep_batch, name_step, task_rows
 from simia.trajectory import Message, ToolCall, Trajectory
 
 PLAIN: dict[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "null": type(None)}
-TAKEN = ("reset", "get_reward")  # names that mean something to TRL
-SECTION = re.compile(r"\b(Args|Returns|Raises|choices):", re.IGNORECASE)  # words that TRL's parser takes for its own
+TAKEN = ("reset", "get_reward")  # method names with a meaning for TRL
+SECTION = re.compile(r"\b(Args|Returns|Raises|choices):", re.IGNORECASE)  # headings of TRL's docstring parser
 ENDED = "The task has ended; nothing more is run."
 
 
@@ -56,8 +56,8 @@ def tools_reward(
 ) -> list[float | None]:
     """Return the episodes' rewards: the factory's reward function. Passes each policy's last message to its episode and ends it.
 
-    All are judged at once. None, of an aborted episode: its advantage is 0, and with `beta` 0 (TRL's default) it trains nothing.
-    Raises `UserError` where no episode of a step could be scored, or the budget ran out; of several ranks all raise it.
+    All episodes are judged at once. The reward of an aborted episode is None: its advantage is 0, and with `beta` 0 (TRL's default) it
+    trains nothing. Raises `UserError`, on all ranks, if no episode of a step could be scored or the budget ran out.
     """
 
     said = list(zip(environments, completions, strict=True))
@@ -85,12 +85,12 @@ def environment_factory(
 ) -> Callable[[], TrlTools]:
     """Make the `environment_factory` of GRPOTrainer; its instances share the opened environment and its one pack.
 
-    Episodes of one task in one batch are a group. `trainer` gives the GRPOTrainer once it is made: groups are then named by its
-    step, so that a run that goes on from a checkpoint finds what was paid for. Without it batches are counted from 1, and a restart
-    over kept replies needs another `name`, which goes before the groups' names, or it would be told again what the first batches
-    were told. `evaluation`: the environment to evaluate in and its seed, if it is another one; it needs `trainer` and has the same tools.
-    An episode whose environment takes longer than `world_seconds` for an answer is aborted. `keeper` writes the episodes to a run and
-    needs `trainer`. Raises `UserError` for a tool that no Python method can stand for, and as `check_tool_methods` does.
+    Episodes of one task in one batch are a group. `trainer` returns the GRPOTrainer once it exists: groups are then named by its step, so
+    that a resumed run finds its stored replies. Without `trainer`, batches are counted from 1; a restart with the same store then needs
+    another `name`, a prefix of the groups' names, or it would get the replies of the first batches again. `evaluation`: another environment
+    to evaluate in, with its seed; it needs `trainer` and must have the same tools. An episode whose environment takes longer than
+    `world_seconds` for an answer is aborted. `keeper` writes the episodes to a run and needs `trainer`. Raises `UserError` for a tool that
+    cannot become a Python method, and as `check_tool_methods` does.
     """
     check_tool_methods(environment.pack, environment.tasks)
     made: list[TrlTools] = []
@@ -112,7 +112,7 @@ def environment_factory(
 
         def _name_episode(self, task: str) -> tuple[str, str]:
             nonlocal batch
-            if self is made[0]:  # TRL resets its instances in their order: the first one begins each batch
+            if self is made[0]:  # TRL resets its instances in order, so the first one begins a batch
                 batch = name_batch()
                 if trainer is not None:
                     environment.note_training_step(trainer().state.global_step)
@@ -136,7 +136,7 @@ def environment_factory(
 
 
 def check_tool_methods(pack: Pack, tasks: Sequence[Task]) -> None:
-    """Raise `UserError` for what TRL's own loop cannot play: several packs, and tasks with only some tools or a user who answers."""
+    """Raise `UserError` for packs that TRL's own loop cannot play: several packs, and tasks with only some tools or a user who answers."""
     otherwise = "; train with rollout_func"
     if isinstance(pack, CombinedPack):
         raise UserError(f"TRL's environment_factory lists the tools of one pack, and these are several{otherwise}")
@@ -152,7 +152,7 @@ def check_tool_methods(pack: Pack, tasks: Sequence[Task]) -> None:
 
 
 class TrlTools:
-    """One conversation at a time; a subclass has the pack's tools as methods. TRL takes every public method for a tool."""
+    """One conversation at a time; a subclass has the pack's tools as methods. TRL treats every public method as a tool."""
 
     def __init__(
         self, environment: Environment, seed: int = 0, on_trajectory: Callable[[Trajectory], None] | None = None
@@ -203,7 +203,7 @@ class TrlTools:
             if last["role"] == "assistant" and not last.get("tool_calls"):
                 taken = episode.step(Message(role="assistant", content=str(last.get("content") or "")))
                 await run_in_time(episode, taken, self._world_seconds)
-                # A user who would go on: TRL has no turn for one.
+                # The user would answer, but TRL has no turn for a user.
                 await run_in_time(episode, episode.stop(Code.MAX_TURNS), self._world_seconds)
             else:
                 await run_in_time(episode, episode.stop(Code.MAX_TOKENS), self._world_seconds)
@@ -257,7 +257,7 @@ def describe_argument(name: str, schema: Any, told: dict[str, Any]) -> str:
 
 
 def escape_sections(text: str, *, keep: bool = False) -> str:
-    """Escape words that the docstring's parser reads as sections; `keep`: with line breaks."""
+    """Escape words that TRL's docstring parser would read as sections. `keep`: keep line breaks."""
     return SECTION.sub(r"\1 :", text if keep else " ".join(text.split()))
 
 

@@ -1,9 +1,8 @@
 """`simia train trl CONFIG`: GRPO in TRL from one YAML, a stage and the fields of TRL's GRPOConfig.
 
-It runs in TRL's environment, as `python -m simia.trainers.trl.train CONFIG --set a.b=c`, which starts itself once for each of
-`processes`, or is started so by `accelerate launch`. A run resumes from the last checkpoint of `grpo.output_dir`. The replies of
-simulators, users and judges are stored there too, so that a resumed run pays for nothing twice. examples/grpo.py does the same without
-settings.
+It runs in TRL's Python environment, as `python -m simia.trainers.trl.train CONFIG --set a.b=c`. With several `processes` it starts itself in
+each of them, or `accelerate launch` does. A run resumes from the last checkpoint of `grpo.output_dir`. The replies of simulators, users
+and judges are stored there too, so that a resumed run pays for nothing twice. examples/grpo.py does the same without settings.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from simia.trainers.trl.start import MODULE
 from simia.trainers.trl.tool_methods import environment_factory, tool_rows, tools_reward
 from simia.trainers.trl.vllm_sampler import make_drift_callback, report_server_errors
 
-AFTER_FIRST = 5.0  # seconds that other ranks leave the first to report; the launcher ends them when it has
+AFTER_FIRST = 5.0  # seconds that other ranks give the first one to report; then the launcher ends them
 
 
 def train(config: TrlConfig) -> None:
@@ -79,7 +78,7 @@ def train(config: TrlConfig) -> None:
         learns = Dataset.from_list(rows(environment, None))
         check_task_count(arguments, len(learns))
         if evaluation is environment:
-            environment.tasks = environment.pack.tasks  # an evaluation's split may be outside the stage's tasks
+            environment.tasks = environment.pack.tasks  # the split to evaluate on may be outside the stage's tasks
         judged = Dataset.from_list(rows(evaluation, config.evaluate)) if config.evaluate else None
         try:
             with report_server_errors(arguments.use_vllm):
@@ -91,7 +90,7 @@ def train(config: TrlConfig) -> None:
                     callbacks=[make_order_callback(), make_drift_callback()],
                     **plays,
                 )
-        except (ValueError, OSError) as error:  # no such model, a chat template whose calls TRL cannot read
+        except (ValueError, OSError) as error:  # no such model, or an unusable chat template
             raise UserError(f"{config.model}: {' '.join(str(error).split())[:400]}") from None
         with report_server_errors(arguments.use_vllm):
             trainer.train(resume_from_checkpoint=str(last) if last else None)
@@ -165,7 +164,7 @@ def open_keeper(config: TrlConfig, out: Path, start: str) -> EpisodeKeeper | Non
 
 
 def say_once(text: str) -> None:
-    """Print a line that all ranks have, once."""
+    """Print a line on the first rank only."""
     if ranks.find_rank() == 0:
         terminal.say(text)
 
@@ -210,7 +209,7 @@ def main(arguments: list[str]) -> int:
 
 
 def report_error(error: UserError) -> None:
-    """Print the error once, whether one rank stops or all do for the same reason: the others wait until the first has reported."""
+    """Print the error once, whether one rank stops or all do for the same reason. The other ranks wait until the first has reported."""
     rank = ranks.find_rank()
     if rank:
         time.sleep(AFTER_FIRST)
@@ -232,8 +231,8 @@ def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
     count, there = config.processes, torch.cuda.device_count()
     if 0 < there < count and not config.grpo.get("use_cpu"):
         raise UserError(f"processes is {count}, and there are {there} GPUs to train on")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as the launcher sets it, with a warning
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks report it themselves
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the launcher would set it too, but with a warning
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks report errors themselves
     try:
         run.run(run.parse_args(["--standalone", f"--nproc-per-node={count}", "-m", MODULE, *arguments]))
     except ChildFailedError as error:

@@ -1,8 +1,8 @@
-"""Sample the policy from a server that `vllm serve` started: ids in, ids out, for TRL's rollouts.
+"""Sample the policy from a server that `vllm serve` started: token in, token out, for TRL's rollouts.
 
 Contexts are sent to `/v1/completions` as token ids, and the sampled ids and their log-probabilities are taken from its reply, so that
-training sees what was sampled. Each episode goes on its own schedule: the server batches what arrives. The weights are not sent from
-here: with `use_vllm` and `vllm_mode: server` TRL's own client sends them to the server before each new step's episodes.
+training uses exactly the sampled ids. Each episode runs on its own schedule: the server batches the requests that arrive. This module does not
+send weights: with `use_vllm` and `vllm_mode: server` TRL's own client sends them to the server before each new step's episodes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simia.trainers.tokens import TokenRow
 from simia.trainers.turn_schedule import TurnSchedule
 from simia.trainers.verl.play import PolicyLostError, PolicyPlayer, PolicyReply
 
-PROBE_IDS = 512  # spread over the vocabulary, to compare the server's tokenizer with the trainer's
+PROBE_IDS = 512  # ids spread over the vocabulary, to compare the server's tokenizer with the trainer's
 PROBE_TEXT = " <think></think><tool_call></tool_call><tool_response></tool_response><|im_start|><|im_end|>"
-DRIFT = "sampling/sampling_logp_difference/mean"  # TRL's metric: how far the trainer's log-probabilities are from the server's
+DRIFT = "sampling/sampling_logp_difference/mean"  # TRL's metric: difference of log-probabilities, trainer and server
 MOST_DRIFT = 0.3  # nats a token; two engines with the same weights in bfloat16 differ by some hundredths
 
 
@@ -48,7 +48,7 @@ class VLLMSampler:
 
     @classmethod
     def from_arguments(cls, arguments: Any) -> VLLMSampler:
-        """Make it from the fields of GRPOConfig that name the server. Raises `UserError` for vLLM in the trainer's own process."""
+        """Make a sampler from the server fields of GRPOConfig. Raises `UserError` for vLLM in the trainer's own process."""
         check_vllm_settings(vars(arguments))
         return cls(
             arguments.vllm_server_base_url or f"http://{arguments.vllm_server_host}:{arguments.vllm_server_port}"
@@ -57,8 +57,8 @@ class VLLMSampler:
     def play(self, player: PolicyPlayer, trainer: Any, episodes: Sequence[EpisodeName], at_once: int) -> list[TokenRow]:
         """Play episodes, at most `at_once` under way, and return their rows in the given order.
 
-        A reply that the server fails to give aborts its episode. Raises `UserError` for a server that does not answer at the start or
-        refuses a request, for one with another tokenizer, and for one that does not return token ids.
+        If the server gives no reply, the episode is aborted. Raises `UserError` for a server that does not answer at the start, refuses a
+        request, has another tokenizer, or does not return token ids.
         """
         schedule = TurnSchedule[str]()
         try:
@@ -130,7 +130,7 @@ class VLLMSampler:
                 return response.status, body.decode(errors="replace")
 
     def _read(self, context: list[int], status: int, body: Any) -> PolicyReply:
-        """Return the sampled ids. Raises `UserError` for what every further request would meet too."""
+        """Parse the sampled ids. Raises `UserError` for an error that every further request would cause too."""
         if status != 200:
             message = body["error"].get("message", body) if isinstance(body, dict) and "error" in body else body
             raise UserError(f"{self.base_url} refused a request ({status}): {' '.join(str(message).split())[:300]}")
@@ -181,7 +181,7 @@ def check_vllm_settings(grpo: Mapping[str, Any]) -> None:
 
 @contextmanager
 def report_server_errors(used: bool) -> Iterator[None]:
-    """Raise `UserError` for what TRL's client of the server raises, where `used`: it is not there, or takes no weights."""
+    """If `used`, turn errors of TRL's client into `UserError`: the server is missing, or does not accept weights."""
     try:
         yield
     except Exception as error:
@@ -196,7 +196,7 @@ def report_server_errors(used: bool) -> Iterator[None]:
 
 
 def make_drift_callback() -> Any:
-    """Make a callback that stops a run whose server samples with other weights than are trained, by TRL's own metric."""
+    """Make a callback that stops the run if the server samples with other weights than the trained ones, by TRL's own metric."""
     from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
 
     class Drift(TrainerCallback):  # type: ignore[misc,unused-ignore]

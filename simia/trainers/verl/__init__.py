@@ -1,6 +1,6 @@
-"""verl on a simia environment: an agent loop for its rollouts, its data sets, and the command that starts it.
+"""verl on a simia environment: an agent loop for its rollouts, its data sets, and the command that starts verl.
 
-`launch` is what `simia train verl` calls. The agent loop (`simia.trainers.verl.agent_loop`) is imported by verl's workers alone.
+`launch` is what `simia train verl` calls. The agent loop (`simia.trainers.verl.agent_loop`) is imported only by verl's workers.
 """
 
 from simia.trainers.verl.settings import VerlSettings

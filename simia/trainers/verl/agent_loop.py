@@ -1,14 +1,14 @@
 """verl's agent loop over a simia environment: one episode a sample, token in and token out over all its turns.
 
-verl finds it by the file that `rollout.agent.agent_loop_config_path` names (`simia train verl` writes it):
+verl finds it through the file named in `rollout.agent.agent_loop_config_path`, which `simia train verl` writes:
 
     - name: simia
       _target_: simia.trainers.verl.agent_loop.SimiaAgentLoop
       settings: simia.yaml  # a section `simia`: {stage: {pack: customer_service, backend: simulated, llm: {...}}, play: {...}}
 
-and rows of the data set say `agent_name: simia` and the task in `extra_info.task`. What the policy sampled is trained as it
-is (mask 1); what the environment said between has mask 0; an episode that the infrastructure aborted is no row. verl's current
-trainer takes that (`trainer.use_v1: true`). This module is imported by verl's workers only: it needs verl.
+Rows of the data set have `agent_name: simia` and the task in `extra_info.task`. Sampled ids are trained on as they are (mask 1), and the
+environment's ids between them have mask 0. An aborted episode gives no row, which only verl's current trainer supports
+(`trainer.use_v1: true`). This module needs verl, so only verl's workers import it.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ from simia.trainers.verl.worker_state import (
 )
 
 log = logging.getLogger(__name__)
-contexts: dict[str, int | None] = {}  # of models, by their path
+contexts: dict[str, int | None] = {}  # path of a model → its context length
 
 
 class GroupLostError(RuntimeError):
     """A group that cannot be trained on: verl marks it as failed, and replaces it if configured to."""
 
 
-# Not verl's `register`: it would replace the file's entry by one without settings, once the first episode has imported this.
+# Not registered with verl's `register`: at the import, it would replace the file's entry by one without settings.
 class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
-    """`settings`: the path of a file with `VerlSettings`, or these as a mapping. What became of each group is written beside the
-    file, in `groups/`."""
+    """`settings`: path of a file with `VerlSettings`, or a mapping of them. The outcome of each group is written to `groups/`, beside
+    the file."""
 
     def __init__(self, *args: Any, settings: Any = None, tools: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -91,12 +91,12 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         played, why = None, ""
         policy = Policy(self, sampling_params, row, f"{name}/{row.get('index', 0)}/{int(row['session_id'])}")
         try:
-            await asyncio.sleep(0)  # the group's other episodes, which are started by now, join before this one can end
+            await asyncio.sleep(0)  # let the group's other episodes join before this one can end
             environment, play = await get_environment(settings), settings.play
             if step is not None:
                 environment.note_training_step(step)
             text = make_text(self.tokenizer, tuple(play.end_tokens), self.template, settings.calls)
-            policy.params["stop_token_ids"] = text.end_ids  # what ends a turn here ends it there
+            policy.params["stop_token_ids"] = text.end_ids  # the server must end a turn at the same tokens
             async with take_place(settings):
                 player = PolicyPlayer(environment, self.tokenizer, text, play, *self.limits)
                 seed = settings.stage.seed
@@ -141,7 +141,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         )
 
     async def _finish_group(self, name: str, step: int | None, task: str, group: EpisodeGroup, why: str) -> None:
-        """Record an ended group, and end a training in which too many groups in a row were lost."""
+        """Record an ended group. End the training if too many consecutive groups had no reward."""
         if self.notes is not None:
             try:
                 append_note(self.notes, name, step, task, group)
@@ -186,11 +186,11 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
 
 
 class TurnRewardOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
-    """An episode whose turns have rewards of their own. verl puts `reward_score` on the last id; here each turn's share of it moves to the
-    turn's end, so that an estimator over tokens (`gae`, `reinforce_plus_plus`) credits the turn. The sum is the same."""
+    """An episode with rewards of single turns. verl puts `reward_score` on the last id. Here each turn's share of it is moved to the end of
+    that turn, so that a token-level estimator (`gae`, `reinforce_plus_plus`) credits the turn. The sum stays the same."""
 
     step_rewards: dict[int, float] = Field(default_factory=dict)
-    """Place in the response → reward of the turn that ends there."""
+    """Index in the response → reward of the turn that ends there."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return verl's fields, with the turns' rewards in `rm_scores`."""
@@ -202,7 +202,7 @@ class TurnRewardOutput(AgentLoopOutput):  # type: ignore[misc,unused-ignore]
 
 
 class Policy:
-    """verl's model server as the policy of one episode. Its requests share one id, so that one replica caches their prefix."""
+    """verl's model server as the policy of one episode. Its requests share one id, so that the same replica serves them and caches their prefix."""
 
     def __init__(self, loop: SimiaAgentLoop, sampling_params: dict[str, Any], row: dict[str, Any], name: str) -> None:
         self._server = loop.server_manager
@@ -213,7 +213,7 @@ class Policy:
         self.routed_experts: Any = None
         self.preempted = -1
         self.versions: dict[str, Any] = {}
-        """Of the weights that the episode was sampled with: `min_global_steps` and `max_global_steps`."""
+        """First and last version of the weights that sampled the episode: `min_global_steps` and `max_global_steps`."""
 
     async def generate(self, context: list[int], most: int) -> PolicyReply:
         output = await self._server.generate(
@@ -234,7 +234,7 @@ class Policy:
 
 
 def explain_lost(played: PlayedEpisode) -> str:
-    """Return why an episode is not trained, in a line."""
+    """Return in a line why an episode is not trained on."""
     episode = played.row.episode
     detail = episode.issues[-1].detail if episode.issues else ""
     if not played.fits:
@@ -244,9 +244,9 @@ def explain_lost(played: PlayedEpisode) -> str:
 
 
 async def end_training(why: str, step: int | None) -> None:
-    """End the training from a worker, whose errors only fail a group, which verl may replace forever.
+    """End the training from a worker. An error in a worker only fails its group, which verl may replace again and again.
 
-    verl's trainer reads the statuses of all groups and raises for an unknown one: `ValueError: Unknown status: simia: …`.
+    verl's trainer reads the status of every group and raises an error for an unknown one: `ValueError: Unknown status: simia: …`.
     """
     why = clean(why)
     tag = {"is_prompt": True, "status": f"simia: {why}", "global_steps": step or 0}
@@ -268,13 +268,13 @@ def find_context_length(config: Any) -> int | None:
             ]
             contexts[path] = found[0] or found[1]
         most = contexts[path]
-    # SGLang keeps a token for itself
+    # SGLang reserves one token
     return most if most is None else int(most) - (config.actor_rollout_ref.rollout.name == "sglang")
 
 
 @cache
 def make_text(tokenizer: Any, ends: tuple[str, ...], template: str, calls: CallForm = "template") -> ChatText:
-    """Make it once in a process: it caches facts about the template. `template`: arguments of the chat template, as JSON."""
+    """Make the converter once in a process, since it caches facts about the template. `template`: arguments of the chat template, as JSON."""
     ids = [tokenizer.convert_tokens_to_ids(token) for token in ends]
     for token, number in zip(ends, ids, strict=True):
         if number is None or number == tokenizer.unk_token_id:
@@ -290,5 +290,5 @@ def to_mapping(value: Any) -> dict[str, Any]:
 
 @cache
 def read_settings(path: str) -> VerlSettings:
-    """Read once in a process, since every sample makes an agent loop."""
+    """Read the settings once in a process, since verl makes an agent loop for every sample."""
     return parse_config(VerlSettings, read_config_file(path), where=path)

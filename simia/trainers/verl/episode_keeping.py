@@ -24,7 +24,7 @@ def keep_played(
     validates: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> None:
-    """Write an episode. Blocks: call it in a thread. Without settings, or with neither a folder of checkpoints nor a run, nothing is kept.
+    """Write an episode. It blocks, so call it in a thread. Does nothing without settings, or without both a folder of checkpoints and a run.
 
     `name` distinguishes the episode in its step. Raises `UserError` where the run cannot be written.
     """
@@ -42,7 +42,7 @@ def keep_played(
 
 @atexit.register
 def close_keepers() -> None:
-    """Close the runs that this process has opened: also when it ends."""
+    """Close the runs that this process has opened. Called at its exit too."""
     with _one_at_a_time:
         while _keepers:
             _keepers.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""How many episodes a run of verl plays, from its configuration and its defaults."""
+"""Count the episodes that a run of verl plays, from its configuration and its defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuse a run on several nodes whose stored replies would lie on storage that the nodes share."""
+"""Refuse a run on several nodes if its stored replies would be on storage that the nodes share."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SHARED = (
     "pvfs2",
     "virtiofs",
 )
-"""Beginnings of the names of file systems that several hosts use."""
+"""Prefixes of the names of network file systems."""
 
 
 def check_nodes(data: Mapping[str, Any], ours: VerlSettings, store: Path, checkpoints: Path) -> None:
-    """Raise `UserError` where several nodes would write one store of replies: it is SQLite files, which hosts must not share.
+    """Raise `UserError` if several nodes would write one store of replies: its SQLite files must not be shared between hosts.
 
-    An environment without models keeps no replies. `checkpoints`: verl's folder, which all nodes reach by one path.
+    An environment without models stores no replies. `checkpoints`: verl's folder, which all nodes reach by the same path.
     """
     nodes = look_up(data, "trainer.nnodes", 1)
     if not isinstance(nodes, int) or nodes < 2 or not asks_models(ours):
@@ -61,7 +61,7 @@ def asks_models(ours: VerlSettings) -> bool:
 
 
 def find_shared_filesystem(path: Path, mounts: Path | None = None) -> str | None:
-    """Return the kind of the file system that holds the path, if several hosts use such ones; None also where it is unknown."""
+    """Return the type of the path's file system if it is a network file system; None if it is not, or unknown."""
     try:
         lines = (mounts or MOUNTS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -69,7 +69,7 @@ def find_shared_filesystem(path: Path, mounts: Path | None = None) -> str | None
     best, kind = -1, ""
     for line in lines:
         fields, _, rest = line.partition(" - ")
-        point = Path(fields.split()[4].encode().decode("unicode_escape"))  # a blank is written \040
+        point = Path(fields.split()[4].encode().decode("unicode_escape"))  # mountinfo writes a blank as \040
         if path.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), rest.split()[0]
     name = kind.removeprefix("fuse.")

@@ -1,8 +1,8 @@
 """Play an episode with a policy that samples ids: token in, token out, with any inference engine.
 
-Needs nothing of verl. `generate` is the policy: ids in, a reply out. Limits of tokens truncate an episode, and it is scored. Failed
-infrastructure (a world that does not open, a late answer, a lost server) aborts it: it has no reward, and is replayed a few times. A
-time limit counts as infrastructure, also in the policy's turn, since a reply waits in the server's queue.
+This module does not need verl. `generate` is the policy: ids in, a reply out. A token limit truncates an episode, which is still scored. An
+infrastructure failure (a world that does not open, a late answer, a lost server) aborts it: it has no reward, and is replayed up to
+`resample` times. A time limit counts as such a failure, also in the policy's turn, since a reply may wait in the server's queue.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from simia.trainers.tokens import ChatText, TokenRow
 from simia.trainers.verl.settings import PlaySettings
 from simia.trajectory import Message
 
-GAP = "\n[…]\n"  # where a long result was cut
+GAP = "\n[…]\n"  # marks where a long result was cut
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyReply:
-    """What the policy sampled: ids with the end token, and the log-probability of each where the server gives them."""
+    """The policy's sampled ids, end token included, and their log-probabilities if the server returns them."""
 
     ids: list[int]
     logprobs: list[float] | None = None
@@ -45,13 +45,13 @@ class PolicyLateError(PolicyLostError):
 
 
 Generate = Callable[[list[int], int], Awaitable[PolicyReply]]
-"""(context as ids, most new tokens) → a reply. Raises whatever: it aborts the episode, except for a `UserError`."""
+"""(context as ids, most new tokens) → a reply. Any exception aborts the episode, except `UserError`, which is raised."""
 
 
 @dataclass(slots=True)
 class PolicyPlayer:
-    """Plays episodes of one environment. `prompt_tokens` and `response_tokens` are the trainer's limits of a row, `model_tokens` that
-    of the context of the policy's server (None: unknown)."""
+    """Plays episodes of one environment. `prompt_tokens` and `response_tokens`: the trainer's limits for a row; `model_tokens`: context
+    length of the policy's server (None: unknown)."""
 
     environment: Environment
     tokenizer: Any
@@ -64,9 +64,9 @@ class PolicyPlayer:
     async def play(self, generate: Generate, task: str, *, seed: int, group: str, name: str) -> PlayedEpisode:
         """Play one episode; replay it when it is aborted, at most `resample` times. Raises only `UserError`.
 
-        Episodes of one `group` share simulated answers; `name` distinguishes this one's user from those of the others.
+        Episodes of one `group` share simulated answers; `name` distinguishes this episode's simulated user from the others'.
         """
-        await share_loop()  # a thousand episodes begin in one round of the loop
+        await share_loop()  # a thousand episodes may start at once in this loop
         most = self.settings.episode_seconds
         until = None if most is None else time.monotonic() + most
         with raised_thresholds():
@@ -78,7 +78,7 @@ class PolicyPlayer:
         return played
 
     def explain_unfit(self, opening: int) -> str | None:
-        """Return why an opening of so many tokens cannot be played."""
+        """Return why an opening of `opening` tokens cannot be played; None if it can."""
         if opening > self.prompt_tokens:
             return f"more than data.max_prompt_length ({self.prompt_tokens}): raise it"
         if self.model_tokens is not None and opening >= self.model_tokens:
@@ -93,7 +93,7 @@ class PolicyPlayer:
 
 @dataclass(slots=True)
 class PlayedEpisode:
-    """One attempt at an episode, which must end by `until` (of the monotonic clock)."""
+    """One attempt at an episode. `until`: deadline on the monotonic clock; None: no deadline."""
 
     player: PolicyPlayer
     generate: Generate
@@ -109,12 +109,12 @@ class PlayedEpisode:
 
     @property
     def reward(self) -> float | None:
-        """None: aborted, not scored, or ended before the policy spoke; the episode must not be trained."""
+        """The reward to train on. None if the episode was aborted, not scored, or ended before the policy spoke."""
         return self.row.reward
 
     @property
     def end(self) -> str:
-        """terminated, truncated, aborted; unscored: an end without a verdict, or not caused by the policy."""
+        """terminated, truncated, aborted, or unscored: an end without a verdict, or before the policy spoke."""
         kind = self.row.episode.end.kind if self.row.episode.end else "aborted"
         return "unscored" if self.reward is None and kind != "aborted" else kind
 
@@ -163,7 +163,7 @@ class PlayedEpisode:
         return None
 
     async def _reply(self, context: list[int], most: int) -> PolicyReply:
-        """Raises `PolicyLostError` for any failure of the server, and when the time is over."""
+        """Get the policy's reply. Raises `PolicyLostError` for any failure of the server, and at the time limit."""
         seconds = self.player.settings.turn_seconds
         if self.until is not None:
             left = self.until - time.monotonic()
@@ -187,7 +187,7 @@ class PlayedEpisode:
         return reply
 
     async def _world(self, doing: Coroutine[Any, Any, Any]) -> Any:
-        """Await the environment, at most `world_seconds`."""
+        """Await the environment for at most `world_seconds`."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(self.player.settings.world_seconds):

@@ -1,4 +1,4 @@
-"""The section `simia` of a configuration of verl: the environment, how episodes are played, and the tasks to train on."""
+"""The section `simia` of a verl configuration: the environment, how episodes are played, and the tasks to train on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simia.trainers.val_environment import StageSettings
 
 
 def operational(default: Any, description: str, **bounds: Any) -> Any:
-    """A field that a resumed run may change."""
+    """Make a field whose value may change when a run resumes."""
     return Field(default, json_schema_extra=OPERATIONAL, description=description, **bounds)
 
 

@@ -1,10 +1,10 @@
 """`simia train verl CONFIG`: check the run, and write what verl and its workers read.
 
-CONFIG is a configuration of verl over its own `ppo_trainer` (as Hydra composes it) with one more section, `simia`. Beside the
-checkpoints are written: the configuration without that section, the section, the file that names the agent loop, and the data sets.
-verl itself runs unchanged.
+CONFIG is a verl configuration, merged by Hydra over verl's own `ppo_trainer`, with one more section, `simia`. Four things are written beside
+the checkpoints: the configuration without that section, the section, the file that names the agent loop, and the data sets. verl itself
+runs unchanged.
 
-A data set is a Parquet file of rows, each of which is a group of episodes. A row holds what verl's RLHFDataset reads: a prompt (a
+A data set is a Parquet file of rows, each of which is a group of episodes. A row has the fields that verl's RLHFDataset reads: a prompt (a
 placeholder, since the agent loop renders the real one when the episode begins), the agent loop's name, the data source (the pack:
 validation is reported for each), and in `extra_info` the task and the row's number, which verl calls its index.
 """
@@ -56,7 +56,7 @@ LOOP = "simia.trainers.verl.agent_loop.SimiaAgentLoop"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
 WHERE = "import importlib.util as u; print(u.find_spec('verl').submodule_search_locations[0])"
 WORKERS = 8  # agent loop workers; verl's default
-HYDRAS = ("defaults", "hydra")  # sections of Hydra's own
+HYDRAS = ("defaults", "hydra")  # Hydra's own sections
 DEFAULTS = "trainer/config/_generated_ppo_trainer.yaml"  # verl's own configuration in one file
 
 
@@ -108,7 +108,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
     if validates(data):
         judges = check_validation(ours, val, keys)
-    else:  # verl opens a data set to validate on all the same
+    else:  # verl opens a validation data set even if it does not validate
         judges, judged_in, val = (pack, tasks), ours.stage, ours.data.train
     plan = [each for each in plan_episodes(data, ours, (pack, tasks), judges) if each.episodes]
     judged = make_stage_rows(judged_in, val, validates=True)
@@ -116,7 +116,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_writable(store, "simia.store")
     if ours.episodes is not None:
         run = find_run_folder(ours.episodes, folder.parent) if ours.episodes.run is None else ours.episodes.run
-        each = look_up(data, "trainer.nnodes", 1) != 1 and HOST not in run  # machines must not share a file of SQLite
+        each = look_up(data, "trainer.nnodes", 1) != 1 and HOST not in run  # machines must not share an SQLite file
         ours.episodes.run = str(Path(f"{run}-{HOST}" if each else run).absolute())
         check_writable(Path(ours.episodes.run).parent, "simia.episodes.run")
     check_nodes(data, ours, store, folder.parent)
@@ -159,7 +159,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
 
 
 def validates(data: dict[str, Any]) -> bool:
-    """Whether verl validates: before the first step, each `test_freq` steps, or alone."""
+    """Whether verl validates: before the first step, every `test_freq` steps, or without training."""
     every = look_up(data, "trainer.test_freq", -1)
     return (
         look_up(data, "trainer.val_before_train", True) is not False
@@ -170,7 +170,7 @@ def validates(data: dict[str, Any]) -> bool:
 
 
 def check_validation(ours: VerlSettings, split: str | None, later: list[str] | None = None) -> tuple[Pack, list[Task]]:
-    """Load and check the tasks to validate on, which verl wants unless validation is off. Raises `UserError`."""
+    """Load and check the tasks to validate on. verl needs them unless validation is off. Raises `UserError`."""
     try:
         return check_val_environment(ours, split, later, "simia.")
     except UserError as error:
@@ -192,7 +192,7 @@ def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
     members = look_up(data, "actor_rollout_ref.rollout.n", 1)
     workers = look_up(data, "actor_rollout_ref.rollout.agent.num_workers", WORKERS)
     if not isinstance(members, int) or not isinstance(workers, int) or workers < 1:
-        return batch  # verl refuses them itself
+        return batch  # verl refuses such values itself
     return -(-batch * members // workers)
 
 
@@ -206,7 +206,7 @@ def read_verl_config(python: Path) -> dict[str, Any]:
 
 
 def check_engine(data: dict[str, Any], python: Path | None) -> None:
-    """Check that the engine which samples the policy is named and installed."""
+    """Check that the configuration names the inference engine of the policy, and that it is installed."""
     name = look_up(data, "actor_rollout_ref.rollout.name", None)
     if name is None:
         raise UserError("actor_rollout_ref.rollout.name is not set: name verl's engine, such as vllm or sglang")
@@ -217,7 +217,7 @@ def check_engine(data: dict[str, Any], python: Path | None) -> None:
 
 
 def find_output_folder(data: dict[str, Any], config: Path) -> Path:
-    """Return the folder for simia's files, in verl's folder of checkpoints, which is set in the configuration."""
+    """Return the folder for simia's files, inside verl's folder of checkpoints. Sets the latter in the configuration."""
     project = look_up(data, "trainer.project_name", "simia")
     experiment = look_up(data, "trainer.experiment_name", config.stem)
     folder = look_up(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
@@ -233,10 +233,10 @@ def find_output_folder(data: dict[str, Any], config: Path) -> Path:
 def make_stage_rows(
     stage: EnvironmentConfig, split: str | None = None, at_least: int = 1, *, validates: bool = False
 ) -> list[dict[str, Any]]:
-    """Make a row per task of the stage, or of one split; all tasks again until there are `at_least` rows.
+    """Make a row for each task of the stage, or of one split. Tasks are repeated until there are `at_least` rows.
 
-    verl drops rows that do not fill a batch. Rows to validate on are marked, since nothing else tells the agent loop, and their groups
-    are others than those trained on in the same step. Raises `UserError` for an unknown split, or without pyarrow.
+    verl drops rows that do not fill a batch. Validation rows are marked for the agent loop, so that their groups differ from the groups
+    that are trained on in the same step. Raises `UserError` for an unknown split, or without pyarrow.
     """
     import_arrow()
     pack, tasks = load_tasks(stage.with_split(split))

@@ -1,13 +1,12 @@
 """State that the episodes of one verl worker share: the open environment, places for episodes, and groups.
 
-verl makes an agent loop per sample, so the environment cannot be the loop's. It is opened once in a process, belongs to the event loop
-that opened it, and is closed with the process (whose children die with it) or by `close_all`.
+verl makes an agent loop per sample, so the loop cannot own the environment. It is opened once per process and event loop, and is closed by
+`close_all` or when the process ends, which also ends its children.
 
-verl takes mean and deviation over the rows of one `uid`, whatever their mask, so an episode without a reward gives no row: its group is
-the others, and verl fills the batch with empty rows of another uid. Two cases need care. For a single row, estimators that compare
-within a group use the bare reward (mean 0, deviation 1), so a single row is left out too. A group that ended without a row must raise
-an error once, since only then can verl replace it. verl's metrics cover only the rows that it received, so each group is also recorded
-in a line of a file.
+verl computes mean and std over the rows of one `uid`, whatever their mask. So an episode without a reward gives no row: its group consists
+of the other rows, and verl fills the batch with empty rows of another uid. Two cases need care. For a single row, estimators that compare
+within a group use the raw reward (mean 0, std 1), so a single row is left out too. A group without rows must raise an error once, since
+verl replaces only failed groups. verl's metrics cover only the rows that it received, so each group is also recorded as a line of a file.
 """
 
 from __future__ import annotations
@@ -61,22 +60,22 @@ def take_place(settings: VerlSettings) -> AbstractAsyncContextManager[None]:
 
 
 async def close_all() -> None:
-    """Close what this event loop opened."""
+    """Close the environments that this event loop opened."""
     for opening in list(_opened.pop(asyncio.get_running_loop(), {}).values()):
         environment = await opening
         await environment.close()
 
 
 def name_group(step: int | None, extra: Mapping[str, Any], otherwise: str) -> str:
-    """Name a group for simulation by its step and task, which a restarted run repeats, so that it finds stored replies.
+    """Name a group by its step and task. A restarted run uses the same names, so that it finds stored replies.
 
-    A task that is validated on is another group than the same task trained on in the same step.
+    The groups of one task in training and in a validation at the same step have different names. `otherwise`: the name without a step.
     """
     return otherwise if step is None else f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}"
 
 
 def choose_settings(settings: VerlSettings, extra: Mapping[str, Any]) -> VerlSettings:
-    """Return the settings that a row is played with: rows to validate on have an environment of their own."""
+    """Return the settings for a row: validation rows have an environment of their own."""
     return settings.for_validation() if extra.get("validates") else settings
 
 
@@ -85,14 +84,14 @@ class EpisodeGroup:
     """The episodes of one group in this process."""
 
     trains: bool = True
-    """False: its episodes are validated on, each for itself."""
+    """False: a validation, whose episodes are not compared with each other."""
     members: int = 0
     rewards: list[float | None] = field(default_factory=list)
-    """Of the ended episodes, in the order of their ends; None: the episode must not be trained."""
+    """Rewards of the ended episodes, in the order of their ends; None: the episode must not be trained on."""
     ends: list[str] = field(default_factory=list)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     told: bool = False
-    """Whether an episode of it has raised the error that it is lost."""
+    """Whether one of its episodes has raised `GroupLostError`."""
 
     @property
     def known(self) -> list[float]:
