@@ -1,1 +1,1 @@
-"""Measure what can be trusted: fidelity of simulated worlds, calibration of judges."""
+"""Evaluate agents, simulators and judges: scores of rollouts, fidelity of simulated worlds, calibration of judges."""

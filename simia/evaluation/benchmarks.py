@@ -14,8 +14,8 @@ WORDS: dict[State, str] = {"runs": "runs", "data": "runs with its data", "no": "
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark of an evaluation section. `papers`: which tables have it; `suite`: what `simia eval` calls it; `why`: what to give, or
-    why it is not supported."""
+    """A benchmark of an evaluation section. `papers`: the tables that contain it; `suite`: its name in `simia eval`; `why`: the data that
+    it needs, or why it is not supported."""
 
     name: str
     papers: str

@@ -1,7 +1,8 @@
 """Calibration of a reward judge: its verdicts against the rule-based rewards of the same episodes.
 
-Agreement alone favours a judge that passes everything where most episodes are solved, hence Cohen's kappa. Reinforcement learning finds and
-repeats a single false pass, so false passes are counted by the kind of episode: doing nothing, repeating the request, a general answer.
+If most episodes are solved, a judge that passes everything has a high agreement; so Cohen's kappa is computed too. Reinforcement learning
+finds and exploits any kind of false pass, so false passes are counted by the kind of episode: doing nothing, repeating the request, a
+general answer.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ FULL = 1.0 - 1e-9
 
 @dataclass
 class Calibration:
-    """Verdicts on episodes whose reward is known. `errors`: verdicts that could not be had or parsed; `unasked`: those beyond the budget,
-    which no other figure counts."""
+    """Verdicts on episodes whose reward is known. `errors`: verdicts that failed or could not be parsed; `unasked`: verdicts beyond the budget,
+    which count in no other figure."""
 
     judged: int = 0
     errors: int = 0
@@ -58,8 +59,8 @@ class Calibration:
 
 
 def calibrate_judge(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibration:
-    """`rows`: kind of the episode (its agent, or how it was corrupted), rule-based reward, the judge's. Episodes without a
-    rule-based reward are left out: there is nothing to compare with."""
+    """Compare verdicts with rule-based rewards. `rows`: kind of the episode (its agent, or how it was corrupted), rule-based reward,
+    judge's reward. Episodes without a rule-based reward are left out."""
     found = Calibration()
     pairs: list[tuple[bool, bool]] = []
     for kind, known, said in rows:

@@ -1,9 +1,9 @@
-"""Draw calls for a measure of fidelity: each a state of a pack's world, a call, and what the pack's code makes of it.
+"""Sample calls to measure fidelity. A sample is a state of a pack's world, a call, and its true result and changes by the pack's code.
 
-Calls are those of the tasks' solutions, each in the state that the calls before it leave, and others that a policy which leaves the
-solution may make there: calls of other tasks and of tool tests. They are drawn in strata (by outcome, number of arguments and |Δ|), in the
-shares of EnvSimBench's 400 samples, and within a stratum over as many packs and tools as there are. A set is frozen to a file before
-any reply exists: the file holds the truth and a digest, and is never written to again.
+The calls are those of the tasks' solutions, each in the state after the calls before it. Others stand for a policy that leaves the solution:
+calls of other tasks and of tool tests, in the same states. Samples are stratified by outcome, number of arguments and |Δ|, in the shares of
+EnvSimBench's 400 samples, and spread within a stratum over packs and tools. A set is frozen to a file before any reply exists: the file
+contains the truth and a digest, and is never changed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from simia.task import Action, Task
 from simia.trajectory import digest, write_compact_json
 
 FORMAT = 1
-OTHER_CALLS = 8  # of each task
-MOST_BEFORE = 20  # calls of an episode before the sampled one
+OTHER_CALLS = 8  # further calls per task
+MOST_BEFORE = 20  # most calls of an episode before the sampled one
 STRATA = {  # in the shares of EnvSimBench: 20, 80, 50, 200 and 50 of 400 samples
     "error": 0.05,
     "unchanged, 0 or 1 arguments": 0.1,
@@ -56,17 +56,17 @@ class CallSample(BaseModel):
     source: str = "solution"
     """`solution`: a call of the task's solution; `other`: one of another task or of a tool test."""
     failed: bool = False
-    """Whether the pack's code refuses it."""
+    """Whether the pack's code refuses the call."""
     result: Any = None
-    """What it returns."""
+    """Result of the call."""
     changes: list[KeyedChange] = Field(default_factory=list)
-    """What it changes in the state."""
+    """Changes of the state by the call."""
     delta: int = 0
-    """|Δ|: leaf fields that it adds, removes or changes."""
+    """|Δ|: number of leaf fields that the call adds, removes or changes."""
     paths: int = 0
-    """Paths that it changes; a row that appears or goes is one, as in EnvSimBench's count."""
+    """Number of changed paths; an added or removed row counts as one, as in EnvSimBench."""
     state: str = ""
-    """Digest of the state before it."""
+    """Digest of the state before the call."""
 
     @property
     def stratum(self) -> str:
@@ -79,9 +79,9 @@ class SampleSet(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     format: int = FORMAT
-    """Version of the file's form."""
+    """Version of the file's format."""
     seed: int = 0
-    """Seed of the draw."""
+    """Random seed of the sampling."""
     count: int
     """Number of samples."""
     mix: dict[str, int]
@@ -98,7 +98,7 @@ def name_bin(delta: int) -> str:
 
 
 def name_stratum(*, failed: bool, delta: int, arguments: int) -> str:
-    """Name the stratum of a call. A refused call that changes something counts by its changes."""
+    """Name the stratum of a call. A refused call with changes belongs to the stratum of its |Δ|."""
     if delta:
         return f"|Δ| {name_bin(delta)}"
     if failed:
@@ -107,7 +107,7 @@ def name_stratum(*, failed: bool, delta: int, arguments: int) -> str:
 
 
 def share_out(count: int) -> dict[str, int]:
-    """Divide a number of samples among the strata; what rounding leaves goes to the largest remainders, the first of equal ones."""
+    """Divide a number of samples among the strata by the method of largest remainders; among equal remainders the first stratum wins."""
     exact = {name: share * count for name, share in STRATA.items()}
     found = {name: int(value) for name, value in exact.items()}
     rest = sorted(exact, key=lambda name: found[name] - exact[name])[: count - sum(found.values())]
@@ -117,7 +117,7 @@ def share_out(count: int) -> dict[str, int]:
 async def list_candidates(
     pack: Pack, *, seed: int = 0, split: str | None = None, others: int = OTHER_CALLS, limit: int | None = None
 ) -> list[CallSample]:
-    """Play the solutions of a pack, and `others` further calls beside each; every call that its tool's schema allows is a candidate.
+    """Play the solutions of a pack, and `others` further calls for each task. Every call that its tool's schema allows is a candidate.
 
     Raises `UserError` for a pack whose code or tasks are missing, or whose calls cannot be repeated.
     """
@@ -158,7 +158,7 @@ async def play_calls(
 ) -> AsyncIterator[CallSample]:
     """Play calls in the world of a task, and yield a sample for each from number `first` on.
 
-    It stops at a call that is refused before any world is asked, and at one that the code breaks on.
+    It stops at a call that is refused before the world runs it, and at a call that crashes the code.
     """
     world = await backend.open(task)
     try:
@@ -195,11 +195,11 @@ async def play_calls(
 
 
 def draw_samples(candidates: Sequence[CallSample], count: int, *, seed: int = 0) -> list[CallSample]:
-    """Draw a stratified set. Within a stratum, packs, tools and |Δ| that were drawn least go first, and half of the samples
-    change three paths or more where there are enough; a smaller set of the same seed is a
-    part of a larger one where no stratum runs out. What a stratum lacks is drawn from those with more changes, then from the others.
+    """Draw a stratified set of samples.
 
-    Raises `UserError` where there are fewer candidates than samples.
+    Within a stratum, the packs, tools and |Δ| drawn least so far come first, and half of the samples change three or more paths if there are
+    enough. If a stratum has too few, the rest is drawn from the strata with more changes, then from the others. If no stratum runs out, a
+    smaller set of the same seed is a part of a larger one. Raises `UserError` if there are fewer candidates than samples.
     """
     if len(candidates) < count:
         raise UserError(
@@ -220,7 +220,7 @@ def draw_samples(candidates: Sequence[CallSample], count: int, *, seed: int = 0)
 
 
 def iterate_evenly(members: Sequence[CallSample]) -> Iterator[CallSample]:
-    """Yield all, each time one of those whose pack, tool and |Δ| were yielded least; the first of equal ones."""
+    """Yield all samples. The next one is always the one whose pack, tool and |Δ| were yielded least so far; the first of equals."""
     left, used = list(members), Counter[Any]()
     while left:
         best = min(left, key=lambda each: [used[kind] for kind in list_kinds(each)])
@@ -230,7 +230,7 @@ def iterate_evenly(members: Sequence[CallSample]) -> Iterator[CallSample]:
 
 
 def list_kinds(sample: CallSample) -> list[Any]:
-    """What a draw is even over, the most important first."""
+    """Return the properties over which a draw is balanced, the most important first."""
     return [sample.paths > 2, sample.pack, sample.delta, (sample.pack, sample.call.name), (sample.pack, sample.task)]
 
 
@@ -261,7 +261,7 @@ def freeze_samples(samples: Sequence[CallSample], path: Path, *, seed: int = 0) 
 
 
 def read_samples(path: Path) -> tuple[SampleSet, list[CallSample]]:
-    """Read a frozen set. Raises `UserError` where it is none, or was changed since it was frozen."""
+    """Read a frozen set. Raises `UserError` if the file is not one, or was changed after it was frozen."""
     try:
         rows = [orjson.loads(line) for line in path.read_bytes().splitlines()]
         head = SampleSet.model_validate(rows[0])

@@ -1,7 +1,7 @@
-"""Long tasks out of short ones, to see what a simulated world forgets.
+"""Join short tasks to long ones, to measure what a simulated world forgets.
 
-A pack's tasks take a few calls each, and all of that stands in one prompt. Here their solutions follow each other, and at the end every
-look-up among them is made once more: what was shown or changed at the beginning is read back when it is long past.
+A pack's tasks have a few calls each, which all fit one prompt. Here the solutions of several tasks follow each other, and at the end each
+of their look-ups is repeated, so that values from the beginning are read again many calls later.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PASSED_OVER = {"__pycache__", ".git", ".venv"}
 
 
 def chain_tasks(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence[str] = ()) -> Task:
-    """One long task of several. It is there to be replayed, not to be solved: it has no script, and no words of the user's but theirs.
+    """Join several tasks to one long task. It is meant to be replayed, not solved: it has no script, and its instruction is the tasks' texts.
 
-    `ends`: tools that end an episode: of their calls only the last task's is left, at the very end. Which tools only read is told by
-    their names. Raises `ValueError` for tasks that set the world up in other ways than by patches.
+    `ends`: tools that end an episode; of their calls only the last one of the last task is kept, at the very end. Look-ups are recognised
+    by the names of their tools. Raises `ValueError` for tasks whose initial state is not given by patches.
     """
     lookups = {tool.name for tool in tools if READS.match(tool.name)}
     if any(task.initial.keys() - {"patch"} for task in tasks):
@@ -52,9 +52,11 @@ def chain_tasks(tasks: Sequence[Task], tools: Sequence[ToolSpec], ends: Sequence
 
 
 def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None = None) -> Path:
-    """A copy of the pack whose tasks are joined, in their order, until each has at least `calls` calls; what is left over at the end is
-    dropped. It lies in `folder`, named by what it is made of: what is there is whole and of today's pack, and stays as it is. Raises
-    `UserError` where there are too few calls, or where the copy would lie in what is copied.
+    """Copy the pack, with its tasks joined in order until each has at least `calls` calls; the rest at the end is dropped.
+
+    Tasks of another split or with a state of their own are skipped. The copy is in `folder`, named by a digest of the pack's files and the
+    arguments: an existing copy is complete and up to date, and is returned as it is.
+    Raises `UserError` if there are too few calls, or if the copy would be inside the copied pack.
     """
     path = pack.path_of("tasks")
     if path is None or pack.root is None:
@@ -86,14 +88,14 @@ def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None
         (made / path.relative_to(pack.root)).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
         try:
             made.rename(target)
-        except OSError:  # another process has made the same one meanwhile
+        except OSError:  # another process has made the same copy meanwhile
             if not target.is_dir():
                 raise
     return target
 
 
 def hash_files(root: Path) -> list[tuple[str, str]]:
-    """Every file that is copied, with its hash."""
+    """List every file to copy, with its hash."""
     found = [path for path in root.rglob("*") if path.is_file() and not PASSED_OVER & set(path.relative_to(root).parts)]
     return sorted((str(path.relative_to(root)), file_hash(path)) for path in found)
 

@@ -1,9 +1,8 @@
-"""Fidelity of the changes that a simulator names, by |Δ|, by outcome and by number of arguments, and of the rewards that follow from them.
+"""Fidelity of the changes that a simulator reports, by |Δ|, outcome and number of arguments, and of the rewards that follow from them.
 
-EnvSimBench found that models predict the next state almost always where nothing changes and almost never where five fields do, so one
-figure over all calls says little. The rows are those of shadow episodes and of frozen sets. EnvSimBench counts a step as right when every
-true change is in the predicted state, so a change too many goes unseen and a step without a change cannot fail; here the whole states
-are compared.
+EnvSimBench found that models almost always predict the next state if nothing changes, and almost never if five fields change. So one figure
+over all calls says little. The rows come from shadow episodes and from frozen sets. EnvSimBench counts a step as right if every true change
+is in the predicted state, so it misses superfluous changes, and a step without changes cannot fail; here the whole states are compared.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ AXES: dict[str, Callable[[Row], str]] = {
     "outcome": lambda row: "error" if row["real"]["failed"] else "ok",
     "arguments": count_arguments,
 }
-"""What calls are split by: name → the group of a row."""
+"""Axes by which calls are split: name → function from a row to its group."""
 
 
 def split_rows(rows: Sequence[Row], axis: str, specs: Mapping[str, ToolSpec]) -> dict[str, Fidelity]:
-    """Measure the calls of each group of an axis; the groups in their order. Calls without an answer are in none."""
+    """Measure the calls of each group of an axis, in the order of the groups. Calls without an answer are left out."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if "transition" in row:
@@ -52,7 +51,7 @@ def split_rows(rows: Sequence[Row], axis: str, specs: Mapping[str, ToolSpec]) ->
 def compare_rewards(trajectories: Sequence[Trajectory], packs: Mapping[str, Pack]) -> Agreement | None:
     """Compare the rules' verdict on the held state at the end of each free-running episode with that on the true one.
 
-    Episodes whose evidence has no held state, whose task has goals, or that were aborted are left out; None where all are.
+    Episodes whose evidence has no held state, whose task has goals, or without a reward are left out. Returns None if none remains.
     """
     pairs = []
     for trajectory in trajectories:

@@ -1,17 +1,17 @@
-"""Whose failure an episode without full reward is: the agent's, the user simulator's, the environment's or the infrastructure's.
+"""Attribute an episode without full reward to a party: the agent, the user simulator, the environment or the infrastructure.
 
-Rules, no model. The first that holds decides:
+Rules decide, without a model. The first that applies determines the party:
 
-1. Without a reward: by the code of the ending. A model that could not be asked, a budget, or an error of simia: infrastructure. A user
-   simulator that said nothing readable: user. A task that could not be set up, a world that was lost, a state that could not be judged:
+1. The episode has no reward: the code of its ending decides. A model that gave no reply, a budget or an error of simia is infrastructure; a
+   user simulator without a readable message is user; a task that could not be set up, a lost world or a state that could not be judged is
    environment.
-2. A tool of the pack itself failed, crashed or timed out, and was not just refusing: environment.
-3. The user is a model, and: it named an identifier, address or long number that neither its task nor the conversation has; or it
-   wrote calls or results as text; or it said the same thing three times; or more than half of its own calls failed; or it ended the
-   conversation right after the agent asked something: user.
-4. Everything else: agent, by a limit that was reached, by having called nothing, or by the first part of the reward that is not full.
+2. A tool of the pack failed, crashed or timed out, rather than refuse a call: environment.
+3. The user is a model, and it named an identifier, address or long number that is neither in its task nor in the conversation; or wrote
+   calls or results as text; or said the same three times; or more than half of its own calls failed; or it ended the conversation right
+   after a question of the agent: user.
+4. Everything else: agent. The kind is a limit that it reached, no calls at all, or the first part of the reward that is not full.
 
-A rule names what is visible in the record. It is no proof: an agent may have failed in the same episode for its own reasons.
+A rule reports what is visible in the record. It is no proof: the agent may also have made errors of its own in such an episode.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LONGEST = 160  # characters of a detail
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed episode: whose it is, the kind, and the line of the record that shows it."""
+    """One failed episode: the party, the kind of failure, and the line of the record that shows it."""
 
     item: str
     party: Party
@@ -79,7 +79,7 @@ class FailureKind:
 
 
 def classify_failures(episodes: Sequence[PlayedEpisode], tasks: Mapping[str, Task]) -> list[Failure]:
-    """Classify every episode without full reward. `tasks`: by id, where the packs are at hand; without a task no fact counts as invented."""
+    """Classify every episode without full reward. `tasks`: by id, if the packs are available; without its task, no fact counts as invented."""
     return [classify_failure(each, tasks.get(each.task)) for each in episodes if not is_success(each)]
 
 
@@ -127,7 +127,7 @@ def find_abortion(row: Mapping[str, Any]) -> Finding:
 
 
 def find_broken_tool(row: Mapping[str, Any]) -> Finding | None:
-    """Find a call of which the tool's own code failed."""
+    """Find a call on which the tool's own code failed."""
     for message in row.get("messages", []):
         if message.get("error") in BROKEN:
             return "environment", "tool broke", f"{message.get('name')}: {read_text(message)}"
@@ -165,19 +165,19 @@ def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None
 
 
 def describe_known_facts(task: Task) -> str:
-    """What the user may know: the whole task without its solution."""
+    """Describe the facts that the user may know: the whole task without its solution."""
     given = task.model_dump(mode="json", include={"instruction", "opening", "profile", "knows", "withheld"})
     given["goals"] = [goal.query for goal in task.goals]
     return fold(orjson.dumps(given).decode())
 
 
 def find_new_fact(text: str, known: str) -> str | None:
-    """The first identifier, address or long number of a text that is not among what is known."""
+    """Return the first identifier, address or long number of a text that is not among the known facts."""
     return next((fact for fact in FACT.findall(text) if fold(fact) not in known), None)
 
 
 def fold(text: str) -> str:
-    """Lower case without spaces, dots, hyphens and `#`, so that other spellings of a number are equal."""
+    """Lower the case and drop spaces, dots, hyphens and `#`, so that all spellings of a number are equal."""
     return re.sub(r"[\s.\-#]", "", text.lower())
 
 
@@ -219,7 +219,7 @@ def write_calls(message: Mapping[str, Any]) -> str:
 
 
 def count_parties(failures: Sequence[Failure]) -> dict[Party, int]:
-    """Number of failures of each party, also of those with none."""
+    """Count the failures of each party, including parties without any."""
     counts: dict[Party, int] = defaultdict(int)
     for each in failures:
         counts[each.party] += 1

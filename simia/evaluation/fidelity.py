@@ -1,13 +1,12 @@
-"""Fidelity of a simulated world: figures over calls that it and the real one answered (`backend: shadow`).
+"""Fidelity of a simulated world: figures over calls that both it and the real world answered (`backend: shadow`).
 
-For each tool: whether a simulated result has the shape that the tool declares (or, where it declares none, that its real
-results have), whether success and refusal agree, and how many of the values agree: F1 over the leaves of both results, each
-leaf its path and its value.
+Figures for each tool: whether simulated results have the shape that the tool declares (or, without a declaration, the shape of its real
+results); whether success and refusal agree; and the agreement of values, as F1 over the leaves of both results, a leaf being a path with its
+value.
 
-Of look-ups that are made again: whether the simulator says once more what its history says that was answered before, where
-nothing has changed for real since. That is consistency with itself, and it needs no detector of ours: a simulator whose
-inventions are all wrong can have it in full. Where it goes on from its own answers (`forced: false`), also the distance of
-the changes it named from those that really happened, step by step.
+For repeated look-ups: whether the simulator repeats the earlier answer in its history for values that have not really changed since. This
+is consistency with itself: a simulator whose made-up values are all wrong can still have it in full. If the simulator continues from its
+own answers (`forced: false`), also the distance, step by step, between the changes that it reported and the real ones.
 """
 
 from __future__ import annotations
@@ -25,18 +24,19 @@ from simia.trajectory import write_compact_json
 
 T = TypeVar("T")
 RESAMPLES = 1000
-FEWEST = 5  # episodes that are drawn again as wholes; with fewer, calls are
+FEWEST = 5  # episodes, from which on whole episodes are resampled; with fewer, calls are
 SHARES_WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
-"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift; `episode` tells episodes apart."""
+"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift; `episode` identifies the episode."""
 
 
 @dataclass
 class ToolFidelity:
-    """One tool's calls. `value_f1` is over calls that succeeded in both worlds; `again` and what follows over look-ups that were
-    made before in the same episode, with the same arguments. `held`: these contradict nothing said before; `kept`: of the `past` values.
-    `steps`: calls whose changes were compared; `exact`: those that lead to the true state; `rewarded`: those in which the state reward sees
-    no difference. `invented` and `forgotten` identifiers: see `compare_transitions`; `entities`: those that the true answers name."""
+    """Counts over one tool's calls. `value_f1` is over calls that succeeded in both worlds. `again`: repeated look-ups, with the same
+    arguments in the same episode; `held`: those that contradict no earlier answer; `past`: their earlier values that have not really
+    changed; `kept`: those of `past` that were given again. `steps`: calls whose changes were compared; `exact`: those that lead to the true
+    state; `rewarded`: those in which the state reward sees no difference. `invented`, `forgotten` and `entities`: see
+    `compare_transitions`."""
 
     calls: int = 0
     lost: int = 0
@@ -87,7 +87,7 @@ class ToolFidelity:
 
     @property
     def memory(self) -> float | None:
-        """Share of the values given before, and unchanged since, that are given again."""
+        """Share of the earlier values, unchanged since, that are given again."""
         return self.kept / self.past if self.past else None
 
     def add(self, other: ToolFidelity) -> None:
@@ -97,25 +97,25 @@ class ToolFidelity:
 
 @dataclass
 class Fidelity:
-    """All tools of a run, and how far its state had gone astray after so many calls."""
+    """The counts of all tools of a run, and the divergence of its state by step."""
 
     tools: dict[str, ToolFidelity] = field(default_factory=dict)
     distance: dict[int, float] = field(default_factory=dict)
-    """Step (from 1) → mean distance of the changes, 0 to 1; only where the simulator went on from its own answers."""
+    """Step (from 1) → mean distance of the changes, 0 to 1; only if the simulator continued from its own answers."""
     calls: dict[tuple[str, int], ToolFidelity] = field(default_factory=dict)
-    """(Episode, step) → that call alone."""
+    """(Episode, step) → counts of that call alone."""
     drift: dict[int, Estimate] = field(default_factory=dict)
-    """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes; only where the simulator
-    holds a state and went on from its own answers."""
+    """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes; only if the simulator
+    holds a state and continued from its own answers."""
 
     @property
     def total(self) -> ToolFidelity:
         return sum_calls(self.tools.values())
 
     def interval(self, measure: str) -> Estimate | None:
-        """A measure (`value_f1`, `memory`, …) of all calls with its 95 % interval by bootstrap: episodes are drawn again, and
-        where there are fewer than five of them, calls. The latter is too narrow, as calls of one episode hang together. A share of
-        0 or 1, of which a bootstrap has no width, has Wilson's interval for as many trials as there are groups."""
+        """Return a measure (`value_f1`, `memory`, …) of all calls with its 95 % bootstrap interval. Episodes are resampled or, if there
+        are fewer than five, calls; the interval is then too narrow, since calls of one episode are correlated. For an `…_share` of 0 or
+        1, whose bootstrap interval has no width, it is Wilson's interval with the number of groups as trials."""
         value = getattr(self.total, measure)
         if value is None:
             return None
@@ -128,7 +128,7 @@ class Fidelity:
 
 
 def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
-    """How much more `one` has of a measure than `other`, over the calls that both have an answer to; drawn again in pairs."""
+    """Estimate the difference `one` − `other` of a measure over the calls that both answered, with a paired bootstrap."""
     both = {
         place: (each, other.calls[place])
         for place, each in one.calls.items()
@@ -175,7 +175,7 @@ def interval_ends(drawn: Iterable[float | None], value: float) -> tuple[float, f
 
 
 def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:
-    """The figures of all calls of some episodes."""
+    """Compute the figures of all calls of some episodes."""
     found = Fidelity()
     schemas = {
         name: find_result_schema(specs.get(name), results) for name, results in collect_real_results(rows).items()
@@ -199,7 +199,7 @@ def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fide
 
 
 def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> ToolFidelity:
-    """`before`: the same call, made earlier in the episode."""
+    """Compare one call in both worlds. `before`: the same call, made earlier in the episode."""
     if "simulated" not in row:
         return ToolFidelity(calls=1, lost=1)
     real, simulated = row["real"], row["simulated"]
@@ -216,7 +216,7 @@ def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) ->
             step["entities"], len(step["invented"]), len(step["forgotten"]),
         )  # fmt: skip
     if before is not None and not before["real"]["failed"] and not real["failed"]:
-        # What the history says was answered then: the truth, or the simulator's own word.
+        # The earlier answer in the history: the real one, or the simulator's own.
         own = "distance" in row and "simulated" in before
         then = before["simulated"] if own else before["real"]
         then = {**then, "content": rename_identifiers(then["content"], row.get("names", {}))}
@@ -231,14 +231,14 @@ def count_remembered(then: Row, now: Row, real_then: Row, real_now: Row) -> tupl
         return 0, 0
     was, real = index_leaves(real_then["content"]), index_leaves(real_now["content"])
     changed = {path for path in was.keys() | real.keys() if was.get(path) != real.get(path)}
-    # Whatever lies in a list of which an element came or went is compared element by element: what stays, stays.
+    # If a list lost or gained elements, its other elements still count as unchanged.
     left = {path: values & real.get(path, Counter()) for path, values in was.items()}
     past = kept = 0
     again = index_leaves(None if now["failed"] else now["content"])
     for path, values in index_leaves(then["content"]).items():
         if path in changed:
             if values != was.get(path):
-                continue  # its own invention of something that has changed: nothing says which part of it stays
+                continue  # a made-up value of something changed: its unchanged part is unknown
             values = left[path]
         past += values.total()
         kept += (values & again.get(path, Counter())).total()
@@ -261,7 +261,7 @@ def collect_real_results(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 
 def find_result_schema(spec: ToolSpec | None, results: Sequence[Any]) -> CompiledSchema | None:
-    """What a result looks like: as declared, else as the real ones of this run do."""
+    """Return the schema of a tool's results: the declared one, else the shape of the real results of this run."""
     declared = spec.result_schema if spec is not None else None
     try:
         return compile_schema(declared if isinstance(declared, dict) else infer_shape(results))
@@ -270,13 +270,13 @@ def find_result_schema(spec: ToolSpec | None, results: Sequence[Any]) -> Compile
 
 
 def infer_shape(values: Sequence[Any]) -> dict[str, Any]:
-    """A JSON Schema that all values fit: types, the keys that every object has, what lists hold."""
+    """Infer a JSON Schema that fits all values: types, the keys that all objects have, the elements of lists."""
     types = sorted({json_kind(value) for value in values})
     found: dict[str, Any] = {"type": types[0] if len(types) == 1 else types} if types else {}
     objects = [value for value in values if isinstance(value, dict)]
     if objects:
         keys = {key for value in objects for key in value}
-        # Keys that are identifiers differ from one result to the next; those that all have are the shape.
+        # Identifiers as keys differ between results; the keys common to all are the shape.
         always = sorted(key for key in keys if all(key in value for value in objects))
         found["required"] = always
         found["properties"] = {key: infer_shape([value[key] for value in objects]) for key in always}
@@ -297,7 +297,7 @@ def json_kind(value: Any) -> str:
 
 
 def iterate_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Path and value of every plain value; the place in a list does not count, numbers that are equal are."""
+    """Yield path and value of every leaf. Indices of lists are left out of the path, and equal numbers are written alike."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from iterate_leaves(inner, f"{path}.{key}")

@@ -1,4 +1,4 @@
-"""Count the perturbations of a run's episodes, and how agents fared with and without each of them."""
+"""Count the perturbations of a run's episodes, and compare the success of agents with and without each of them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class PerturbationCount:
     kind: str
     """The kind, or `any`."""
     planned: int = 0
-    """Events of the schedules. Those that were not made found no call or message to which they apply before the episode was over."""
+    """Events of the schedules. An event is not made if the episode ends before a call or message to which it applies."""
     made: int = 0
     """Events that were made."""
     happened: int = 0
-    """Events that the message shows; a model may not have followed."""
+    """Events whose effect is visible in the message; a model may ignore the instruction to make one."""
     repeated: int = 0
     """Events after which the agent made the same call again."""
     followed: int = 0
     """Injected instructions that the agent obeyed."""
     too_early: int = 0
-    """Withdrawn wishes that the agent acted on before the user renewed them."""
+    """Withdrawn requests on which the agent acted before the user renewed them."""
     episodes: int = 0
     """Scored episodes in which it happened."""
     solved: int = 0
@@ -54,7 +54,7 @@ def estimate_share(solved: int, episodes: int) -> Estimate | None:
 
 
 def count_perturbations(rows: Iterable[Mapping[str, Any]]) -> list[PerturbationCount]:
-    """Count the events of stored trajectories, by kind in the order of their names, and of any kind last. None: no events were planned."""
+    """Count the events of stored trajectories for each kind, in the order of names, and last for any kind. Empty if no events were planned."""
     episodes = [DisturbedEpisode.read(row) for row in rows]
     kinds = sorted({event["kind"] for each in episodes for event in (*each.made, *each.missed)})
     if not kinds:

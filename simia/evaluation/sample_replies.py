@@ -1,8 +1,8 @@
 """Ask a simulator about a frozen set of calls, and compare each answer with the truth.
 
-Each sample is a moment of a shadow episode: the calls before it are made in the real world and told to the simulator, which is asked about
-the sampled call alone. So the rows are those of shadow episodes. Replies are stored before they are used: the same command again asks
-only for what is missing, and an endpoint may be files (`llm.kind: batch`) or a recording (`replay`).
+Each sample is played as a part of a shadow episode: the calls before it are made in the real world and given to the simulator as history,
+and the simulator answers only the sampled call. So the rows are like those of shadow episodes. Replies are stored before they are used: the
+same command again requests only missing replies. An endpoint may be files (`llm.kind: batch`) or a recording (`replay`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from simia.trajectory import ToolCall, Usage, digest
 
 Say = Callable[[str], None]
 SINGLE_ANSWER = {"again": 0, "ledger": False, "observations": False}
-"""Settings of a measure that are not given: one answer, without the ledger's help, and without results that hold what is asked for."""
+"""Default settings of the measure: one answer, no ledger, and no recorded results, which may contain the answer."""
 
 
 @dataclass(slots=True)
 class SampleReplies:
-    """The compared calls of a set, in its order; `usage`: of all sessions; `waiting`: where questions of a batch wait."""
+    """The compared calls of a set, in its order; `usage`: of all sessions; `waiting`: where the requests of a batch wait."""
 
     rows: list[dict[str, Any]]
     usage: Usage
@@ -69,9 +69,10 @@ async def ask_about_samples(
     say: Say = print,
     record: Path | None = None,
 ) -> SampleReplies:
-    """Ask about all samples. `config`: the model (`simulator`, else `llm`), its limits, and the simulator's `backend_settings`.
+    """Ask the simulator about all samples. `config`: the model (`simulator`, else `llm`), its limits, and the simulator's `backend_settings`.
 
-    Replies lie in `folder`, which exists; `record`: a recording that they are appended to as well. A call without an answer has a row with `lost`. Raises `UserError` for settings that cannot work.
+    Replies are stored in `folder`, which must exist; `record`: a recording to which they are appended too. A call without an answer has a
+    row with `lost`. Raises `UserError` for settings that cannot work.
     """
     model = config.simulator or config.llm
     async with contextlib.AsyncExitStack() as stack:
@@ -96,7 +97,7 @@ async def ask_about_samples(
 def list_recorded_replies(
     database: Database, ledger: Ledger, model: str, prompts: dict[str, str]
 ) -> Iterator[RecordedReply]:
-    """The stored replies with their requests, in the order in which they came."""
+    """Yield the stored replies with their requests, in order of arrival."""
     for (key,) in database.replies.execute("SELECT key FROM reply ORDER BY at").fetchall():
         reply, request = ledger.recall(key), ledger.recall_request(key)
         if reply is not None and request is not None:
@@ -111,7 +112,7 @@ async def compare_samples(
     *,
     concurrency: int = 64,
 ) -> list[dict[str, Any]]:
-    """The rows of all samples, in their order. `settings`: of the back end `shadow`."""
+    """Make the rows of all samples, in their order. `settings`: of the back end `shadow`."""
     async with contextlib.AsyncExitStack() as stack:
         worlds: dict[str, PairBackend] = {}
         for name, pack in packs.items():
@@ -129,7 +130,7 @@ async def compare_samples(
 
 
 async def compare_sample(sample: CallSample, backend: PairBackend) -> dict[str, Any]:
-    """The row of one call, as shadow episodes have it. Raises `UserError` where the code no longer does what was frozen."""
+    """Make the row of one call, as in shadow episodes. Raises `UserError` if the pack's code no longer gives the frozen result."""
     world = await backend.open(backend.pack.task(sample.task), group=f"sample/{sample.id}")
     try:
         for number, action in enumerate(sample.before):

@@ -1,7 +1,7 @@
 """Scores of a rollout by part: avg@n, pass@k and pass^k for every k up to the number of trials, and paired differences of two runs.
 
-A part is a pack of the rollout, such as a domain of tau2. Intervals are 95 %, by drawing tasks again: trials of one task are not
-independent. The average is that of the parts' figures, as papers report it; its tasks are drawn again within each part.
+A part is a pack of the rollout, such as a domain of tau2. Intervals are 95 % bootstrap intervals over tasks, since trials of one
+task are not independent. The average is the mean of the parts' figures, as in papers; its tasks are resampled within each part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONDITIONS = {
     "seed": "seed",
     "perturb": "perturbations",
 }
-"""Settings of a run that its figures depend on besides the agent → their names in messages."""
+"""Settings besides the agent that affect a run's figures → their names in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PlayedEpisode:
 
 
 def read_episodes(run: Run, named: str | None = None) -> Iterator[PlayedEpisode]:
-    """Yield the stored episodes of a rollout in the order of its plan. `named`: the one of this item alone."""
+    """Yield the stored episodes of a rollout in the order of its plan. `named`: only the episode of this item."""
     several = bool(run.saved_config().get("packs"))
     only = str((run.ledger.meta("facts") or {}).get("pack") or "pack")
     for item in run.ledger.items():
@@ -75,7 +75,7 @@ def collect_rewards(episodes: Iterable[PlayedEpisode]) -> dict[str, Rewards]:
 
 @dataclass(slots=True)
 class PartScores:
-    """The figures of one part: avg@n, and pass^k and pass@k for every k up to n. `short`: tasks with fewer than n scored trials, which are
+    """The figures of one part: avg@n, and pass^k and pass@k for every k up to n. `short`: tasks with fewer than n scored trials; they are
     left out of the figures that need more."""
 
     tasks: int
@@ -88,7 +88,7 @@ class PartScores:
 
 @dataclass(slots=True)
 class EvaluationScores:
-    """The figures of each part, and the average of the parts where there are several. `trials`: the most that a task has."""
+    """The figures of each part, and the average of the parts where there are several. `trials`: the largest number of trials of a task."""
 
     trials: int
     parts: dict[str, PartScores]
@@ -97,7 +97,7 @@ class EvaluationScores:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure of one task: a function of its rewards. `least`: the trials that it needs."""
+    """A figure of one task: a function of its rewards. `least`: the number of trials that it needs."""
 
     name: str
     least: int
@@ -141,7 +141,7 @@ def list_measures(trials: int) -> list[Measure]:
 
 
 def estimate_share(estimate: Callable[[int, int, int], float], k: int, values: Sequence[float]) -> float:
-    """pass@k or pass^k of one task."""
+    """Compute pass@k or pass^k of one task."""
     return estimate(len(values), sum(value >= SUCCESS for value in values), k)
 
 
@@ -150,14 +150,14 @@ def count_scored(values: Sequence[float | None]) -> int:
 
 
 def measure_tasks(rewards: Rewards, measure: Measure) -> dict[str, float]:
-    """The figure of each task that has scored trials enough."""
+    """Compute the figure of each task with enough scored trials."""
     known = {task: [value for value in values if value is not None] for task, values in rewards.items()}
     return {task: measure.compute(values) for task, values in known.items() if len(values) >= measure.least}
 
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """One figure of a part in two runs, over the tasks that both have a score for. `difference`: the second less the first."""
+    """One figure of a part in two runs, over the tasks with a score in both. `difference`: the second run less the first."""
 
     part: str
     figure: str
@@ -166,21 +166,21 @@ class PairedDifference:
     right: float
     difference: Estimate
     better: int
-    """Tasks that the second run does better."""
+    """Number of tasks in which the second run is better."""
     worse: int
     p: float
-    """Chance of a difference at least as large if the two runs did equally well on every task."""
+    """p-value: probability of a difference at least as large if both runs were equally good on every task."""
 
     @property
     def verdict(self) -> str:
-        """Whether the test tells the runs apart at 5 %."""
+        """`better` or `worse` if the difference is significant at 5 %, else `not told apart`."""
         if self.p >= SIGNIFICANCE:
             return "not told apart"
         return "better" if self.difference.value > 0 else "worse"
 
 
 def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
-    """Compare two runs task by task: the mean reward, and pass^n for the trials that both have. Raises `UserError` for other tasks."""
+    """Compare two runs task by task: the mean reward, and pass^n for the trials that both have. Raises `UserError` if their tasks differ."""
     for run in (left, right):
         if not run.is_rollout:
             raise UserError(f"{run.id} is no rollout: compare runs of simia eval or simia rollout")
@@ -207,7 +207,7 @@ def compare_parts(rewards: Sequence[Mapping[str, Rewards]], measure: Measure) ->
 
 
 def compare_pairs(part: str, figure: str, groups: Sequence[Sequence[tuple[float, float]]]) -> PairedDifference:
-    """Compare the figures of the same tasks, which are grouped by part."""
+    """Compare paired figures of the same tasks, grouped by part."""
     differences = [[two - one for one, two in pairs] for pairs in groups]
     left, right = (
         sum(sum(pair[side] for pair in pairs) / len(pairs) for pairs in groups) / len(groups) for side in (0, 1)
@@ -219,7 +219,7 @@ def compare_pairs(part: str, figure: str, groups: Sequence[Sequence[tuple[float,
 
 
 def refuse_other_tasks(left: Run, right: Run, rewards: Sequence[Mapping[str, Rewards]]) -> None:
-    """Raise `UserError` unless two runs are over the same tasks with the same contents."""
+    """Raise `UserError` unless both runs have the same tasks with the same contents."""
     contents = [run.ledger.meta(RESCORED) or (run.ledger.meta("facts") or {}).get("contents") for run in (left, right)]
     if contents[0] == contents[1]:
         return

@@ -1,7 +1,7 @@
-"""Score one reply of a simulator against what really happened: the observation by the F1 of its values, the changes by the state.
+"""Score one reply of a simulator against the real result and changes: the observation by F1 of its values, the changes by the next state.
 
-A reply earns nothing by what is the same for every call. Where the call changes something, observation and changes count half
-each. Where it only reads, the observation counts, and any change costs all. A refusal earns the F1 of its words.
+If the call changes something, observation and changes count half each. If it only reads, only the observation counts, and any reported
+change makes the score 0. A right refusal counts by the F1 of its words; a wrong refusal or success scores 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORD = re.compile(r"\w+")
 
 
 class SimulatorTruth(BaseModel):
-    """What a call really did, as far as a score needs it."""
+    """The true result and changes of a call, as far as a score needs them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,7 +56,7 @@ class SimulatorScore(BaseModel):
 
 
 def make_truth(content: Any, failed: bool, before: Any, after: Any, schema: StateSchema | None) -> SimulatorTruth:
-    """Make the truth of one call. `before`, `after`: the whole states around it."""
+    """Make the truth of one call. `before`, `after`: the whole states before and after it."""
     changes = compute_keyed_changes(before, after, schema)
     touched = {change["table"] for change in changes}
     known = (schema or StateSchema()).tables.items()
@@ -72,7 +72,7 @@ def make_truth(content: Any, failed: bool, before: Any, after: Any, schema: Stat
 
 
 def select_rows(state: Any, changes: Iterable[KeyedChange], schema: StateSchema) -> dict[str, Any]:
-    """The rows of a state that changes name; of tables that are no mappings of rows, all of them."""
+    """Return the rows of a state that the changes name; a table that is not a mapping of rows is returned whole."""
     found: dict[str, Any] = {}
     for change in changes:
         steps, _ = find_place(change["table"], schema)
@@ -93,7 +93,7 @@ def select_rows(state: Any, changes: Iterable[KeyedChange], schema: StateSchema)
 
 
 def score_reply(text: str, truth: SimulatorTruth) -> SimulatorScore:
-    """Score a reply. One that cannot be read earns nothing."""
+    """Score a reply. An unreadable one scores 0."""
     try:
         (answer,) = parse_answers(text, 1, parse_keyed_changes)
     except UnreadableAnswer:
@@ -107,8 +107,8 @@ def score_reply(text: str, truth: SimulatorTruth) -> SimulatorScore:
 
 
 def leads_to_truth(changes: list[KeyedChange], truth: SimulatorTruth) -> bool:
-    """Whether changes lead to the same state as the true ones. A row that these do not touch is not known here, so that naming one
-    is never exact."""
+    """Whether changes lead to the same state as the true ones. Only rows with true changes are known here, so changes of other rows are
+    never exact."""
     try:
         wanted = apply_keyed_changes(truth.before, truth.changes, truth.tables)
         return are_equal(apply_keyed_changes(truth.before, changes, truth.tables), wanted)
@@ -117,7 +117,7 @@ def leads_to_truth(changes: list[KeyedChange], truth: SimulatorTruth) -> bool:
 
 
 def compare_observations(answer: Answer, truth: SimulatorTruth) -> float:
-    """F1 of the values of both observations; of refusals of their words."""
+    """Compute the F1 of the values of both observations; for refusals, of their words."""
     if truth.failed:
         pair = [Counter(WORD.findall(read_refusal(content).casefold())) for content in (answer.content, truth.content)]
     else:

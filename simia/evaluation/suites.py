@@ -1,7 +1,7 @@
-"""Suites of `simia eval`: which packs, tasks, trials and user simulator make up a benchmark. A config becomes one rollout over all parts.
+"""Suites of `simia eval`: the packs, tasks, trials and user simulator of a benchmark. A config becomes one rollout over all parts.
 
-The name of a pack in a suite may be that of a benchmark that simia imports, such as `tau2:retail`. Its pack is made in the cache, once
-for these data and these importers. Evaluation sections of the papers: Simia §3.1, ScaleEnv §5.2, CodeGym §5.2.
+The name of a pack in a suite may be that of a benchmark that simia imports, such as `tau2:retail`. Its pack is made in the cache, once for
+each version of the data and of the importers. Evaluation sections of the papers: Simia §3.1, ScaleEnv §5.2, CodeGym §5.2.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class EvalConfig(RolloutSettings):
 
 @dataclass(frozen=True)
 class BenchmarkSource:
-    """How the pack of a benchmark is made: `make(variant, data, out, say)`. `needs`: what `--data` names; None: nothing is needed.
-    `installed`: without `--data`, what simia installs is read, and `data` is None."""
+    """How the pack of a benchmark is made: `make(variant, data, out, say)`. `needs`: the data that `--data` must name; None: no
+    data. `installed`: without `--data`, the benchmark that simia installs is read, and `data` is None."""
 
     make: Callable[[str, Any, Path, Say], object]
     needs: str | None = None
@@ -82,7 +82,7 @@ SOURCES: dict[str, BenchmarkSource] = {
 
 
 def load_suite(name: str | Path, settings: list[str] | None = None, **overrides: Any) -> EvalConfig:
-    """Read the config of a suite: by its name in configs/eval, by the config's name, or by path. Raises `UserError`."""
+    """Load the config of a suite by its name in configs/eval, a config's name or a path. Raises `UserError`."""
     plain = isinstance(name, str) and "/" not in name and not name.endswith((".yaml", ".yml"))
     if plain and find_named_resource("configs", f"eval/{name}.yaml") is None:
         known = sorted(Path(each).stem for each in list_names("configs") if Path(each).parent == Path("eval"))
@@ -94,10 +94,10 @@ def load_suite(name: str | Path, settings: list[str] | None = None, **overrides:
 
 
 def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> RolloutConfig:
-    """Make the packs of a suite that are not there, and return the rollout over all. Raises `UserError` where data are missing.
+    """Make the missing packs of a suite, and return the rollout over all of them. Raises `UserError` if data are missing.
 
-    Without an agent that is a model no user is simulated: the reference has its script, other baselines get the task's text. Where
-    servers play all packs, the suite's settings that only they can have are left out.
+    A user is simulated only for an agent that is a model: the reference follows its script, other baselines get the task's text. If servers
+    play all packs, settings that only a server can have are dropped.
     """
     if not config.packs:
         raise UserError(f"suite {config.suite} names no packs: set packs, as packs: [{{pack: ./my-pack}}]")
@@ -144,17 +144,17 @@ def make_pack(name: str, variant: str, data: str | None, say: Say) -> Path:
         target.parent.mkdir(exist_ok=True)
         try:
             made.rename(target)
-        except OSError:  # another process has made the same one meanwhile
+        except OSError:  # another process has made the same pack meanwhile
             if not target.is_dir():
                 raise
     return target
 
 
 def hash_data(path: Path) -> list[tuple[str, str]]:
-    """Every file of a benchmark's data with its hash."""
+    """List every file of a benchmark's data with its hash."""
     return hash_files(path) if path.is_dir() else hash_files(path.parent)
 
 
 def hash_importers() -> list[tuple[str, str]]:
-    """The code that writes packs and the code that is copied into them, with hashes."""
+    """List the code that writes packs and the code that is copied into them, with hashes."""
     return [row for name in ("simia.importers", "simia.drivers") for row in hash_files(Path(str(files(name))))]

@@ -1,7 +1,7 @@
-"""Read published result tables, compute their averages and differences again, and compute the same figures of our rollouts.
+"""Read published result tables, recompute their averages and differences, and compute the same figures for our rollouts.
 
-A table holds what its paper prints, also where it is wrong. A printed average agrees with its row if it is within one unit of the last
-printed digit; a printed difference within one and a half units, since each of the three figures is rounded.
+A table contains the figures as printed in the paper, including wrong ones. A printed average agrees with its row if it differs by at most one
+unit of the last printed digit; a printed difference if by at most one and a half units, since each of the three figures is rounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simia.statistics import (
 
 PAPERS = ("simia", "scaleenv", "envscaler", "envfactory", "codegym")
 MEASURE = re.compile(r"(avg@|pass@|pass\^)(\d+)")
-# `SUITE/PACK/TASK` of an episode → suite; the group names the part.
+# Suite → pattern of `SUITE/PACK/TASK`; its group is the part.
 PLACES = {
     "tau2": re.compile(r"(?:^|/)tau2[/-](retail|airline|telecom)/"),
     "taubench": re.compile(r"(?:^|/)tau-?_?bench[/_-](retail|airline)/"),
@@ -126,7 +126,7 @@ class PublishedPaper(_Model):
     tables: list[PublishedTable] = Field(description="The result tables.")
 
     def find_table(self, number: str) -> PublishedTable:
-        """Return a table by its number or name. Raises `UserError` with those that there are."""
+        """Return a table by its number or name. Raises a `UserError` that lists the existing ones."""
         for table in self.tables:
             if table.id == number:
                 return table
@@ -158,7 +158,7 @@ class Discrepancy:
 
 
 def find_discrepancies(table: PublishedTable) -> list[Discrepancy]:
-    """Compute every average, difference and stated difference again, and list those that do not agree with what is printed."""
+    """Recompute every average, difference and stated difference, and list those that disagree with the printed figures."""
     found = []
     rows, step = table.rows, table.unit
     for row in rows.values():
@@ -189,7 +189,7 @@ Rewards = Mapping[str, list[float | None]]
 
 def collect_placed_rewards(run: Run) -> dict[tuple[str, str], dict[str, list[float | None]]]:
     """Collect the rewards of a rollout: (suite, part) → task → rewards of its episodes. Episodes of other packs are left out. Raises
-    `UserError` for a run that is no rollout."""
+    `UserError` for a run that is not a rollout."""
     if not run.is_rollout:
         raise UserError(f"{run.id} is no rollout: give a run of simia rollout or simia eval")
     config, facts = run.saved_config(), run.ledger.meta("facts") or {}
@@ -222,8 +222,8 @@ def find_place(path: str) -> tuple[str, str] | None:
 
 
 def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rewards]) -> dict[str, Estimate]:
-    """Compute our figures in percent for each column that our suites measure. A column over several parts, or a mean of columns, needs all of them;
-    it has no interval of its own (NaN)."""
+    """Compute our figures in percent for each column that our suites measure. A column over several parts, or a mean of columns, needs all of
+    these, and has no interval (NaN)."""
     found: dict[str, Estimate] = {}
     for name, column in table.columns.items():
         match = MEASURE.fullmatch(column.metric or "")
@@ -241,8 +241,8 @@ def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rew
 
 
 def measure_part(rewards: Rewards, measure: str, k: int) -> Estimate | None:
-    """Compute a measure in percent over the tasks with enough scored episodes: avg@k is the mean reward of all episodes, pass^k and pass@k are
-    estimated from n ≥ k episodes. None if a task has fewer, or none is there."""
+    """Compute a measure in percent over the tasks with scored episodes: avg@k is the mean reward of all of them; pass^k and pass@k are estimated
+    from n ≥ k episodes of each task. None without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
     known = [[value for value in values if value is not None] for values in rewards.values()]
     known = [values for values in known if values]
     if not known or (measure != "avg@" and min(map(len, known)) < k):
@@ -257,7 +257,7 @@ def measure_part(rewards: Rewards, measure: str, k: int) -> Estimate | None:
 
 
 def average_estimates(figures: list[Estimate | None]) -> Estimate | None:
-    """The mean of figures, without an interval where there are several; None if one is missing."""
+    """Return the mean of figures, without an interval if there are several; None if one is missing."""
     known = [each for each in figures if each is not None]
     if not known or len(known) < len(figures):
         return None
