@@ -1,11 +1,11 @@
-"""HTTP servers of packs: a listening socket, a clean shutdown, deadlines of connections, and refusal of foreign web pages.
+"""HTTP servers of packs: a listening socket, a clean shutdown, deadlines for clients, and refusal of requests from web pages.
 
-Deadlines: uvicorn waits for ever for a request's headers and body, and an ASGI application for a WebSocket's next message. Here each
-of these waits has an end, so a silent or slow client holds no connection and no episode for long. The server's own time, such as a
+Deadlines: uvicorn waits without a limit for a request's headers and body, and an ASGI application for a WebSocket's next message. Here each
+of these waits has a limit, so a silent or slow client cannot hold a connection or an episode for long. The server's own time, such as a
 step of a slow model, does not count. A WebSocket whose peer has vanished is detected by unanswered pings.
 
-Web pages: a server of the loopback is for programs of this machine. A page in a browser of this machine could send requests to it
-under a host name of its own, so requests that name another host, or come from a page of another host, are refused.
+Web pages: a loopback server is meant for programs on this machine. A web page in a local browser could send requests to it through its own
+host name (DNS rebinding), so requests with another host name, or from a page of another host, are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BODY = 4 << 20  # bytes of a request's body, and of a WebSocket's message
-IDLE_CODE = 1008  # of a WebSocket that was closed because its client was silent
+IDLE_CODE = 1008  # close code of a WebSocket whose client was silent
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -41,7 +41,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(2048)  # clients that connect before the server is up wait and are not refused
+        listening.listen(2048)  # clients that connect before the server runs wait in this queue
     except OSError as error:
         listening.close()
         where = f"port {port}" if is_loopback(host) else f"port {port} of {host}"
@@ -53,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> AsyncIterator[tuple[asyncio.Task[None], int | None]]:
     """Run the work until it ends, or until Ctrl-C or SIGTERM; inside the context further signals are ignored.
 
-    Yields the work and the signal's number; None where the work ended by itself.
+    Yields the task of the work, and the signal's number or, if the work ended by itself, None.
     """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
@@ -76,7 +76,7 @@ async def run_until_signal(work: Coroutine[Any, Any, None]) -> AsyncIterator[tup
 
 
 class QuietServer(uvicorn.Server):
-    """Leave signals to `run_until_signal`: uvicorn's own handler would raise them again after a clean end."""
+    """A uvicorn server that leaves signals to `run_until_signal`; uvicorn's handler would raise them again after a clean shutdown."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,9 +90,9 @@ async def serve_until_signal(
     close: Callable[[], Awaitable[None]] | None = None,
     drain: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until a signal comes. `announce` is called when signals are handled, `close` while the server still runs.
+    """Serve until a signal comes. `announce` is called once signals are handled, `close` at the end while the server still runs.
 
-    `drain` is called before, after SIGTERM only; another signal ends it.
+    After SIGTERM, `drain` is called before `close`; another signal cancels it.
     """
     server = QuietServer(config)
 
@@ -124,7 +124,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 class LoopbackOnly:
-    """ASGI middleware: admit requests that name the loopback as host and, if sent by a page, come from a page of the loopback."""
+    """ASGI middleware: admit only requests whose host, and whose origin if they come from a web page, is the loopback."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
@@ -134,7 +134,7 @@ class LoopbackOnly:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()
-            await send({"type": "websocket.close", "code": 1008})  # before it is accepted: the client gets a 403
+            await send({"type": "websocket.close", "code": 1008})  # a close before acceptance gives the client a 403
         else:
             await PlainTextResponse("this server is for programs of its own machine", 403)(scope, receive, send)
 
@@ -151,7 +151,7 @@ def is_admitted(headers: dict[bytes, bytes]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds that a client may take. `first` and `idle`: until a WebSocket's first message, and between two; `write`: to read what the
+    """Seconds that a client may take. `first`: until a WebSocket's first message; `idle`: between two messages; `write`: to read what the
     server has sent."""
 
     headers: float = 20.0
@@ -165,7 +165,7 @@ class Deadlines:
         """Return the settings of a server that enforces these deadlines."""
         protocol = type("TimedProtocol", (TimedProtocol,), {"seconds": self.headers})
         if "ws" not in settings:
-            from simia.serve.timed_websocket import TimedWebSocket  # needs websockets, which MCP does without
+            from simia.serve.timed_websocket import TimedWebSocket  # needs websockets, which MCP does not need
 
             settings["ws"] = type("TimedWebSocket", (TimedWebSocket,), {"seconds": self.write})
         settings = {"ws_max_size": MOST_BODY, "ws_per_message_deflate": False, **settings}
@@ -194,7 +194,7 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Start the deadline, or stop it when a request is complete. Bytes that do not complete the headers do not move it."""
+        """Start the deadline, or stop it when a request is complete. Incomplete headers do not extend it."""
         upgraded = self.transport.get_protocol() is not self
         if upgraded or (self.cycle is not None and not self.cycle.response_complete):
             self._forget()
@@ -213,7 +213,7 @@ class TimedProtocol(H11Protocol):
 
 
 class DeadlineMiddleware:
-    """ASGI middleware: end a connection whose request body or WebSocket message does not come in time."""
+    """ASGI middleware: end a connection if a request body or WebSocket message does not arrive in time."""
 
     def __init__(self, app: Asgi, deadlines: Deadlines) -> None:
         self._app, self._deadlines = app, deadlines

@@ -1,9 +1,9 @@
-"""A pack as a server of the Model Context Protocol: any client of it can be the agent, over stdio or streamable HTTP.
+"""Serve a pack by the Model Context Protocol (MCP): any MCP client can be the agent, over stdio or streamable HTTP.
 
-Each client session is an episode of one task. The pack's tools are the server's, with results and errors to the letter
-(`isError`), and `finish_episode` beside them ends the episode and tells its reward. Resources hold the task and the policy, a
-prompt both. Over stdio a process is a session, in either era of the protocol. Over HTTP sessions exist in the handshake's era
-only: the one of 2026-07-28 has none, so its requests are refused there in the way that tells a client to shake hands.
+Each client session is an episode of one task. The server offers the pack's tools, with unchanged results and errors (`isError`), and the
+tool `finish_episode`, which ends the episode and returns its reward. Resources contain the task and the policy; a prompt contains both.
+Over stdio a process is a session, in every version of the protocol. Over HTTP only versions with an initialize handshake have sessions:
+requests of version 2026-07-28, which has none, are refused with the list of supported versions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Service:
     seats: dict[str, ServedEpisode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises `UserError` for several packs, for a task that cannot be served, and for a tool of the name that is ours."""
+        """Raises `UserError` for several packs, for a task that cannot be served, and for a pack with a tool `finish_episode`."""
         pack = self.environment.pack
         if isinstance(pack, CombinedPack):
             raise UserError(f"{pack.name}: MCP lists the tools of one pack, and these are several: serve one of them")
@@ -62,7 +62,7 @@ class Service:
             )
 
     def seat(self, context: Context) -> ServedEpisode:
-        """The seat of the session that a request came in."""
+        """Return the episode of a request's session, made at its first request."""
         key, task = STDIO, self.task
         if (request := context.request) is not None:
             key = request.headers.get("mcp-session-id", "")
@@ -154,7 +154,7 @@ class Service:
         return wire.GetPromptResult(messages=[message])
 
     async def _task(self, context: Context) -> str:
-        """The task's text. A client that reads it has begun the episode."""
+        """Return the task's text. Reading it begins the episode."""
         seat = self.seat(context)
         await seat.begin()
         return seat.task.instruction or seat.task.opening or ""
@@ -164,19 +164,19 @@ class FreePlay:
     """The scorer of a pack that is served without a task: no episode has a reward."""
 
     async def score(self, trajectory: Trajectory, task: Task) -> Reward:
-        """Return no value."""
+        """Return a reward without a value."""
         return Reward(error=Code.UNSCORED)
 
 
 def check_task(task: Task) -> None:
-    """Raise `UserError` for a task that cannot be done here, without a user who answers."""
+    """Raise `UserError` for a task that needs a user who answers, since there is none here."""
     if task.needs_user:
         raise UserError(f"task {task.id} needs a user who answers, and MCP has none: play it by a rollout or OpenEnv")
 
 
 @contextlib.contextmanager
 def raise_as_protocol_error() -> Iterator[None]:
-    """The user's mistake, such as a task that is none, as an error of the protocol."""
+    """Turn a `UserError`, such as an unknown task, into an error of the protocol."""
     try:
         yield
     except UserError as error:
@@ -216,8 +216,8 @@ def make_mcp_server(service: Service) -> Server[Any]:
 
 
 async def over_stdio(service: Service) -> bool:
-    """Serve the one client at the other end of stdin until it leaves or a signal comes. Return whether it was a signal: a thread still
-    reads stdin then, and only the end of the process ends it."""
+    """Serve the one client at the other end of stdin until it leaves or a signal comes. Returns whether it was a signal: then a thread is
+    still reading stdin, and ends only with the process."""
     server = make_mcp_server(service)
 
     async def serve() -> None:
@@ -243,7 +243,7 @@ async def over_http(service: Service, port: int, *, idle: float, say: Callable[[
 
 
 class SessionWatcher:
-    """ASGI middleware: end the episode of a session that its client deletes, or that has neither a request nor an open stream for too long."""
+    """ASGI middleware: end a session's episode when the client deletes the session, or has no request or open stream for too long."""
 
     def __init__(self, app: Asgi, service: Service, idle: float) -> None:
         self._app, self._service, self._idle = app, service, idle
@@ -282,7 +282,7 @@ class SessionWatcher:
         except asyncio.CancelledError:
             if not self._closing or not status:
                 raise
-            await send({"type": "http.response.body", "body": b""})  # a stream that the server ends is complete
+            await send({"type": "http.response.body", "body": b""})  # ends the stream properly for the client
         finally:
             self._serving.discard(task)
             self._present[key] -= 1
@@ -300,7 +300,7 @@ class SessionWatcher:
         leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
-        """Close all sessions, and end streams that would stay open for ever."""
+        """Close all sessions, and end their open streams, which would not end by themselves."""
         self._closing = True
         for timer in self._timers.values():
             timer.cancel()
@@ -310,7 +310,7 @@ class SessionWatcher:
 
 
 async def refuse_without_session(version: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """To a request of an era without sessions: which versions there are."""
+    """Answer a request of a protocol version without sessions with the supported versions."""
     data = wire.UnsupportedProtocolVersionErrorData(supported=list(HANDSHAKE_PROTOCOL_VERSIONS), requested=version)
     error = wire.ErrorData(
         code=wire.UNSUPPORTED_PROTOCOL_VERSION,

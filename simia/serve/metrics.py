@@ -34,7 +34,7 @@ class ServerMetrics:
         )
 
     def watch(self, table: SessionTable, packs: list[str]) -> None:
-        """Read the gauges from the table of sessions whenever they are asked for."""
+        """Read the gauges from the table of sessions whenever metrics are requested."""
 
         def count(name: str, connected: bool) -> Callable[[], float]:
             return lambda: sum(
@@ -52,11 +52,11 @@ class ServerMetrics:
         self._most.set_function(lambda: table.most)
 
     def time_resets(self, pack: str) -> Callable[[float], None]:
-        """What takes the seconds of a reset."""
+        """Return the function that records the seconds of a reset."""
         return self._resets.labels(pack).observe
 
     def time_steps(self, pack: str) -> Callable[[float], None]:
-        """What takes the seconds of a step."""
+        """Return the function that records the seconds of a step."""
         return self._steps.labels(pack).observe
 
     def write(self) -> bytes:

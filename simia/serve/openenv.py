@@ -5,12 +5,12 @@
         result = await env.reset(task="cs-003")            # or seed=…, or split=… and index=…; group="12/cs-003"
         result = await env.step({"message": '<tool_call>…'})
 
-The reward comes with `done`; it is None where the episode was aborted, and `observation["end"]` says which of the three endings it was.
-Several packs are served under their names, `http://HOST/PACK`. simia's own client (`simia.envs.remote`) speaks the same messages, and
-its sessions outlive a lost connection. OpenEnv's stateless routes (POST /reset, /step, GET /state) would throw an episode away with every
-request, so they are left out, and so are sessions by /mcp, which no connection holds.
+The reward comes with `done`; it is None if the episode was aborted. `observation["end"]` is the kind of ending. Several packs are served
+under their names, `http://HOST/PACK`. simia's own client (`simia.envs.remote`) uses the same messages, and its sessions survive a lost
+connection. OpenEnv's stateless routes (POST /reset, /step, GET /state) are left out, since every request would discard its episode; so
+are sessions by /mcp, which are not tied to a connection.
 
-The protocol is OpenEnv's; its server is not used, since it ties a session to its connection and accepts one environment only.
+The protocol is OpenEnv's, but not its server, which ties a session to one connection and supports only one environment.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SplitRange(Split):
 
 
 def serve_packs(environment: Environment, *, seed: int = 0) -> dict[str, ServedPack]:
-    """What a server offers of an environment: itself, and each of its packs under the pack's name. The first one is at `/` too."""
+    """Return what a server offers, by name: the whole environment, and each pack of several. The first is also served at `/`."""
     whole = ServedPack(environment.pack.name, environment, environment.pack, {t.id: t for t in environment.tasks}, seed)
     served = {whole.name: whole}
     if isinstance(environment, MultiPackEnvironment):
@@ -93,16 +93,16 @@ class EnvironmentServer:
     keep: Keep | None = None
     """Receives each finished trajectory."""
     most: int = 256
-    """Sessions at once; one more is answered 503."""
+    """Most sessions at once; further ones are refused with 503."""
     lease: float = 60.0
     """Seconds for which a session without a connection is kept."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     token: str | None = None
-    """The token that clients send; None: they need none."""
+    """The token that clients must send; None: no token."""
     loopback: bool = False
-    """Whether requests must name the loopback as their host."""
+    """Whether requests must have the loopback as their host."""
     largest_frame: int = MOST_BODY
-    """Bytes of a message."""
+    """Most bytes of a message."""
     served: dict[str, ServedPack] = field(init=False)
     table: SessionTable = field(init=False)
     metrics: ServerMetrics = field(init=False)
@@ -130,11 +130,11 @@ class EnvironmentServer:
 
     @property
     def default(self) -> ServedPack:
-        """What is served at `/`."""
+        """The environment that is served at `/`."""
         return next(iter(self.served.values()))
 
     def find(self, name: str) -> ServedPack:
-        """What is served under a name. Raises `HTTPException` 404."""
+        """Return the environment that is served under a name. Raises `HTTPException` 404."""
         if name not in self.served:
             raise HTTPException(404, f"no environment {name[:100]!r} here; there are: {', '.join(self.served)}")
         return self.served[name]
@@ -158,7 +158,7 @@ class EnvironmentServer:
         )  # fmt: skip
 
     async def play(self, socket: WebSocket, served: ServedPack) -> None:
-        """Take a WebSocket: a new session, or one that a lost connection has left."""
+        """Serve a WebSocket: for a new session, or one whose connection was lost."""
         given = socket.headers.get(SESSION_HEADER)
         if given is not None and not SESSION_ID.fullmatch(given):
             await socket.send_denial_response(
@@ -278,7 +278,7 @@ def make_routes(find: Callable[..., Awaitable[ServedPack]], server: EnvironmentS
 
 
 async def answer_mcp(request: Request) -> dict[str, Any]:
-    """Answer every JSON-RPC request with where sessions are made."""
+    """Answer every JSON-RPC request with the way to open a session."""
     try:
         number = json.loads(await request.body()).get("id")
     except (ValueError, AttributeError, RecursionError):
@@ -292,7 +292,7 @@ async def serve_environment(
     server: EnvironmentServer, host: str, port: int, *, kept: Path, drain: float, say: Callable[[str], None]
 ) -> None:
     """Serve until a signal comes. SIGTERM waits `drain` seconds for episodes in progress. `kept`: the file of trajectories, for the
-    announcement. Raises `UserError` for an address that cannot be bound."""
+    printed line. Raises `UserError` for an address that cannot be bound."""
     listening = listen(host, port)
     server.loopback = is_loopback(host)
     address = f"http://{host}:{listening.getsockname()[1]}"

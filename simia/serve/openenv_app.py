@@ -1,9 +1,9 @@
-"""A pack as an ASGI application that opens with its server, for servers that are started by the name of an application.
+"""A pack as an ASGI application, for servers that are started with the name of an application. The pack opens with the server.
 
     app = PackApplication("pack")          # uvicorn server.app:app
 
-`simia serve --openenv` has more options. Settings and token come from variables: SIMIA_SETTINGS ("backend=simulated llm.model=…"), SIMIA_TOKEN
-and SIMIA_OUT, the file of trajectories. Without a token only requests to the loopback are answered, unless SIMIA_NO_TOKEN is 1.
+`simia serve --openenv` has more options. Settings come from environment variables: SIMIA_SETTINGS ("backend=simulated llm.model=…"),
+SIMIA_TOKEN, and SIMIA_OUT, the file of trajectories. Without a token only requests to the loopback are answered, except if SIMIA_NO_TOKEN is 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PackApplication:
         self._app: Asgi | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or play the server's start and end."""
+        """Answer a request, or handle the server's start and end."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return

@@ -19,7 +19,7 @@ class Call(BaseModel):
 
 
 class Reset(Config):
-    """The data of a reset. Without a task or a place in a split the seed selects the task, or they come in order."""
+    """The data of a reset. Without a task or an index in a split, the seed selects the task; without a seed, tasks come in order."""
 
     seed: int | None = Field(None, ge=0, description="Seed of the episode.")
     episode_id: str | None = Field(None, description="The client's name of the episode, which the state shows.")
@@ -48,7 +48,7 @@ class ToolAction(Config):
 
 
 class ToolObservation(BaseModel):
-    """What the agent reads next. The reward comes with `done`; it is None where the episode was aborted."""
+    """What the agent reads next. The reward comes with `done`; it is None if the episode was aborted."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -30,7 +30,7 @@ from simia.serve.session_table import RETRY_SECONDS, Session, SessionTable
 from simia.trajectory import Message, ToolCall
 
 log = logging.getLogger(__name__)
-TAKEN_OVER, ENDED = 4000, 1012  # codes of closed WebSockets: a newer connection has the session; the server ends
+TAKEN_OVER, ENDED = 4000, 1012  # close codes: a newer connection has the session; the server ends
 
 
 class RecordAction(BaseModel):
@@ -53,7 +53,7 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 @dataclass(slots=True)
 class Timers:
-    """What takes the seconds of resets and steps, and the codes of errors."""
+    """Functions that record the seconds of resets and steps, and the codes of errors."""
 
     reset: Callable[[float], None]
     step: Callable[[float], None]
@@ -80,7 +80,7 @@ class SessionConnection:
                 pass
 
     async def run(self) -> None:
-        """Answer messages until the connection ends. A lost connection leaves the session to its lease."""
+        """Answer messages until the connection ends. A lost connection starts the session's lease."""
         resumable, reason = True, "closed"
         detach = self.detach
         before = self.table.attach(self.session, detach)
@@ -102,14 +102,14 @@ class SessionConnection:
                     return
                 await self.socket.send({"type": "websocket.send", "text": answer})
         except (WebSocketDisconnect, RuntimeError):
-            return  # Starlette's words for a socket that has been closed
+            return  # Starlette raises these for a closed socket
         finally:
             self.table.release(self.session, detach, resumable=resumable, reason=reason)
             if closing is not None:
                 closing.cancel()
 
     async def _answer(self, raw: str | bytes) -> str | None:
-        """The answer to a message; None where it closes the session. A serial number that was answered gets the same answer."""
+        """Return the answer to a message; None if it closes the session. A repeated serial number gets the first answer again."""
         session, serial = self.session, None
         try:
             try:
@@ -146,7 +146,7 @@ class SessionConnection:
         return answer
 
     async def _do(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
-        """Carry out a message. Raises `Refused`."""
+        """Process a message. Raises `Refused`."""
         try:
             if kind == "step":
                 return {"type": "observation", "data": await self._step(data)}
@@ -255,7 +255,7 @@ class SessionConnection:
 
 
 def find_task(session: Session, split: str | None, index: int) -> str:
-    """The id of a task by its place. Raises `IndexError` for a place that is none."""
+    """Return the id of a task by its index in the split. Raises `IndexError`."""
     tasks = session.served.list_tasks(split)
     if not 0 <= index < len(tasks):
         where = "the pack" if split is None else f"split {split!r}"

@@ -1,8 +1,8 @@
 """Episodes whose agent is another program, and the file that receives their trajectories.
 
-A client comes, calls tools, and finishes or vanishes. Its episode begins when it reads the task or calls a tool, so that one that
-only looks around leaves nothing behind; it ends once: finished, cut by a limit, or left by its client, which is scored as truncated.
-What is under way when a client vanishes is carried through first, since a call without its result is no record.
+A client connects, calls tools, and finishes or disconnects. Its episode begins when it reads the task or calls a tool, so that a client
+that only lists tools leaves no trajectory. The episode ends once: finished, truncated by a limit, or left by its client, which counts as
+truncated and is scored. If a client disconnects during a call, the call is completed first, so that the trajectory has its result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TrajectoryFile:
         self.count = 0
         self._turn = asyncio.Lock()
         self._lines: list[bytes] = []
-        self._next: asyncio.Future[None] | None = None  # the write that takes the lines which wait now
+        self._next: asyncio.Future[None] | None = None  # the write that will contain the waiting lines
         try:
             if self.path.exists():
                 self._write(b"")
@@ -49,7 +49,7 @@ class TrajectoryFile:
             raise UserError(f"{path} cannot be written ({error.strerror}): give another file with --out") from None
 
     async def add(self, trajectory: Trajectory) -> None:
-        """Append a trajectory, and return once it is on the disk. Those that wait for the same write share its `fsync`."""
+        """Append a trajectory, and return once it is on the disk. Trajectories that wait for the same write share its `fsync`."""
         self._lines.append(orjson.dumps(trajectory.to_row()) + b"\n")
         if self._next is None:
             self._next = start_shared(self._write_waiting())
@@ -71,7 +71,7 @@ class TrajectoryFile:
 
 
 def check_folder_writable(folder: Path) -> None:
-    """Raise `OSError` unless a file can be made in a folder; none is left there."""
+    """Raise `OSError` unless a file can be made in a folder. The test file is removed."""
     with tempfile.TemporaryFile(dir=folder):
         pass
 
@@ -81,7 +81,7 @@ def open_private(path: str, flags: int) -> int:
 
 
 class ServedEpisode:
-    """One client's episode of one task. Its methods may be called at once: they take their turns."""
+    """One client's episode of one task. Concurrent calls of its methods run one after another."""
 
     def __init__(
         self, environment: Environment, task: Task, seed: int, add: Callable[[Trajectory], Awaitable[None]]
@@ -98,15 +98,15 @@ class ServedEpisode:
         await self._through(self._begun())
 
     async def call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
-        """What the tool says, after it a word if this has ended the episode; and whether it is an error."""
+        """Call a tool. Returns its text, followed by a note if the call ended the episode; and whether it is an error."""
         return await self._through(self._call(name, arguments))
 
     async def finish(self, answer: str) -> dict[str, Any]:
-        """End the episode with the agent's last words: its reward, also when it had ended already."""
+        """End the episode with the agent's answer, unless it has ended. Returns how it ended and its reward."""
         return await self._through(self._finish(answer))
 
     async def state(self) -> Any:
-        """The state now; None when the episode has ended."""
+        """Return the current state; None after the end of the episode."""
         return await self._through(self._state())
 
     async def leave(self) -> None:
@@ -114,7 +114,7 @@ class ServedEpisode:
         await self._through(self._leave())
 
     async def _through(self, work: Coroutine[Any, Any, T]) -> T:
-        """Complete the work, also when the caller is cancelled."""
+        """Complete the work, even if the caller is cancelled."""
         working = asyncio.ensure_future(self._in_turn(work))
         self._working.add(working)
         working.add_done_callback(self._working.discard)
@@ -134,7 +134,7 @@ class ServedEpisode:
         return self._episode
 
     def _look_ahead(self) -> None:
-        """Have the reference's outcome at hand: a client that goes leaves its server a few seconds to score the episode."""
+        """Compute the reference's outcome early: after a client has left, its server has only a few seconds to score the episode."""
         expected = getattr(self._environment.backend, "expected", None)
         repeatable = getattr(self._environment.backend, "repeatable", True)
         if expected and repeatable and any(part.kind == "state" for part in self.task.reward.parts):
@@ -145,7 +145,7 @@ class ServedEpisode:
     def _looked(self, looking: asyncio.Task[Any]) -> None:
         self._working.discard(looking)
         if not looking.cancelled():
-            looking.exception()  # scoring raises it again
+            looking.exception()  # marks the error as read; scoring raises it again
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> tuple[list[str], bool]:
         episode = await self._begun()
@@ -165,7 +165,7 @@ class ServedEpisode:
         episode = await self._begun()
         if episode.end is None:
             await episode.step(Message(role="assistant", content=answer))
-        if episode.end is None:  # the user would go on, and the client has left
+        if episode.end is None:  # the user would answer, but the client has finished
             await episode.stop(Code.ANSWERED)
         await self._settle()
         return summarize_end(episode)
@@ -189,8 +189,8 @@ class ServedEpisode:
 
 
 def explain_end(episode: Episode) -> str:
-    """What a client is told of an episode that has ended. The client is the agent, so the issues' details, which may quote checks
-    and expected results, go to the file only."""
+    """Tell a client that its episode has ended. The client is the agent, so the issues' details, which may quote checks and expected
+    results, are only in the file."""
     assert episode.end is not None
     if episode.end.kind == "aborted":
         return f"the episode was aborted ({episode.end.code.meaning if episode.end.code else 'no reason is known'})"
@@ -199,8 +199,8 @@ def explain_end(episode: Episode) -> str:
 
 
 def summarize_end(episode: Episode) -> dict[str, Any]:
-    """How an episode ended and its score, as JSON. The client is the agent: the reward's parts and rationale, which say what was
-    checked and what was expected, are in the trajectory's line of the file."""
+    """Return how an episode ended and its reward, as JSON. The client is the agent, so the reward's parts and rationale, which show checks
+    and expected results, are only in the file."""
     assert episode.end is not None
     reward = episode.reward
     return {"reward": reward.value if reward else None, "end": episode.end.kind, "code": episode.end.code}

@@ -1,8 +1,8 @@
-"""Sessions of a server: how many there are, who is connected, and when one without a connection ends.
+"""Sessions of a server: their number, their connections, and the end of those without a connection.
 
-A session is one client's seat, in which it plays one episode after the other. With a session id of its own it outlives its connection
-for the time of the lease; without one it ends with its connection. Whatever ends a session ends its episode: truncated, scored and
-kept, if the client had made a step.
+In a session, one client plays one episode after another. A session with an id survives a lost connection for the time of the lease; one
+without an id ends with its connection. The end of a session ends its episode too: if the client had made a step, the episode is
+truncated, scored and kept.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class ServedPack:
     seed: int = 0
 
     def list_tasks(self, split: str | None = None) -> list[dict[str, Any]]:
-        """The tasks without what solves them."""
+        """List the tasks without their solutions."""
         found = [task for task in self.tasks.values() if split in (None, task.split)]
         return [{"id": task.id, "index": i, "split": task.split} for i, task in enumerate(found)]
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One client's seat: its episodes, its connection, and its latest answer."""
+    """One client's session: its episodes, its connection, and the latest answer."""
 
     served: ServedPack
     episodes: TextEpisodes
@@ -53,10 +53,10 @@ class Session:
     episode_id: str | None = None
     ended: str | None = None
     detach: Callable[[], Awaitable[None]] | None = None
-    """Closes the present connection, for a newer one; None: there is none."""
+    """Closes the current connection, when a newer one replaces it; None without a connection."""
     serial: int | None = None
     answer: asyncio.Future[str] | None = None
-    """The answer to the message of that serial number."""
+    """The answer to the message with number `serial`."""
     expiry: asyncio.TimerHandle | None = None
 
 
@@ -69,21 +69,21 @@ class SessionTable:
     keep: Keep | None = None
     draining: bool = False
     on_end: Callable[[Session, str], None] = lambda session, reason: None
-    """Called where a session ends, with the reason: closed, expired, idle or drained."""
+    """Called when a session ends, with the reason: closed, expired, idle or drained."""
     on_episode: Callable[[Session, Trajectory], None] = lambda session, trajectory: None
     """Called with each finished episode."""
     sessions: set[Session] = field(default_factory=set)
     _by_id: dict[tuple[str, str], Session] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set where an episode or a session has ended."""
+    """Set when an episode or a session has ended."""
     _leaving: set[asyncio.Future[None]] = field(default_factory=set)
 
     def find(self, served: ServedPack, session_id: str | None) -> Session | None:
-        """The session that a client continues."""
+        """Return the session that a client continues; None if there is none."""
         return self._by_id.get((served.name, session_id)) if session_id is not None else None
 
     def why_refused(self) -> Refusal | None:
-        """Why no new session can be had now."""
+        """Return why no new session can be opened now; None if one can."""
         if self.draining:
             return "draining"
         return "full" if len(self.sessions) >= self.most else None
@@ -108,7 +108,7 @@ class SessionTable:
         return keep
 
     def attach(self, session: Session, detach: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]] | None:
-        """Make a connection the session's. Returns what closes the one before."""
+        """Give the session a new connection. Returns the function that closes the previous one."""
         before, session.detach = session.detach, detach
         if session.expiry is not None:
             session.expiry.cancel()
@@ -116,7 +116,7 @@ class SessionTable:
         return before
 
     def release(self, session: Session, detach: Callable[[], Awaitable[None]], *, resumable: bool, reason: str) -> None:
-        """Note that a connection is gone. Without an id, or if not `resumable`, the session ends; otherwise its lease begins."""
+        """Handle the end of a connection. If the session has no id or is not `resumable`, it ends; otherwise its lease begins."""
         if session.detach is not detach or session not in self.sessions:
             return  # a newer connection has taken over, or the session has ended
         session.detach = None
@@ -154,7 +154,7 @@ class SessionTable:
         return sum(is_playing(session) for session in self.sessions)
 
     async def drain(self, seconds: float) -> None:
-        """Begin no further episodes, and wait for those in progress, for so many seconds."""
+        """Accept no further episodes, and wait up to `seconds` for those in progress."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -163,7 +163,7 @@ class SessionTable:
                     await self._changed.wait()
 
     async def close(self) -> None:
-        """End all sessions, and their connections. Episodes in progress are scored and kept, if their models take no longer than there is time."""
+        """End all sessions and their connections. Episodes in progress are scored and kept if this takes at most `PATIENCE` seconds."""
         self.draining = True
         connections = [session.detach for session in self.sessions if session.detach is not None]
         for session in list(self.sessions):

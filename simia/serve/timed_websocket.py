@@ -8,7 +8,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 
 class TimedWebSocket(WebSocketsSansIOProtocol):
-    """WebSocket that is cut if its peer does not read for `seconds`: what was sent to it would be held for ever."""
+    """WebSocket that is closed if its peer does not read for `seconds`, since unread data would stay in memory."""
 
     seconds = 30.0
     _stuck: asyncio.TimerHandle | None = None
@@ -28,7 +28,7 @@ class TimedWebSocket(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.transport.abort()  # a peer that answers no ping reads no farewell either
+        self.transport.abort()  # a peer that answers no ping would not read a closing frame either
 
     def _forget(self) -> None:
         if self._stuck is not None:

@@ -1,4 +1,4 @@
-"""Token authentication of servers: every request and WebSocket needs `Authorization: Bearer TOKEN`, but for the health of the server."""
+"""Token authentication of servers: every request and WebSocket needs `Authorization: Bearer TOKEN`, except the health check."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ DEFAULT_VARIABLE = "SIMIA_TOKEN"
 
 
 def read_server_token(variable: str | None, host: str, *, loopback: bool, without: bool) -> str | None:
-    """Read the token that clients must send; None: they need none.
+    """Read the token that clients must send; None: no token is needed.
 
-    On the loopback a token is needed only if `variable` is given; elsewhere always, unless `without` says so. Raises `UserError`.
+    On the loopback a token is needed only if `variable` is given; on other hosts always, except with `without`. Raises `UserError`.
     """
     if without:
         if variable is not None:
@@ -87,7 +87,7 @@ def digest_token(token: bytes) -> bytes:
 
 
 async def deny_websocket(response: JSONResponse, send: Callable[[Any], Any]) -> None:
-    """Answer a WebSocket's handshake with an HTTP response."""
+    """Refuse a WebSocket's handshake with an HTTP response."""
     head = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
     await send(head)
     await send({"type": "websocket.http.response.body", "body": response.body})
