@@ -208,7 +208,7 @@ class Episode:
         return Step((), self.end, self.reward)
 
     async def score(self) -> Reward:
-        """Compute the reward of the episode as if it ended now. Never raises for infrastructure: the value is None then."""
+        """Compute the reward of the episode as if it ended now. An infrastructure failure gives a value of None and never raises."""
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()

@@ -1,4 +1,4 @@
-"""Disturb the messages of a user: by code where a script speaks, by a fragment in the prompt where a model does."""
+"""Perturb the messages of a user: a scripted user's by code, a model's by a fragment in its prompt."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class ExecutableServices(Protocol):
 
 
 class ExecutableWorld:
-    """One episode. Every failure of its code or worker becomes a result; only lost infrastructure raises `Aborted`."""
+    """One episode. Every failure of its code or worker becomes a result; only an infrastructure failure raises `Aborted`."""
 
     def __init__(
         self, backend: ExecutableServices, task: Task, slot: WorkerSlot, journal: EpisodeJournal, *, own: bool

@@ -39,7 +39,7 @@ class RecordedStep:
 async def replay_calls(backend: ExecutableBackend, task: Task, trajectory: Trajectory) -> list[RecordedStep]:
     """Play a trajectory's calls in a new episode of its task.
 
-    Raises `ReplayDivergedError`, `UserError` for a task that cannot be set up, and `Aborted` for lost infrastructure.
+    Raises `ReplayDivergedError`, `UserError` for a task that cannot be set up, and `Aborted` for an infrastructure failure.
     """
     world = await backend.open(task, seed=int(trajectory.extra.get("seed", 0)))
     try:

@@ -208,7 +208,7 @@ class SimulatedWorld:
         return found
 
     async def state(self) -> dict[str, Any]:
-        """What is known of the world, by table and key."""
+        """Return the known facts of the world, by table and key."""
         return self.ledger.tables
 
     async def changes(self) -> list[dict[str, Any]] | None:
