@@ -34,7 +34,7 @@ MOST_USER_STEPS = 40  # times that a user may call before saying something
 
 
 class EpisodeContext(Protocol):
-    """What an episode reads of its environment, which is shared by all episodes."""
+    """The part of an environment that its episodes read. All episodes of the environment share it."""
 
     pack: Pack
     public_tools: dict[str, ToolSpec]
@@ -208,7 +208,7 @@ class Episode:
         return Step((), self.end, self.reward)
 
     async def score(self) -> Reward:
-        """Compute the reward of the episode as if it ended now. An infrastructure failure gives a value of None and never raises."""
+        """Compute the reward of the episode as if it ended now. If infrastructure fails, the value is None and nothing is raised."""
         if self.reward is not None:
             return self.reward
         trajectory = await self._with_evidence()

@@ -1,4 +1,4 @@
-"""What an action of the agent causes: messages, and the tokens of a policy's message."""
+"""The outcome of an agent's action, and the token ids of a policy's message."""
 
 from __future__ import annotations
 

@@ -32,20 +32,20 @@ class PerturbationCount:
     episodes: int = 0
     """Scored episodes in which it happened."""
     solved: int = 0
-    """Those of them with reward 1."""
+    """Those of `episodes` with reward 1."""
     other_episodes: int = 0
     """Scored episodes in which it did not happen."""
     other_solved: int = 0
-    """Those of them with reward 1."""
+    """Those of `other_episodes` with reward 1."""
 
     @property
     def success(self) -> Estimate | None:
-        """Share of solved episodes in which it happened, with Wilson's interval; None where there are none."""
+        """Share of the episodes in which it happened that were solved, with Wilson's interval; None without such episodes."""
         return estimate_share(self.solved, self.episodes)
 
     @property
     def other_success(self) -> Estimate | None:
-        """Share of solved episodes in which it did not happen; None where there are none."""
+        """Share of the episodes in which it did not happen that were solved; None without such episodes."""
         return estimate_share(self.other_solved, self.other_episodes)
 
 

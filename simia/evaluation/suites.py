@@ -49,7 +49,7 @@ class EvalConfig(RolloutSettings):
 
 @dataclass(frozen=True)
 class BenchmarkSource:
-    """How the pack of a benchmark is made: `make(variant, data, out, say)`. `needs`: the data that `--data` must name; None: no
+    """The importer of a benchmark's pack: `make(variant, data, out, say)`. `needs`: the data that `--data` must name; None: no
     data. `installed`: without `--data`, the benchmark that simia installs is read, and `data` is None."""
 
     make: Callable[[str, Any, Path, Say], object]

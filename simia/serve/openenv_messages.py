@@ -48,7 +48,7 @@ class ToolAction(Config):
 
 
 class ToolObservation(BaseModel):
-    """What the agent reads next. The reward comes with `done`; it is None if the episode was aborted."""
+    """The agent's next observation. The reward comes with `done`; it is None if the episode was aborted."""
 
     model_config = ConfigDict(extra="forbid")
 

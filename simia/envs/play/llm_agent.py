@@ -33,7 +33,7 @@ FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 
 
 class LLMAgentSettings(Config):
-    """How the model is asked."""
+    """Prompting and sampling of the agent's model."""
 
     calls: Literal["native", "hermes", "codegym", "react"] = Field(
         "native",
@@ -57,7 +57,7 @@ class NamedModel(Protocol):
 
 
 class AgentEngine(Protocol):
-    """What an agent asks: an engine."""
+    """The part of an engine that an agent uses."""
 
     @property
     def backend(self) -> NamedModel:

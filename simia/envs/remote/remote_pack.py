@@ -46,7 +46,7 @@ class RemotePack(Pack):
 
     @property
     def server_description(self) -> EnvironmentDescription:
-        """What the server said of its environment."""
+        """The server's description of its environment."""
         assert self._server.description is not None
         return self._server.description
 

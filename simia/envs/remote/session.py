@@ -4,7 +4,7 @@ A session uses one WebSocket at a time. When the connection is lost, the session
 message that was not answered; its serial number keeps the server from running it twice. A server that is full or draining
 answers 503 with Retry-After, and the session waits.
 
-A task reads the connection all the time: aiohttp answers the server's pings only during a read, and a policy may take minutes for a turn.
+An asyncio task reads the connection all the time: aiohttp answers the server's pings only during a read, and a policy may take minutes for a turn.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class RemoteSession:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     socket: aiohttp.ClientWebSocketResponse | None = None
     answers: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
-    """What the connection has received; None: it has ended."""
+    """Received messages that were not read yet; None marks the end of the connection."""
     reading: asyncio.Task[None] | None = None
     serial: int = 0
     broken: bool = False

@@ -31,7 +31,7 @@ ANY_WORDS = r"\S"  # an expression that any words satisfy
 
 
 def describe_answer_part(spec: AnswerSpec) -> list[str]:
-    """Lines that say what one answer part asks for; none for a part that any words satisfy."""
+    """Return lines that describe one answer part; none for a part that any words satisfy."""
     if spec.match == "regex" and set(spec.expect) == {ANY_WORDS}:
         return []
     quoted = [f'"{each}"' for each in spec.expect]

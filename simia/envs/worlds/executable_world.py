@@ -74,7 +74,7 @@ class ExecutableServices(Protocol):
         """Changes since the start after each goal of the reference."""
 
     async def expected_results(self, task: Task, seed: int) -> list[list[str]]:
-        """What the calls of each goal of the reference return."""
+        """Texts that the calls of each goal of the reference return."""
 
     async def is_readable(self, task: Task, seed: int) -> bool:
         """Whether the state of an untouched episode can be read now."""
@@ -173,7 +173,7 @@ class ExecutableWorld:
         return await self.request("state")
 
     async def evidence(self, turns: Sequence[list[dict[str, Any]] | None] = ()) -> dict[str, Any]:
-        """What the scorers read; see `collect_evidence`."""
+        """Collect the evidence for scoring; see `collect_evidence`."""
         changes, state = await self._final(list_value_paths(self._task.reward.parts))
         return await collect_evidence(self._backend, self._task, self._seed, changes, state, turns)
 

@@ -220,7 +220,7 @@ class PairWorld:
             self.real_state = await self.real.state()
 
     async def _read_changes(self, call: ToolCall, by: By, result: ToolResult) -> list[dict[str, Any]]:
-        """What an executed call changed in the real state."""
+        """Return the changes of the real state by an executed call."""
         if not self._reads_state or result.error is not None or not self._may_write(call, by):
             return []
         before, self.real_state = self.real_state, await self.real.state()

@@ -22,7 +22,7 @@ NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
 
 
 class TrlConfig(StageSettings):
-    """What configs/trl/*.yaml hold."""
+    """The configuration of `simia train trl`, as in configs/trl/*.yaml."""
 
     model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
     stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")

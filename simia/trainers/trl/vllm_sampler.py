@@ -30,7 +30,7 @@ MOST_DRIFT = 0.3  # nats a token; two engines with the same weights in bfloat16 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeName:
-    """What distinguishes an episode from the others of a step, as `Environment.reset` takes it."""
+    """The arguments of `Environment.reset` that identify an episode within a step."""
 
     task: str
     seed: int

@@ -122,7 +122,7 @@ class Feedback:
         return STATE_FORM if self.settings.holds_state else FORM
 
     def describe_tools(self) -> list[dict[str, Any]]:
-        """What the system text shows of each tool."""
+        """Return the description of each tool for the system text."""
         recorded = self.settings.observations and self.settings.knowledge != "schema"
         examples = find_examples(self.pack, self.settings.examples, references=recorded)
         return [describe_tool(tool, examples.get(tool.name, [])) for tool in (*self.pack.tools, *self.pack.user_tools)]

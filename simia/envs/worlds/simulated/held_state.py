@@ -136,7 +136,7 @@ class HeldState:
 
 
 def describe_refusal(error: ValueError) -> str:
-    """Why the pack's code does not load a state, in words for the model."""
+    """Explain to the model why the pack's code does not load a state."""
     lines = [line.strip() for line in str(error).splitlines() if "errors.pydantic.dev" not in line]
     return f"the system does not load this state: {' '.join(lines)}"[:MOST_WORDS]
 
