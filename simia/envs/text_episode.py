@@ -78,7 +78,7 @@ class TextEpisodes:
         keep: Keep | None = None,
         tasks: Mapping[str, Task] | None = None,
     ) -> None:
-        """`keep` receives the trajectory of each episode, also of one that the client left early. `tasks`: id → task, those to
+        """`keep` receives the trajectory of each episode with a turn, also of one that was left early. `tasks`: id → task, those to
         play; None: the environment's. Raises `UserError` for a pack without tasks."""
         self.tasks = {task.id: task for task in environment.tasks} if tasks is None else tasks
         if not self.tasks:
