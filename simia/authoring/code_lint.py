@@ -1,7 +1,7 @@
-"""Static lints of a pack's code: what makes an episode unrepeatable or reaches out of it. Nothing is run.
+"""Static lints of a pack's code: find calls that make an episode unrepeatable or use something outside of it. Nothing is run.
 
-A lint is a hint to the author, not a wall: the sandbox is the wall, and the gate repeats episodes to see that they are
-the same. It finds what people write by habit (`datetime.now()`, `random.choice`, `requests.get`), with the line.
+A lint is a hint to the author, not a protection: the sandbox isolates the code, and the verification gate plays each solution
+twice and compares. Lints find common habits (`datetime.now()`, `random.choice`, `requests.get`) and report their line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Findings of the verifiers: one line each, with what it concerns."""
+"""Findings of the verifiers: each is one line that names the file, tool or task."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ REMARKS = {
     Fault.STALE_REFERENCE,
     Fault.UNCOVERED,
 }
-"""Worth a look, but no reason to refuse."""
+"""Faults that are reported, but for which nothing is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault, where it is (a file and line, a tool, a task) and what was seen."""
+    """A fault, its place (a file and line, a tool, a task) and details."""
 
     fault: Fault
     where: str

@@ -1,7 +1,7 @@
 """Invented people and their places, by language: from Faker's tables of names and prompts/amplify/places.txt.
 
-Faker's generators follow a running stream and change with its versions. Here its tables are read once, sorted, and indexed
-by a number: people of consecutive numbers differ until every pair of a given and a family name was used. Faker was chosen over
+What Faker's generators return depends on earlier calls and on its version. So its tables are read once, sorted, and indexed by a
+number: consecutive numbers give different people until every pair of a given and a family name was used. Faker was chosen over
 mimesis, which has no Thai and no Vietnamese. It is imported when the first name is needed (0.1 s).
 """
 
@@ -99,7 +99,7 @@ def choose_place(language: str, number: int) -> Place | None:
 
 
 def scatter(number: int, size: int) -> int:
-    """Map numbers to places below `size`, far from one another and each once in `size` numbers."""
+    """Map a number to an index below `size`: neighbouring numbers get distant indices, `size` consecutive ones get each index once."""
     return number * find_step(size) % size
 
 
@@ -114,7 +114,7 @@ def find_step(size: int) -> int:
 
 @cache
 def load_names(language: str) -> tuple[tuple[Names, Names], ...]:
-    """Load pairs of given and family names: one of each locale, two where women and men have different family names."""
+    """Load (given names, family names) of each locale; two such pairs where women and men have different family names."""
     return tuple(pair for locale in LOCALES[language] for pair in read_locale(locale))
 
 
@@ -136,7 +136,7 @@ def read_locale(locale: str) -> tuple[tuple[Names, Names], ...]:
 
 
 def romanize(names: Iterable[str]) -> Names:
-    """Sort names and write each in Latin letters; those that are no plain name are left out."""
+    """Sort names and add the Latin form of each; names that `NAME` does not match are left out."""
     found = ((name, write_handle(name)) for name in sorted(set(names)) if NAME.fullmatch(name))
     return tuple((name, handle) for name, handle in found if handle)
 

@@ -1,7 +1,7 @@
 """Agents of the verification gate that do not read the task, and the episodes in which they play.
 
-What such an agent does depends on the state at the start alone. Tasks that start alike share one episode of each of them, which is
-then scored by every task's reward: the gate's price grows with the number of starts, not with that of agents times tasks.
+What such an agent does depends only on the start state. So tasks with equal starts share one episode of each agent, and the reward of
+each of these tasks scores it: the gate's cost grows with the number of different starts, not with the number of tasks.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class AllCallsAgent:
 
 
 def list_all_calls(tasks: Sequence[Task], ends: Sequence[str], most: int = MOST_CALLS) -> list[Action]:
-    """The agent's calls of the tasks' solutions in their order, each once, `most` at most. Of the calls that end an episode the most
-    frequent one comes last."""
+    """List the agent's calls in the tasks' solutions, in order and each once, `most` at most. Of the calls that end an episode only the
+    most frequent one is kept, as the last call."""
     found: dict[str, Action] = {}
     count: Counter[str] = Counter()
     for action in (action for task in tasks for action in task.actions if action.by == "agent"):
@@ -61,7 +61,7 @@ def describe_call(action: Action) -> str:
 
 
 async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
-    """One episode of this task with this user; it has turns enough for the solution."""
+    """Play one episode of this task with this user. Its turn limit leaves room for the solution."""
     turns = max(LIMITS.turns, len(task.actions) + SPARE_TURNS)
     arena = Environment(
         environment.pack,
@@ -81,7 +81,7 @@ class CommonStart:
     made: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
 
     async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
-        """The result of `make`, which is awaited once for a name."""
+        """Return the result of `make`, which is called only once for each name."""
         if name not in self.made:
             self.made[name] = asyncio.ensure_future(make())
         return await asyncio.shield(self.made[name])
@@ -127,7 +127,7 @@ class CommonStart:
 
 
 def split_by_calls(tasks: Sequence[Task]) -> dict[str, tuple[int, list[Task]]]:
-    """Split a pack's tasks into parts for whose calls one episode has room: task id → number of its part, and the part."""
+    """Split a pack's tasks into parts whose different calls fit into one episode: task id → (number of its part, tasks of the part)."""
     parts: list[list[Task]] = [[]]
     known: set[str] = set()
     for task in tasks:

@@ -25,7 +25,7 @@ DOING_ANYTHING = ("random", "all_calls")
 
 @dataclass(slots=True)
 class TaskVerdict:
-    """One task at the gate. `reference`: its trajectory; `floors`: agent that does not read the task → its best reward."""
+    """The gate's verdict on one task. `reference`: its solution as played; `floors`: agent that does not read the task → its best reward."""
 
     task: str
     findings: list[Finding] = field(default_factory=list)
@@ -64,7 +64,7 @@ class GateReport:
         return not any(finding.refuses for finding in self.list_findings())
 
     def list_findings(self) -> list[Finding]:
-        """All findings; one that concerns many tasks is that of the pack alone."""
+        """All findings. A fault for which the whole pack is refused is not repeated for each task."""
         whole = {finding.fault for finding in self.findings if finding.refuses}
         return [*self.findings, *(f for verdict in self.verdicts for f in verdict.findings if f.fault not in whole)]
 
@@ -79,7 +79,7 @@ class GateReport:
         }
 
     def explain_all_calls(self) -> str:
-        """Say why the agent that makes all calls earns the full reward on tasks that pass; empty where there is none."""
+        """Say why the agent that makes all calls earns the full reward on tasks that pass; empty if there is no such task."""
         full = [v for v in self.verdicts if v.passed and v.floors.get("all_calls", 0.0) >= SUCCESS]
         if not full:
             return ""

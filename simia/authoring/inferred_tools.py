@@ -1,7 +1,7 @@
 """Infer undeclared tools from the calls in seed trajectories: names, arguments, types.
 
-What is inferred says so in its description. An argument is required when every call seen had it; a type is that of the
-values seen. It is a start for a person to correct, and enough for a simulator to imitate.
+The description of such a tool says that it was inferred. An argument is required if every call in the seeds has it; its type is that
+of the values in the seeds. The result is a draft that a person corrects; it is enough for a simulated world.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def infer_tool(name: str, calls: Sequence[dict[str, Any]]) -> ToolSpec:
 
 
 def infer_object_schema(rows: Sequence[dict[str, Any]], depth: int) -> dict[str, Any]:
-    """The schema of objects: the keys of any, those of all as required."""
+    """Infer the schema of objects: it has every key of any object; keys that all objects have are required."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     if depth and (len(keys) > MANY or depth >= DEEP):
         return {"type": "object"}
@@ -49,7 +49,7 @@ def infer_object_schema(rows: Sequence[dict[str, Any]], depth: int) -> dict[str,
 
 
 def infer_value_schema(values: Sequence[Any], depth: int) -> dict[str, Any]:
-    """The schema of values that were seen in one place; of all their types where they have several."""
+    """Infer the schema of values seen in one place; it lists all their types if they have several."""
     kinds = list(dict.fromkeys(json_type_of(value) for value in values))
     if "number" in kinds and "integer" in kinds:
         kinds.remove("integer")
@@ -78,7 +78,7 @@ KINDS: dict[str, type] = {"string": str, "integer": int, "number": float, "array
 
 
 def merge_seed_tools(seeds: Iterable[Trajectory]) -> tuple[list[ToolSpec], list[str]]:
-    """The tools that seeds list, each name once as it came first; names of which seeds give other schemas."""
+    """Return the first tool of each name that the seeds list, and the names for which seeds have different schemas."""
     found: dict[str, ToolSpec] = {}
     texts: dict[str, str] = {}
     differ: dict[str, None] = {}

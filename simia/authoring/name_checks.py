@@ -1,4 +1,4 @@
-"""Names that a pack uses and that do not exist: tools, arguments, tables, check functions; and settings that tasks do not fit."""
+"""Find names that a pack uses but does not define (tools, arguments, tables, check functions), and tasks that contradict its settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_pack_names(pack: Pack) -> list[Finding]:
 
 
 def check_solution_calls(pack: Pack, task: Task) -> list[Finding]:
-    """The arguments of a solution's calls satisfy the tools' schemas, where these are what judges arguments."""
+    """Check the arguments of a solution's calls by the tools' schemas, unless the pack's code checks arguments itself."""
     if pack.executable is not None and not pack.executable.checks_arguments:
         return []
     specs = {"agent": {tool.name: tool for tool in pack.tools}, "user": {tool.name: tool for tool in pack.user_tools}}
@@ -62,7 +62,7 @@ def check_solution_calls(pack: Pack, task: Task) -> list[Finding]:
 
 
 def check_withheld(task: Task) -> list[Finding]:
-    """The agent of the script asks for each withheld fact before the user says it."""
+    """Check that the script's agent asks for each withheld fact before the user says it."""
     found, words = [], ""
     facts = {each.fact: each for each in task.withheld}
     for turn in task.script:
@@ -77,7 +77,7 @@ def check_withheld(task: Task) -> list[Finding]:
 
 
 def check_starts(pack: Pack) -> list[Finding]:
-    """The tasks' starts satisfy the schema of the state."""
+    """Check that the tasks' start states satisfy the schema of the state."""
     state = read_initial_state(pack)
     if pack.state_schema is None or not isinstance(state, dict):
         return []
@@ -93,7 +93,7 @@ def check_starts(pack: Pack) -> list[Finding]:
 def list_task_names(
     task: Task, own: set[str], every: set[str], functions: set[str] | None
 ) -> Iterator[tuple[str, list[str], set[str]]]:
-    """(key, names, names that exist) of each key of a task that names something."""
+    """Yield (key, names used, names that exist) for each key of a task that holds names."""
     yield "tools", task.tools or [], own
     yield "reveals", [name for reveal in task.reveals for name in reveal.tools], own
     for penalty in task.reward.penalties:
@@ -106,7 +106,7 @@ def list_task_names(
 
 
 def check_user(pack: Pack) -> list[Finding]:
-    """A pack without `user` plays no user: scripts of several turns, and openings beside instructions, are then not played."""
+    """Check that a pack without `user` has no task with several user turns in its script: they would not be played."""
     if pack.user != "none":
         return []
     ignored = [
@@ -119,7 +119,7 @@ def check_user(pack: Pack) -> list[Finding]:
 
 
 def check_graph(pack: Pack, tools: set[str]) -> list[Finding]:
-    """The edges of the tool graph are between tools, and concern arguments of the target."""
+    """Check that each edge of the tool graph joins two tools of the pack and names an argument of its target."""
     found = []
     arguments = {tool.name: set(tool.parameters.get("properties", {})) for tool in (*pack.tools, *pack.user_tools)}
     for edge in pack.graph:
@@ -132,8 +132,8 @@ def check_graph(pack: Pack, tools: set[str]) -> list[Finding]:
 
 
 def check_tables(pack: Pack, functions: set[str] | None) -> list[Finding]:
-    """Contracts name tables of the schema, or else of the state; tables and constraints of the schema exist, and the state satisfies
-    it."""
+    """Check that tools read and write tables of the schema (without a schema, of the state), that the schema's tables and constraints
+    exist, and that the state satisfies the schema."""
     found, schema, state = [], pack.state_schema, read_initial_state(pack)
     tables = set(schema.tables) if schema else set(state) if isinstance(state, dict) else None
     for tool in (*pack.tools, *pack.user_tools):
@@ -157,7 +157,7 @@ def read_initial_state(pack: Pack) -> Any:
     path = pack.path_of("state") if pack.file and pack.file.state and pack.file.state.endswith(".json") else None
     try:
         return orjson.loads(path.read_bytes()) if path else None
-    except (OSError, orjson.JSONDecodeError):  # the world says so when it is opened
+    except (OSError, orjson.JSONDecodeError):  # reported when the world is opened
         return None
 
 

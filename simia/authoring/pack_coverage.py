@@ -19,7 +19,7 @@ LOOKED_AT = 2_000  # rows of a table
 def find_unseen_state(
     pack: Pack, tasks: Sequence[Task], played: Mapping[str, Trajectory], writes: Mapping[str, Mapping[str, bool]]
 ) -> list[Task]:
-    """Tasks whose solutions call tools that write, and whose rewards judge a state that no solution of the pack changes."""
+    """List tasks whose solutions call writing tools and whose rewards judge the state, if no solution of the pack changes the state."""
     if any((trajectory.evidence or {}).get("changes") for trajectory in played.values()):
         return []
     judged = {"state", "checklist", "goals"}
@@ -35,8 +35,8 @@ def find_unseen_state(
 def check_coverage(pack: Pack, initial: Any, played: Sequence[Trajectory]) -> list[Finding]:
     """Name the tools that no solution calls, and the tables and columns that none reads or changes.
 
-    A table counts as touched where a change lies in it, where a tool that declares to read or write it is called, or where the key
-    of one of its rows occurs in a call or a result; a column where its name does, or where a change lies in it.
+    A table is used if a solution changes it, calls a tool that declares to read or write it, or has the key of one of its rows in a call
+    or a result. A column is used if a solution changes it, or if its name occurs in a call or a result.
     """
     called = {call.name for trajectory in played for _, _, call in trajectory.calls()}
     idle = [tool.name for tool in (*pack.tools, *pack.user_tools) if tool.name not in called]

@@ -56,7 +56,7 @@ def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
 
 
 def write_yaml(content: Any) -> str:
-    """Write YAML in block style. libyaml, five times faster, escapes what lies beyond U+FFFF; such content is written by Python."""
+    """Write YAML in block style. libyaml is five times faster but escapes characters beyond U+FFFF, so Python writes such content."""
     how: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1000}
     if FAST is not None and max(orjson.dumps(content), default=0) < 0xF0:  # first byte of such a character in UTF-8
         return str(yaml.dump(content, Dumper=FAST, **how))

@@ -1,4 +1,4 @@
-"""What the verification gate asks of one task's start and solution: repeatable, complete, within contracts and integrity."""
+"""The verification gate's checks of one task's start and solution: repeatable, complete, within the tools' contracts, state valid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def list_changes(trajectory: Trajectory) -> list[Change]:
 
 
 async def check_repeatable(backend: ExecutableBackend, task: Task) -> list[Finding]:
-    """Two resets give the same state, and a state written out and read again is the same state."""
+    """Check that two resets give the same state, and that a state stays the same when it is written out and read again."""
     worlds = [await backend.open(task, seed=0) for _ in range(2)]
     try:
         states = [await world.state() for world in worlds]
@@ -53,8 +53,8 @@ async def check_repeatable(backend: ExecutableBackend, task: Task) -> list[Findi
 
 
 async def check_incomplete_solution(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
-    """The reference without its last write must not score in full, where it changes anything. A last call that only says that
-    the work is done is no loss either; then it is the write before it."""
+    """Check that the solution without its last write does not score in full, if that write changes anything. If the last call only
+    ends the episode, the check may be passed by leaving out the write before it."""
     changes = list_changes(reference)
     written = find_writes(environment, task, reference)
     if not written or not changes:
@@ -62,7 +62,7 @@ async def check_incomplete_solution(environment: Environment, task: Task, refere
     for last in written[: 2 if reference.end.code is Code.FINISHED else 1]:
         short = remove_action(task, last)
         almost = await play_task(environment, task, ReferenceAgent(short), ScriptedUser(short))
-        same = list_changes(almost) == changes  # that write changed nothing: it is no loss
+        same = list_changes(almost) == changes  # the write that was left out had changed nothing
         if value_or_zero(almost.reward) < FULL or same:
             return []
     return [
@@ -95,7 +95,7 @@ def remove_action(task: Task, action: Action) -> Task:
 
 
 def check_checklist(task: Task, first: Trajectory, second: Trajectory) -> list[Finding]:
-    """Checks give the same result on the same state; those that hold at reset are named."""
+    """Check that the checklist gives equal results on equal states, and report its items that hold already at reset."""
     evidence = first.evidence or {}
     found = []
     if evidence.get("checks") != (second.evidence or {}).get("checks"):
@@ -107,7 +107,7 @@ def check_checklist(task: Task, first: Trajectory, second: Trajectory) -> list[F
 
 
 def check_record(pack: Pack, task: Task, reference: Trajectory) -> list[Finding]:
-    """The recorded reference trajectory, where there is one, has today's calls and results."""
+    """Check that the recorded reference trajectory, if any, has the calls and results of the solution played now."""
     recorded = pack.references.get(task.id)
     if recorded is None:
         return []
@@ -120,7 +120,7 @@ def check_record(pack: Pack, task: Task, reference: Trajectory) -> list[Finding]
 async def check_integrity(
     backend: ExecutableBackend, task: Task, initial: object, changes: list[Change], when: str
 ) -> list[Finding]:
-    """The state satisfies the pack's schema: keys, references, values and constraints."""
+    """Check the state by the pack's schema: keys, references, values and constraints."""
     schema = backend.pack.state_schema
     if schema is None:
         return []
@@ -134,7 +134,7 @@ async def check_integrity(
 
 
 async def check_contracts(backend: ExecutableBackend, task: Task) -> list[Finding]:
-    """No call of the solution changes a table that its tool does not declare to write."""
+    """Check that no call of the solution changes a table that its tool does not declare to write."""
     pack = backend.pack
     specs = {("agent", tool.name): tool for tool in pack.tools} | {
         ("user", tool.name): tool for tool in pack.user_tools

@@ -1,4 +1,4 @@
-"""A first pack of the user's: small, whole, and valid as it stands."""
+"""Write a first pack for the user to change: small, complete and valid."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ TESTS: list[dict[str, Any]] = [
 
 
 def scaffold_pack(folder: Path) -> None:
-    """Write the pack. Raises `UserError` where something stands already."""
+    """Write the pack. Raises `UserError` if `folder` is a file or is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is not empty: choose another folder")
     name = folder.resolve().name

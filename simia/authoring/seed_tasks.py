@@ -1,8 +1,8 @@
 """Make tasks of seed trajectories: what the user wants and knows, the conversation as script, and its calls as solution.
 
-A task's script replays the seed. Its reference is the calls that succeeded, each of which its reward asks for (a `trace` part); an
-argument in the agent's own wording, such as the text of a note, is not compared. Where no call succeeded, the reward asks for the seed's
-last words. A model as judge reads the same reference.
+A task's script replays the seed. Its reference is the list of calls that succeeded; the reward requires each of them (a `trace` part),
+but does not compare arguments that the agent worded itself, such as the text of a note. If no call succeeded, the reward requires the
+seed's last message. A judge model reads the same reference.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from simia.task import Action, AnswerSpec, By, RewardSpec, ScriptTurn, Task, Tra
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Message, Trajectory
 
-WORDS = 4  # a text argument of so many words or more that the user did not say is the agent's own
+WORDS = 4  # a text argument with at least this many words, which the user did not say, is the agent's own wording
 
 
 @dataclass(slots=True)
 class ToolNames:
-    """The tools of many seeds under unique names: another schema of the same name is another tool, `NAME_2`."""
+    """The tools of many seeds under unique names: a second schema for the same name becomes another tool, `NAME_2`."""
 
     tools: dict[str, ToolSpec] = field(default_factory=dict)
     renamed: list[str] = field(default_factory=list)
@@ -30,7 +30,7 @@ class ToolNames:
     _variants: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, seed: Trajectory) -> dict[str, str]:
-        """Take in the seed's tools; return its names for them → the unique names. Raises `SchemaError` for an unusable schema."""
+        """Add the seed's tools; return name in the seed → unique name. Raises `SchemaError` for an unusable schema."""
         for spec in seed.tools:
             try:
                 compile_schema(spec.parameters)
@@ -128,8 +128,8 @@ def is_own_wording(value: Any, said: str) -> bool:
 def make_seed_script(messages: Sequence[Message]) -> list[ScriptTurn]:
     """Write the conversation as a script.
 
-    A text of the agent counts where the user answers it, or at the end: any other is said beside calls, and the user would answer too
-    early. Neighbouring messages of one side are one turn.
+    A text of the agent is kept if the user answers it, or at the end. One that calls follow is left out, since the user would answer it
+    too early. Consecutive messages of one side are joined to one turn.
     """
     turns: list[ScriptTurn] = []
     for message in messages:

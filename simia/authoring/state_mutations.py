@@ -1,7 +1,7 @@
 """Mutated final states: the reference's with one field changed, one row less, or one row more.
 
-A reward that judges the state must tell each of them from the reference's. A mutation that the match policies allow (an exempt
-column, words of the same meaning) is none: `find_mutations` leaves it out.
+A reward that judges the state must distinguish each of them from the reference's final state. `find_mutations` leaves out mutations that
+the match policies allow (an exempt column, words of the same meaning).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class StateMutation:
-    """A mutated final state. `own`: it undoes or spoils what the reference changed; otherwise it is a side effect elsewhere."""
+    """A mutated final state. `own`: it alters what the reference changed; otherwise it is a side effect elsewhere."""
 
     kind: Literal["field", "row_removed", "row_added"]
     path: Path
@@ -38,13 +38,13 @@ class StateMutation:
 def find_mutations(
     initial: Any, reference: Trajectory, policies: Mapping[str, Match], *, described: bool = True
 ) -> list[StateMutation]:
-    """List mutations of the reference's final state that the state matcher tells from it.
+    """List mutations of the reference's final state that the state matcher distinguishes from it.
 
     Args:
         initial: The state at the start.
         reference: The reference's trajectory, with its changes as evidence.
         policies: How values of the state are compared.
-        described: Whether the description of a binary file may be changed, which a check that reads the file cannot see.
+        described: Whether the description of a binary file may be mutated; a check that reads the file itself cannot see that.
     """
     changes: list[Change] = (reference.evidence or {}).get("changes") or []
     final = initial
@@ -141,7 +141,7 @@ def alter_value(value: Any) -> Any:
 
 
 def replace_value(state: Any, path: Path, value: Any) -> Any:
-    """The state with another value at a path. Like the next two it shares what it does not touch: a state may be large."""
+    """The state with another value at a path. Like the next two functions it copies only what changes, since a state may be large."""
     if not path:
         return value
     copied, key = copy_place(state, path[0])

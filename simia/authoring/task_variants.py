@@ -128,7 +128,7 @@ def list_needed_values(task: Task) -> list[NeededValue]:
 
 
 def is_identifying(value: str) -> bool:
-    """Whether a value is one that must be told, not a choice or a wording: it has a digit or is an address of mail."""
+    """Whether a user must state a value exactly (it is no choice and no wording): it has a digit or is a mail address."""
     return LEAST_LENGTH <= len(value) <= 80 and bool(re.search(r"\d|@", value))
 
 
@@ -208,7 +208,7 @@ def find_wording_fault(words: WithheldWording, value: str) -> str:
 
 
 def list_needed_tools(task: Task, writing: Collection[str] = ()) -> list[str]:
-    """The tools of the solution: the one that writes last first, then the others that write, then those that read."""
+    """List the solution's tools: first the one of the last write, then the other writing ones, then the reading ones."""
     names = list(dict.fromkeys(action.name for action in reversed(task.actions) if action.by == "agent"))
     return sorted(names, key=lambda name: name not in writing)
 
@@ -271,7 +271,7 @@ def make_goals(task: Task) -> list[Goal] | NoVariant:
 
 
 def make_variant(task: Task, suffix: str, tag: str, *, drop: tuple[str, ...] = (), **changes: Any) -> Task | NoVariant:
-    """A copy of the task with changes, an id of its own, and its origin. It is no seed, and nothing is measured."""
+    """Copy the task with changes, a new id and its origin, without its seed and its measured difficulty."""
     row = {name: getattr(task, name) for name in Task.model_fields if name not in ("measured", "seed", *drop)}
     row |= {"id": f"{task.id}-{suffix}", "tags": [*task.tags, tag], "extra": {**task.extra, "variant_of": task.id}}
     dumped = {name: dump_value(value) for name, value in (row | changes).items()}

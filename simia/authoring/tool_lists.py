@@ -1,7 +1,7 @@
-"""Lists of tools in the forms that people have them: ours, OpenAI's, Anthropic's, MCP's, Gemini's, or a bare JSON Schema a function.
+"""Read lists of tools in common forms: simia's, OpenAI's, Anthropic's, MCP's, Gemini's, or one bare JSON Schema per function.
 
-`tools_in` says what a JSON value holds. It reads a value that looks like tools and nothing else: a row of a trajectory that
-carries tools is no list of tools. A schema that cannot be compiled leaves its tool out, with a line.
+`read_tool_list` accepts a JSON value only if all of it is tools: a row of a trajectory that also has tools is no list of tools.
+`make_tool_specs` leaves out a tool whose schema cannot be compiled, and returns a line about it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SCHEMA_FIELDS = ("parameters", "input_schema", "inputSchema", "parametersJsonSch
 NAMED = ("name", "title", "description", *SCHEMA_FIELDS)
 WRAPPERS = ("tools", "functions", "functionDeclarations", "function_declarations")
 CONVERSATIONS = ("messages", "conversations", "conversation", "turns")
-KEPT = ("annotations", "outputSchema", "strict")  # what a form says beside, and a reader may want
+KEPT = ("annotations", "outputSchema", "strict")  # further fields of some forms that are kept
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -27,7 +27,7 @@ def read_tool_list(value: Any) -> list[dict[str, Any]] | None:
 
 
 def iterate_tool_candidates(value: Any) -> Iterator[Any]:
-    """The things that may be tools, whatever they are wrapped in."""
+    """Yield the values that may be tools, without the objects and lists around them."""
     if isinstance(value, list):
         for each in value:
             yield from iterate_tool_candidates(each) if unwrap_tools(each) else [each]
@@ -63,7 +63,7 @@ def unwrap_tools(value: Any) -> list[Any] | None:
 
 
 def flatten_tool(row: Any) -> dict[str, Any] | None:
-    """One tool of any form; None for what is none."""
+    """Return one tool of any form as `{name, description, parameters, extra}`; None if the value is no tool."""
     if not isinstance(row, dict):
         return None
     if isinstance(row.get("function"), dict) and row.get("type", "function") == "function":
@@ -99,7 +99,7 @@ def read_bare_schema(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lower_schema_types(schema: Any) -> Any:
-    """Gemini writes types in capitals; a schema without a type is one of an object, as arguments are."""
+    """Write types in lower case (Gemini has capitals); a schema without a type becomes that of an object."""
     schema = is_shallow(schema)
     return schema if "type" in schema or not isinstance(schema, dict) else {"type": "object", **schema}
 

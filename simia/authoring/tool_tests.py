@@ -1,8 +1,8 @@
-"""The tools' own tests (ScaleEnv §3.2), run through the worker as any episode is.
+"""Run the tools' own tests (ScaleEnv §3.2) in a worker, like any episode.
 
-Three outcomes: success (result and changes as expected), an anticipated refusal (its message), and an unanticipated error:
-an exception that the tool does not declare, a crash, a timeout. Beside that each test shows whether a tool marked as
-reading leaves the state alone, and whether one that refuses does.
+There are three outcomes: success (result and changes as expected), an expected refusal (with its message), and an unexpected
+error: an exception that the tool does not declare, a crash, a timeout. Each test also checks that a tool marked as reading, and
+a call that is refused, do not change the state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKEN = {Code.TOOL_FAILED, Code.TOOL_TIMEOUT, Code.TOOL_CRASHED, Code.RESOURCE_
 
 
 async def run_tests(pack: Pack, backend: ExecutableBackend) -> list[Finding]:
-    """Findings of all tests of the pack; tools without one are named."""
+    """Return the findings of all tests of the pack, and one for each tool without a test."""
     declared = await backend.declared()
     found: list[Finding] = []
     for test in pack.tests:
@@ -37,14 +37,14 @@ async def run_tests(pack: Pack, backend: ExecutableBackend) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTest:
-    """What came of a test's calls."""
+    """The outcome of a test's calls."""
 
     result: ToolResult
-    """Of the call under test, or of the first call before it that broke."""
+    """Result of the call under test, or of the first call before it that failed."""
     changes: list[Change]
     """What the call under test changed."""
     after: Any
-    """The state after it; None where a call before it broke."""
+    """The state after the call; None if a call before it failed."""
 
 
 async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[str, Any]) -> list[Finding]:
@@ -72,7 +72,7 @@ async def play_test(test: ToolTest, backend: ExecutableBackend) -> PlayedTest:
 
 
 def judge_test(test: ToolTest, played: PlayedTest, *, writes: bool) -> list[Finding]:
-    """What is wrong with what came of a test's calls. `writes`: whether the tool may change the state."""
+    """Return findings about the outcome of a test. `writes`: whether the tool may change the state."""
     call, expect, result, changes = test.call, test.expect, played.result, played.changes
     if result.error in BROKEN:
         return [Finding(Fault.TOOL_FAILED, test.name, f"{result.call_id}: {result.detail or result.content}")]
@@ -100,7 +100,7 @@ def judge_test(test: ToolTest, played: PlayedTest, *, writes: bool) -> list[Find
 
 
 def find_missing_value(expected: Any, value: Any, at: str = "") -> str | None:
-    """What of `expected` is not in `value`: objects may have more keys, everything else is equal."""
+    """Describe the first part of `expected` that `value` lacks: objects may have more keys, everything else must be equal."""
     if isinstance(expected, dict) and isinstance(value, dict):
         for key, inner in expected.items():
             if key not in value:
@@ -119,7 +119,7 @@ def find_missing_value(expected: Any, value: Any, at: str = "") -> str | None:
 
 
 def find_unexpected_change(expected: dict[str, Any], changes: list[Change]) -> str | None:
-    """Where the changes are not these: path → new value, in which `*` stands for one key; null where something goes."""
+    """Describe the first difference from the expected changes: path → new value (null: removed); `*` in a path stands for one key."""
     left = dict(expected)
     for change in changes:
         match = next((path for path in left if path_matches(path, change["path"])), None)

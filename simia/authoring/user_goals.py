@@ -1,7 +1,7 @@
 """What the user of a seed trajectory wants and knows, from the user's turns alone.
 
-A user simulator must not know what the seed's user learned during the conversation: an order's total, or the flights that were found. So a
-value in a later turn that the assistant or a tool gave first is left out, and stands as `[…]` in what the simulator reads.
+A user simulator must not know what the seed's user learned during the conversation, such as an order's total or the flights that were
+found. So each value in the user's turns that the assistant or a tool mentioned first is replaced by `[…]`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SMALL = 100  # a smaller whole number is a quantity rather than a fact that was 
 
 @dataclass(frozen=True, slots=True)
 class UserGoal:
-    """What a user simulator needs: the first message, all that the user wants in the user's words, and facts to disclose."""
+    """Input of a user simulator: the first message, what the user wants in the user's own words, and the facts to disclose."""
 
     opening: str
     later: tuple[str, ...]
@@ -64,7 +64,7 @@ class HeardValues:
                 self.names.add(token.text)
 
     def holds(self, value: str) -> bool:
-        """Whether a value was written; of a name, whether it was written as one."""
+        """Whether a value was written; a name counts only if it was written as a name."""
         if is_name(value):
             return value in self.names and value.lower() not in self.words
         return self.texts.contains(value)

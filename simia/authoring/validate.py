@@ -16,7 +16,7 @@ from simia.tool import ToolSpec
 async def validate_pack(
     pack: Pack, *, unsafe: bool = False, read: Sequence[str] = ()
 ) -> tuple[list[Finding], list[str]]:
-    """Findings, and lines that say what was looked at. `read`: files and folders that the code may read.
+    """Return findings, and lines that say what was checked. `read`: files and folders that the code may read.
 
     Raises `UserError` for files that cannot be read, and for a request that was not granted.
     """
@@ -33,7 +33,7 @@ async def validate_pack(
     findings = [*check_seeds_and_tasks(pack), *check_pack_names(pack)]
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]
-    if pack.executable.python is None:  # an imported world runs the code of others, whose habits are theirs
+    if pack.executable.python is None:  # an imported world runs foreign code, which its importer cannot change
         how = pack.executable.isolation
         findings += lint_code(find_pack_file(pack.root / "pack.yaml", pack.executable.code), isolation=how)
         if pack.file and pack.file.checks:
@@ -66,7 +66,7 @@ def check_seeds_and_tasks(pack: Pack) -> list[Finding]:
 
 
 def compare_tools_with_code(specs: list[ToolSpec], declared: dict[str, dict[str, object]]) -> list[Finding]:
-    """Where tools.json and the code differ: names, arguments, which of them are needed."""
+    """Find differences between tools.json and the code: names, arguments, required arguments."""
     found = []
     for spec in specs:
         code = declared.get(spec.name)

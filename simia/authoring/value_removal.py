@@ -1,7 +1,7 @@
-"""Take a value out of a user's words so that a sentence is left: "Where is my order ORD-1?" → "Where is my order?"
+"""Remove a value from a user's message so that a full sentence remains: "Where is my order ORD-1?" → "Where is my order?"
 
-Rules over English texts, tried in order. A result that reads as if something were missing is refused, and so is a value that the text
-names twice or lists together with others.
+Rules for English are tried in order. A result in which a word seems to be missing is refused. So is a value that the text names twice or
+lists together with others.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def count_mentions(text: str, value: str) -> int:
 
 
 def mark_value(value: str) -> str:
-    """A pattern for the value that is no part of a longer identifier, address or number."""
+    """Return a pattern that finds the value, but not within a longer identifier, address or number."""
     return rf"(?<![\w@.+/-]){re.escape(value)}(?![\w@+/-]|\.\w)"
 
 
 def remove_value(text: str, value: str, noun: str) -> str | None:
-    """Return the text without the value; None where no rule leaves a sentence. `noun`: what the value is, such as `order`."""
+    """Return the text without the value; None if no rule gives a full sentence. `noun`: what the value is, such as `order`."""
     if count_mentions(text, value) != 1 or text.count(value) != 1 or is_coordinated(text, value):
         return None
     v, of = mark_value(value), re.escape(noun)
@@ -65,7 +65,7 @@ def is_coordinated(text: str, value: str) -> bool:
 
 
 def is_place(text: str, pattern: str) -> bool:
-    """Whether the value says where something is put, which a sentence cannot do without."""
+    """Whether the value says where something is put: the sentence needs such a value."""
     return (
         re.search(rf"\b(?i:put|place|add|enter|wait|ask|look)\b[^.!?]*\s{PREPOSITIONS}\s+{pattern}", text) is not None
     )
@@ -83,7 +83,7 @@ def tidy(text: str) -> str:
 
 
 def is_sentence(text: str, original: str) -> bool:
-    """Whether a text has words enough, and no more places at which one seems to be missing than the original."""
+    """Whether a text has enough words, and no more places where a word seems to be missing than the original."""
     words = len(re.findall(r"[^\W\d_]{2,}", text))
     return words >= LEAST_WORDS and len(DANGLING.findall(text)) <= len(DANGLING.findall(original))
 

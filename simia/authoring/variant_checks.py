@@ -1,7 +1,7 @@
 """Verify variants of tasks by execution: the solution scores 1, and agents that do not ask, or do not wait, do not.
 
-A value that the pack's reading tools return to callers who do not know it is no missing parameter. So the tools are called with what the
-user's first message names, as an argument of the solution or a text of the state, and with what such calls return.
+A value that an agent can look up with reading tools is no missing parameter. To find such values, the tools are called with the values in
+the user's first message (arguments of the solution and texts of the state), and then with the values that these calls return.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HastyAgent:
 
 
 class GuessingAgent(ReferenceAgent):
-    """Plays a solution that does not ask. It knows no answers: its words are what the tools returned."""
+    """Plays the solution without asking. It does not know the answers: its messages repeat what the tools returned."""
 
     async def act(self, view: EpisodeView) -> Act:
         message, sample = await super().act(view)
@@ -64,7 +64,7 @@ class GuessingAgent(ReferenceAgent):
 
 
 def repeat_results(view: EpisodeView) -> Message:
-    """All that the tools returned, as the agent's words: whatever it could know is in them."""
+    """Make an agent's message of all that the tools returned: it contains every answer that the agent could know."""
     results = [message.text for message in view.messages if message.role == "tool" and not message.error]
     return make_text_message("\n".join(results) or CANNED)
 
@@ -160,7 +160,7 @@ async def check_solution(environment: Environment, variant: Task) -> NoVariant |
 
 
 def make_unasked(variant: Task, needed: NeededValue, guess: str | None) -> Task:
-    """The task as an agent plays it that does not ask: without the question, and with a guess, or nothing, in place of the value."""
+    """Return the task for an agent that does not ask: without the question, and with a guess in place of the value (None: left out)."""
     facts = {each.fact for each in variant.withheld}
     script: list[ScriptTurn] = []
     for turn in variant.make_script():
@@ -180,7 +180,7 @@ def replace_argument(action: Action, value: str, guess: str | None) -> Action:
 
 
 def list_guesses(tasks: Sequence[Task], needed: NeededValue) -> list[str | None]:
-    """No value, and what other solutions of the pack give for this argument: the likeliest guesses of an agent that knows the pack."""
+    """List the likeliest guesses of an agent that knows the pack: no value (None), and this argument's values in other solutions."""
     values = dict.fromkeys(
         action.arguments[needed.argument]
         for task in tasks
@@ -240,7 +240,7 @@ async def call_once(world: World, name: str, arguments: dict[str, Any]) -> Any:
 
 
 def fill_calls(name: str, parameters: Mapping[str, Any], known: Known) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Calls of a tool with known values for its required arguments; none where one is not known."""
+    """Yield calls of a tool with known values for its required arguments; none if a value is unknown."""
     properties = parameters.get("properties", {})
     required = [each for each in parameters.get("required", ()) if isinstance(each, str)]
     choices = [known.get(each) or list_choices(properties.get(each) or {}, known) for each in required]
@@ -249,7 +249,7 @@ def fill_calls(name: str, parameters: Mapping[str, Any], known: Known) -> Iterat
 
 
 def list_choices(schema: Mapping[str, Any], known: Known) -> list[Any]:
-    """Values for an argument of which none is known by its name."""
+    """Return values for an argument whose name has no known value."""
     return (schema.get("enum") or (known.get(ANY_NAME, []) if schema.get("type") == "string" else []))[:MOST_KNOWN]
 
 

@@ -29,7 +29,7 @@ RECORD = "synthesis.json"
 
 @dataclass(slots=True)
 class VariantReport:
-    """Variants that passed, of how many tasks, and why others did not."""
+    """The variants that passed, the number of tasks, and the reasons why others failed."""
 
     tasks: int
     varied: list[VariedTask]
@@ -42,7 +42,7 @@ class VariantReport:
         return [variant for varied in self.varied for variant in varied.variants if variant.id in good]
 
     def count(self, tag: str, *, gated: bool = True) -> int:
-        """Variants of a kind; those that hold when they are played, or that the gate passes too."""
+        """Count the variants with a tag that passed their own checks; with `gated` only those that the gate passes too."""
         variants = self.passed if gated else [variant for varied in self.varied for variant in varied.variants]
         return sum(tag in variant.tags for variant in variants)
 

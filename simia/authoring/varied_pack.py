@@ -1,7 +1,7 @@
-"""Write a pack with other names, identifiers and prices: the same over state, tasks, solutions, goals, tests and texts (`simia pack vary`).
+"""Write a pack with other names, identifiers and prices, consistent in state, tasks, solutions, goals, tests and texts (`simia pack vary`).
 
-Tasks of the new pack are verified by the pack's gate, and left out with the reason where one fails, or names an amount that no result
-shows. Code is copied as it is: values that it names are left alone.
+The gate verifies the tasks of the new pack. Tasks that fail are left out with the reason, and so are tasks that name an amount which does
+not occur in any result. Code is copied unchanged, so values that occur in the code are not replaced.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class VariedPackReport:
     replaced: dict[str, int] = field(default_factory=dict)
     """Kind of values → how many different ones were replaced."""
     factor: float | None = None
-    """All amounts times this; None: amounts are as they were."""
+    """Factor of all amounts; None: amounts are unchanged."""
     kept: dict[str, str] = field(default_factory=dict)
     """Value that was left alone → why."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Task that is not in the new pack → why."""
     tests_left_out: int = 0
-    """Tool tests that do not hold in the new pack, such as those of amounts."""
+    """Number of tool tests that fail in the new pack, such as those that expect an amount."""
     gate: GateReport | None = None
     """The gate's verdicts on the tasks of the new pack."""
 
@@ -200,7 +200,7 @@ def map_values(
 
 
 def replace_in_fields(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A row of a pack's file with its values changed; fields that hold no values stay."""
+    """Return a row of a pack's file with its values changed; the fields `UNCHANGED` stay."""
     if isinstance(value, dict):
         return {
             key if key in UNCHANGED else change(key): each
@@ -214,14 +214,14 @@ def replace_in_fields(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def is_value(value: Any) -> bool:
-    """Whether a field that is named as one of `UNCHANGED` holds a value after all: a person's name has several words."""
+    """Whether a field with a name in `UNCHANGED` holds a value after all, such as a person's name (several words) or a mail address."""
     return isinstance(value, str) and (" " in value or "@" in value)
 
 
 def write_changed_files(
     pack: Pack, draft: Path, change: Callable[[Any], Any], replace: Callable[[str], str], name: str
 ) -> None:
-    """Write the files of a pack that hold values, tasks apart."""
+    """Write the files of a pack that hold values, except for its tasks."""
     root = pack.root
     assert root is not None
     for key in ("state", "tools", "user_tools"):
@@ -258,9 +258,9 @@ def write_rows(path: Path, rows: Sequence[Any]) -> None:
 async def replace_task_amounts(
     old: Pack, new: Pack, rows: list[Any], fixed: set[float], report: VariedPackReport, options: Mapping[str, Any]
 ) -> list[Any]:
-    """The rows of the tasks with the amounts that the new pack's tools give; tasks that name one which no result shows are left out.
+    """Return the tasks' rows with the amounts that the new pack's tools return. A task with an amount that cannot be derived is left out.
 
-    `fixed`: amounts that do not change, of the code and the policy.
+    `fixed`: amounts in the code and the policy, which do not change.
     """
     places = asyncio.Semaphore(AT_ONCE)
     async with (
@@ -297,7 +297,7 @@ async def play_solution(environment: Environment, task: Task) -> Trajectory:
 
 
 def pair_results(old: Trajectory, new: Trajectory) -> tuple[dict[float, float], str]:
-    """Amounts in the results of a solution → those in the new pack's results, and why it cannot be compared."""
+    """Return (amount in the results of a solution → amount in the new pack's results, reason why they cannot be compared or "")."""
     results = [[message for message in each.messages if message.role == "tool"] for each in (old, new)]
     if [each.error for each in results[0]] != [each.error for each in results[1]]:
         return {}, "other calls of its solution are refused with the new values"

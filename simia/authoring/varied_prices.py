@@ -1,7 +1,7 @@
-"""Other prices for a pack: every amount of the state times one factor, and the amounts in tasks as the tools then give them.
+"""Change the prices of a pack: multiply every amount of the state by one factor, then update the amounts in tasks.
 
-Sums, refunds and fees are computed by the pack's code, so what a task's texts name is read from the results: the solution is played in
-the old and in the new pack, and numbers that stand at the same place of both results are pairs.
+The pack's code computes sums, refunds and fees, so the new amounts of a task's texts are read from results: the solution is played in the
+old and in the new pack, and two numbers at the same place of both results are (old amount, new amount).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEFORE = re.compile(r"([€$£]|\b(EUR|USD|GBP)) ?$")
 AFTER = re.compile(r" ?([€£]|(EUR|USD|GBP|euros?|dollars?|pounds?)\b)")
 LITERAL = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-])")
 LEAST_LITERAL = 100
-MOST_TERMS = 60  # amounts of a task of which sums are looked for
+MOST_TERMS = 60  # amounts of a task that are tried as terms of a sum
 
 
 def iterate_amounts(state: Any, *, inside: bool = False) -> Iterator[float]:
@@ -40,7 +40,7 @@ def iterate_amounts(state: Any, *, inside: bool = False) -> Iterator[float]:
 
 
 def is_money(key: str, beside_money: bool) -> bool:
-    """Whether a column holds amounts: by its name; `value` only beside another such column."""
+    """Whether a column holds amounts, by its name; a column `value` only if its row has another such column."""
     return MONEY.search(key) is not None or (beside_money and VALUE.search(key) is not None)
 
 
@@ -60,7 +60,7 @@ def choose_factor(amounts: Iterable[float], rng: random.Random) -> float | None:
 
 
 def scale_amounts(value: Any, factor: float, kept: set[float], *, inside: bool = False) -> Any:
-    """A JSON value with every amount in it times the factor, but for those in `kept`."""
+    """Multiply every amount in a JSON value by the factor, except for amounts in `kept`."""
     if isinstance(value, dict):
         money = any(MONEY.search(key) for key in value)
         return {key: scale_amounts(each, factor, kept, inside=is_money(key, money)) for key, each in value.items()}
@@ -96,7 +96,7 @@ def names_money(text: str, found: re.Match[str]) -> bool:
 
 
 def replace_amounts(text: str, pairs: dict[float, float], bare: Collection[float] = ()) -> str:
-    """A text, or a regular expression for one, with the amounts in it replaced. `bare`: amounts that may also be all of the text."""
+    """Replace the amounts in a text or a regular expression. `bare`: amounts that are also replaced if they are the whole text."""
 
     def write(found: re.Match[str]) -> str:
         number = read_number(found)
@@ -118,7 +118,7 @@ def list_amounts(text: str) -> set[float]:
 
 
 def replace_literals(code: str, pairs: dict[float, float]) -> str:
-    """The code of a check, or its name, with the amounts in it replaced: whole numbers from 100 on, and numbers with a decimal point."""
+    """Replace the amounts in the code or the name of a check: whole numbers from 100 on, and numbers with a decimal point."""
 
     def write(found: re.Match[str]) -> str:
         number = float(found[0])
@@ -131,8 +131,8 @@ def replace_literals(code: str, pairs: dict[float, float]) -> str:
 
 
 def derive_amount(amount: float, pairs: dict[float, float]) -> float | None:
-    """The new value of an amount that is a sum or a difference of two or three amounts with new values; None where there is none, or where
-    several give different values."""
+    """Return the new value of an amount that is a sum or a difference of two or three amounts with known new values; None if there are no
+    such terms, or if different terms give different values."""
     known = sorted(pairs)[:MOST_TERMS]
     pair_sums = [(a + sign * b, pairs[a] + sign * pairs[b]) for a in known for b in known for sign in (1, -1)]
     found = {round(new, 2) for old, new in pair_sums if math.isclose(old, amount, abs_tol=1e-6)}

@@ -1,9 +1,9 @@
-"""Which names, addresses and identifiers of a pack are replaced by others, and by which: the mapping of `simia pack vary`.
+"""Choose new names, mail addresses and identifiers for a pack: the mapping of `simia pack vary`.
 
-Identifiers are keys of the state's tables, and values of columns that are named as identifiers: letters and digits such as `ORD-20417`.
-Within a form they are replaced in their order, so that code which sorts them sees the same order. Names are those of people: rows with a
-name and a mail address, rows of tables such as `members` or `staff`, or columns such as `guest_name`. Their parts are replaced one by one, in
-the part of mail addresses before the @ too.
+Identifiers are letters and digits such as `ORD-20417`: keys of the state's tables, and values of columns with the name of an identifier.
+Identifiers of one form keep their order, so that code which sorts them gives the same order. Names are those of people: in rows with a
+name and a mail address, in rows of tables such as `members` or `staff`, or in columns such as `guest_name`. Each part of a name is replaced
+on its own, also in the part of mail addresses before the @.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TRIES = 50
 
 @dataclass(slots=True)
 class ValueMapping:
-    """Old values → new ones, and the old values that are left alone, each with the reason."""
+    """Old value → new value, and the old values that are not replaced, each with the reason."""
 
     values: dict[str, str] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def collect_identifiers(state: Any) -> set[str]:
 
 
 def map_identifiers(identifiers: Iterable[str], taken: set[str], rng: random.Random) -> dict[str, str]:
-    """Map identifiers to others of their form, in their order; those of a form with too few free numbers are left out.
+    """Map identifiers to new ones of the same form and in the same order; forms with too few free numbers are left out.
 
     `taken`: texts of the pack, of which none becomes a new identifier.
     """
@@ -120,10 +120,10 @@ def collect_people(state: Any, above: int = 0) -> tuple[set[str], set[str]]:
 
 
 def map_people(names: Iterable[str], mails: Iterable[str], words: set[str], rng: random.Random) -> ValueMapping:
-    """Map the parts of people's names to those of other people, each always to the same, and the mail addresses accordingly.
+    """Map each part of people's names to a part of another person's name, and change mail addresses accordingly.
 
-    `words`: the words of the pack in lower case as they are written there. A name that is such a word too is left alone, and the
-    mapping says so.
+    `words`: the words that the pack writes in lower case. A name that is also such a word is not replaced; the mapping gives the
+    reason.
     """
     found = ValueMapping()
     parts = sorted({part for name in names for part in name.split(" ")})
@@ -162,7 +162,7 @@ def map_people(names: Iterable[str], mails: Iterable[str], words: set[str], rng:
 
 
 def map_initials(names: Iterable[str], values: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """(initial, last name) as mail addresses write them → the new initial, for people whose first and last names are replaced."""
+    """Return (initial, last name), as in mail addresses → new initial, for people whose first and last names are both replaced."""
     found: dict[tuple[str, str], str] = {}
     for name in names:
         first, *_, last = name.split(" ")
@@ -172,7 +172,7 @@ def map_initials(names: Iterable[str], values: Mapping[str, str]) -> dict[tuple[
 
 
 def replace_handles(local: str, handles: Mapping[str, str]) -> str:
-    """The part of a mail address before the `@` with other names in it; two names may stand in it without a separator."""
+    """Replace names in the part of a mail address before the `@`; two names may follow one another without a separator."""
     for old in sorted(handles, key=lambda each: (-len(each), each)):
         if old and (found := re.search(rf"(?<![a-z]){PARTICLES}{re.escape(old)}(?![a-z])", local)):
             local = f"{local[: found.start()]}\0{handles[old]}\0{local[found.end() :]}"
@@ -206,14 +206,14 @@ def names_value(code: str, value: str) -> bool:
 
 
 def is_in_files(pack: Pack, value: str) -> bool:
-    """Whether a file of the pack that is a text, such as its pack.yaml or a description, has the value."""
+    """Whether a text file of the pack, such as pack.yaml or a description, contains the value."""
     assert pack.root is not None
     files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
     return any(names_value(path.read_text(encoding="utf-8"), value) for path in files)
 
 
 def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:
-    """The values that the code does not name; the others are noted as left alone."""
+    """Return the values that do not occur in the code; the mapping notes that the others are not replaced."""
     named = {each for each in values if names_value(code, each)}
     mapping.kept |= dict.fromkeys(sorted(named), IN_CODE)
     return set(values) - named

@@ -1,8 +1,8 @@
 """The verification gate: a task passes if its reward is 1 for the solution, and 0 for agents that do not read the task.
 
-Of the five papers none has it, and their released verifiers show why: a do-nothing agent scores 0.17 on one set, an untouched
-database passes on another (facts in docs/packs.md). Effects are compared, not calls: an agent whose final state equals the solution's
-has solved the task, whatever it read. Episodes that do not depend on the task are played once for each start and scored by every task.
+None of the five papers has such a gate, and their released verifiers need one: an agent that does nothing scores 0.17 on one set, and an
+unchanged database passes on another (facts in docs/packs.md). The gate compares effects, not calls: an agent whose final state equals the
+solution's has solved the task. Episodes of agents that do not read the task are played once for each start and scored by every task.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ IDLE = {
     "policy": (Fault.POLICY_SCORES, PolicyAgent),
 }
 UNREAD = {"random": Fault.RANDOM_SCORES, "all_calls": Fault.ALL_CALLS_SCORE}
-MOST_OTHERS = 200  # solutions of other tasks that start alike: they are not played again
+MOST_OTHERS = 200  # solutions of other tasks with the same start, which are scored but not played again
 PLAYED_OTHERS = 2  # solutions of other tasks that start elsewhere
-MOST_CHECKED = 3  # of them, and of mutations, for which checks are run
+MOST_CHECKED = 3  # checks are run for twice as many mutations of a task's final state
 EXPLAINED = {
     Fault.REFERENCE_FAILS, Fault.NOTHING_TO_VERIFY, Fault.NOTHING_SCORES, Fault.CANNED_SCORES, Fault.ECHO_SCORES,
     Fault.POLICY_SCORES, Fault.RANDOM_SCORES, Fault.ALL_CALLS_SCORE, Fault.OTHER_SCORES, Fault.INCOMPLETE_SCORES,
     Fault.MUTATED_SCORES, Fault.SIDE_EFFECT_SCORES, Fault.TRUE_AT_RESET,
 }  # fmt: skip
-"""What a reward that cannot see the state brings about."""
+"""Faults that result from a reward which cannot see the state."""
 
 
 async def verify_tasks(
@@ -78,9 +78,9 @@ async def verify_tasks(
     concurrency: int = 16,
     on_task: Callable[[], None] = lambda: None,
 ) -> GateReport:
-    """Verify tasks in a pack's executable world; they may be new to the pack. `on_task` is called when a task's own episodes have been played.
+    """Verify tasks in a pack's executable world; the pack need not contain them. `on_task` is called after each task's own episodes.
 
-    `others`: tasks that are not verified, but whose solutions must not solve those that are.
+    `others`: tasks that are not verified themselves. Their solutions must not solve the verified tasks.
 
     Raises `UserError` for a pack that cannot be opened.
     """
@@ -152,7 +152,7 @@ class VerificationGate:
             return
         try:
             await verify(task, verdict)
-        except UserError as error:  # it cannot be set up: the others can be judged all the same
+        except UserError as error:  # this task cannot be set up; the others can still be verified
             verdict.findings.append(Finding(Fault.NO_START, task.id, str(error).split(": ", 1)[-1]))
 
     # -- the solution ---------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class VerificationGate:
             found += await self._check_mutations(task, reference, initial)
 
     async def _check_mutations(self, task: Task, reference: Trajectory, initial: Any) -> list[Finding]:
-        """Mutated final states score nothing where the reward judges the state; side effects that it does not see are named."""
+        """Score mutated final states: they must not solve the task if the reward judges the state; other rewards get a remark."""
         kinds = {part.kind for part in task.goals[-1].parts} if task.goals else list_part_kinds(task)
         needed = {"state"} if task.goals else {"state", "checklist", "answer"}  # a goal's checks are not run again
         if not kinds & needed or not isinstance(initial, dict):
@@ -273,7 +273,7 @@ class VerificationGate:
             )
 
     def _list_neighbours(self, task: Task, most: int) -> list[Task]:
-        """At most so many tasks that start elsewhere, those that come before this one first."""
+        """Return at most `most` tasks with another start, beginning with the tasks that precede this one."""
         at, start = list(self._verdicts).index(task.id), self._starts[task.id]
         before = [self._tasks[at - n] for n in range(1, len(self._tasks))]
         others = [each for each in before if each.solved and (self._starts[each.id] is not start or each.goals)]
@@ -282,8 +282,8 @@ class VerificationGate:
     def _reaches_goal(
         self, task: Task, verdict: TaskVerdict, trajectory: Trajectory, other: Task | None = None
     ) -> bool:
-        """Whether an episode leaves the state that the solution leaves; where that is the state at the start, whether it makes
-        all of the solution's calls, or is the solution of a task with the same answers."""
+        """Whether an episode ends in the same state as the solution. If the solution changes nothing, the episode must also make all
+        of the solution's calls, or be the solution of a task with the same answers."""
         if verdict.reference is None:
             return False
         evidence = {"changes": list_changes(trajectory), "expected": list_changes(verdict.reference)}
@@ -303,8 +303,8 @@ class VerificationGate:
     async def _score(
         self, task: Task, trajectory: Trajectory, changes: list[Change], initial: Any, *, checks: bool = True
     ) -> Reward | None:
-        """Score an episode that another task's episode, or a mutation, stands for. Checks are run only where the reward depends on
-        them, and not without `checks`: the reward is None then."""
+        """Score this task with the episode of another task, or with mutated changes. Checks are run only if the reward depends on them;
+        if it does and `checks` is false, the reward is None."""
         backend, pack = self._backend, self._environment.pack
         evidence = {**(trajectory.evidence or {}), "changes": changes}
         parts = list_part_kinds(task)
@@ -335,7 +335,7 @@ class VerificationGate:
 
 
 async def say_instead(idle: Trajectory, task: Task, agent: Any) -> Trajectory:
-    """An episode without calls, with this task's first message and this agent's words in it."""
+    """Make an episode without calls: this task's first message, and what this agent answers."""
     asked = await NoUser(task).reply(EpisodeView(None, (), []))
     opening = asked if isinstance(asked, Message) else make_text_message("")
     said, _ = await agent.act(EpisodeView(idle.system, (opening,), []))
@@ -366,7 +366,7 @@ def list_answers(task: Task) -> set[tuple[str, str]]:
 
 
 def threshold(task: Task) -> float:
-    """The reward from which on an agent that did something has solved the task: 1 where a part of the work is rewarded too."""
+    """The least reward that means "solved": 1 if the task also rewards a part of the work, else any reward above 0."""
     parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
     graded = (
         any(isinstance(part, ValueSpec) or getattr(part, "partial", False) for part in parts)
