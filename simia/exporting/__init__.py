@@ -1,4 +1,4 @@
-"""Export: trajectories in the form that a trainer reads, with a data set card and an account of refusals."""
+"""Export trajectories in the format of a trainer, with a data set card and a list of refused rows."""
 
 from simia.exporting.data_card import CardFacts
 from simia.exporting.export_records import ExportReport, Format, Segment, Template

@@ -40,25 +40,25 @@ def export(
     """Write trajectories as training data: rows, refused rows with their reasons, a data card, a trainer's configuration.
 
     Args:
-        source: Runs (id, unique beginning of it, folder, or `last`), files or data sets of trajectories or packs; several are joined,
-            and equal conversations are kept once. Or trajectories.
+        source: One or several of: runs (an id, a unique beginning of an id, a folder, or `last`), files or data sets of trajectories, packs.
+            Equal conversations are kept once. Or `Trajectory` objects.
         out: The folder to write. Files of an earlier export are replaced.
         to: `llamafactory`, `trl`, `openai`, `hermes`, `codegym`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
-        reasoning: Whether reasoning is trained. None: in trajectories of suites whose prompts demand it (os, webshop, mind2web,
-            officebench), which those models write before each call.
-        step_reasons: To `codegym`: a short reason before each call without words, derived from the calls and results.
+        reasoning: Whether reasoning is trained. None: only in trajectories of suites whose prompts require reasoning before each call (os,
+            webshop, mind2web, officebench).
+        step_reasons: For `codegym`: add a short reason, derived from the calls and results, before each call without text.
         template: LLaMA-Factory's chat template of the model.
         cutoff: Longest row in tokens. A longer one is refused, not cut.
         model: One of configs/llamafactory/models.yaml; it sets the weights and the template.
         system: A file with the system text of the deployment, or YAML that names one for each pack.
         mix: Share of each pack, such as `{"retail": 0.7, "airline": 0.3}`. Needs names of runs or files as source.
         take: Total number of trajectories, with `mix`. None: as many as the scarcest pack allows.
-        judged: Leave out those in which `simia judge` found a fault.
-        partial: Take what runs hold that are unfinished, in progress or inconsistent.
-        least_reward: Of a training, the best episode of each group is exported if it has at least this reward.
-        pairs: Write preference pairs of a better and a worse episode of one group, whose rewards differ by at least this. For runs of
-            trainings and rollouts, to `llamafactory` or `trl`.
+        judged: Leave out trajectories in which `simia judge` found a fault.
+        partial: Export what a run holds even if it is unfinished, in progress or inconsistent.
+        least_reward: For runs of a training: the best episode of each group is exported if its reward is at least this.
+        pairs: Write preference pairs: a better and a worse episode of one group whose rewards differ by at least this number. For runs of
+            trainings and rollouts, with `to` `llamafactory` or `trl`.
         runs: The folder of runs.
 
     Returns:

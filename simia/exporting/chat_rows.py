@@ -1,9 +1,9 @@
-"""Rows of chat formats: for TRL's SFTTrainer, and in the dialects whose trainers bring their own template.
+"""Rows of chat formats: for TRL's SFTTrainer, and for trainers that apply their own template.
 
-TRL rows are conversations of role and text alone; calls and results are text in the form of Hermes, exactly as Qwen's template
-writes them. `datasets` would fill arguments that are objects with nulls, and Qwen2.5's template would quote arguments that are JSON
-text a second time. `turns` rows are prompt and completion, since `assistant_only_loss` works only with templates that mark the
-assistant's tokens, and TRL masks the loss of such rows with any template.
+The messages of TRL rows have only a role and a text; calls and results are text in Hermes form, exactly as Qwen's template writes
+them. Structured arguments would not work: `datasets` would add nulls to objects, and Qwen2.5's template would quote JSON text a second
+time. `turns` rows have a prompt and a completion: TRL masks the prompt of such rows with any template, while `assistant_only_loss`
+works only with templates that mark the assistant's tokens.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_trl_messages(t: Trajectory, reasoning: bool) -> list[dict[str, str]]:
 
 
 def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
-    """Write one row in a chat dialect, whose trainers bring their own template and mask all assistant turns alike."""
+    """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss."""
     for i, message in enumerate(t.messages):
         if message.role == "assistant" and message.train is False and to != "agentinstruct":
             detail = f"train: false cannot be said of one turn in {to} rows"

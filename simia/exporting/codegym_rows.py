@@ -1,7 +1,7 @@
 """Rows in CodeGym's dialect for supervised training, one call a step (CodeGym B.4, E.2).
 
-Messages of role and text alone, which LLaMA-Factory and TRL read as they are: roles alternate, and the last turn is the agent's. A turn
-with several calls becomes as many steps, each followed by its result; calls that were refused because only one is allowed are left out.
+LLaMA-Factory and TRL read these rows directly: messages have only a role and a text, roles alternate, and the last turn is the agent's.
+A turn with several calls becomes one step per call, each followed by its result; calls refused because only one is allowed are left out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
     try:
         steps = split_steps(drop_last_results(t.messages))
         t = t.model_copy(update={"messages": add_step_reasons(steps) if trainer.step_reasons else steps})
-        write_whole(convert_conversation(t, reasoning=reasoning))  # what is refused for LLaMA-Factory's own rows
+        write_whole(convert_conversation(t, reasoning=reasoning))  # refuse what LLaMA-Factory's own rows refuse
         messages = t.messages if reasoning else [m.model_copy(update={"reasoning": None}) for m in t.messages]
         shown = t.model_copy(update={"messages": messages, "system": t.system or None, "extra": {}})
         row = formats.get("codegym").write(shown)
@@ -54,7 +54,7 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
 
 
 def drop_last_results(messages: Sequence[Message]) -> list[Message]:
-    """The messages up to the agent's last one, where the call of a tool such as `done` has ended the episode."""
+    """Return the messages up to the agent's last one: results after it are dropped, as of a tool `done` that ended the episode."""
     end = len(messages)
     while end and messages[end - 1].role == "tool":
         end -= 1

@@ -1,6 +1,6 @@
-"""The data set card: contents, training command, provenance, and trajectories that were left out with the reasons.
+"""Write the data set card: contents, training command, provenance, and how many trajectories were left out for which reason.
 
-The hub reads its YAML head, which names the data file, so that `refused.jsonl` is never taken for training data.
+Its YAML head names the data file for the Hugging Face hub, so that `refused.jsonl` is never read as training data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIZES = {"n<1K": 1_000, "1K<n<10K": 10_000, "10K<n<100K": 100_000, "100K<n<1M": 
 
 
 class CardFacts(BaseModel):
-    """Facts that are not in the trajectories; the caller of the exporter sets those that it knows."""
+    """Facts that the trajectories do not contain; the caller of the exporter sets the ones it knows."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,8 +1,8 @@
 """Select training data from the groups of a run's episodes: the best of each group, and pairs of a better and a worse one.
 
-A group is the episodes of one task in one step of a training, or of one task in a rollout. Only episodes that ended by themselves and have a
-reward count: one that was cut by a limit or ended by infrastructure is no example, good or bad. Neither are validations, episodes
-of a benchmark's tasks, and steps that a resumed training played again.
+A group holds the episodes of one task in one step of a training, or of one task in a rollout. An episode is used only if it ended by itself
+and has a reward: one that was cut by a limit or by a failure of infrastructure is neither a good nor a bad example. Validations, episodes
+of a benchmark's tasks, and steps that a resumed training played again are not used either.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def iterate_candidate_pairs(
 
 
 def iterate_groups(runs: Iterable[Path], left_out: Counter[str]) -> Iterator[list[Example]]:
-    """Yield the groups of these runs with the episodes that are examples, equal conversations once. A group's trajectories alone are in
-    memory."""
+    """Yield for each group of these runs its usable episodes, equal conversations once. Only one group's trajectories are in memory at a
+    time."""
     for folder in runs:
         with closing(Run.read_only(folder.parent, str(folder))) as run:
             if not (run.is_training or run.is_rollout):

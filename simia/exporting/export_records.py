@@ -18,7 +18,7 @@ Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 
 @dataclass(frozen=True)
 class ExportRow:
-    """A row as JSON, the assistant turns that it trains, and its length (0: not counted)."""
+    """A row as JSON, the number of assistant turns that it trains, and its length in tokens (0: not counted)."""
 
     text: str
     trained: int
@@ -26,7 +26,7 @@ class ExportRow:
 
 
 class ExportReport(BaseModel):
-    """Counts of rows and refusals. `refused` counts rows: a trajectory, or with `turns` one of its turns."""
+    """Counts of rows and refusals. `refused` counts rows: one per trajectory, or with `turns` one per assistant turn."""
 
     to: Format = Field(description="The format.")
     segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")

@@ -48,10 +48,10 @@ def export(
 ) -> ExportReport:
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
-    `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's
-    thinking; None: where the suite's prompt demands it. `count` counts a text's tokens with the model's own tokenizer; without it lengths are estimated.
-    `step_reasons`: short reasons for calls without words, derived from calls and results; rows of `codegym` only.
-    `dropped`: episodes that were left out while the trajectories were read, which are listed with the refusals.
+    `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's thinking; None: only if
+    the suite's prompt requires it. `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
+    `step_reasons` (`codegym` only): add short reasons, derived from calls and results, to calls without text.
+    `dropped`: episodes that a filter dropped while the trajectories were read; they are listed with the refusals.
     `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
@@ -142,7 +142,7 @@ def open_writer(
 
 
 def refuse_output_folder(out: Path) -> None:
-    """Raise `UserError` for a folder in a pack and for a run's own folder, where an export would replace or add files."""
+    """Raise `UserError` for a folder inside a pack and for the folder of a run: an export would add or replace files there."""
     target = out.expanduser().resolve()
     for folder in (target, *target.parents):
         if (folder / "pack.yaml").is_file():
@@ -188,7 +188,7 @@ def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) 
         if t.end is not None and t.end.code is Code.FINISHED:
             t = t.model_copy(update={"messages": drop_last_results(t.messages)})
         return trainer.rows(t)
-    if to in ("parquet", "hf"):  # whole, in columns
+    if to in ("parquet", "hf"):  # one row for each trajectory, with columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
     if to == "trl":
         return iterate_trl_rows(t, trainer.segment, trainer.keeps_reasoning(t))

@@ -3,8 +3,8 @@
     harbor run -p DIR -a oracle
 
 The agent's container holds the pack without solutions, checks, tests and seeds. It records the episode as a line of a file. The verifier's
-container holds the whole task; it takes the agent's messages from that file, plays them again and scores what happened. So whatever an agent
-does to its own container, only calls that solve the task have a reward.
+container holds the whole task: it replays the agent's messages from that file in a fresh world and scores this replay. So an agent that
+changes its own container gains nothing: only calls that solve the task earn a reward.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def make_task_settings(pack: Pack, task: Task, name: str) -> dict[str, Any]:
         "environment": {
             "build_timeout_sec": 900.0,
             "workdir": "/work",
-            # With stdin at its end the server opens the pack and ends: a container without a sandbox is found before the agent starts.
+            # With an empty stdin the server opens the pack and exits, so a container without a sandbox fails before the agent starts.
             "healthcheck": {"command": "sh /opt/simia/serve.sh < /dev/null", "timeout_sec": 120.0},
             "mcp_servers": [
                 {"name": "pack", "transport": "stdio", "command": "sh", "args": ["/opt/simia/serve.sh"]},

@@ -1,4 +1,4 @@
-"""The folder of a data set as the Hugging Face hub has it: `data/train-00000-of-00001.parquet`, … and a data card; and its upload.
+"""Write a data set folder in the layout of the Hugging Face hub (`data/train-00000-of-00001.parquet`, … and a data card), and upload it.
 
 `datasets.load_dataset` opens the folder and the uploaded data set alike, and simia reads both back to the same trajectories.
 """

@@ -1,7 +1,7 @@
 """Files for LLaMA-Factory: rows that fit its context, `dataset_info.json`, `train.yaml` and the DeepSpeed config.
 
-A row's length is estimated as the sum of its parts plus the tokens of the chat template, rounded up: the trainer would cut a row that
-is too long in the middle of a turn.
+A row's length is estimated as the sum of its parts plus the tokens of the chat template, rather too high than too low: the trainer
+would cut a row that is too long in the middle of a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simia.formats import llamafactory
 from simia.quality.suites import detect_suite
 from simia.trajectory import Trajectory
 
-RESERVE = 2  # one for packing, one for the trainer's rounding where a row fills the context exactly
+RESERVE = 2  # tokens: one for packing, one for the trainer's rounding of a row that fills the context exactly
 TURN_TOKENS = 28  # role, end of turn, <tool_response> around a result, an empty thinking block
 CALL_TOKENS = 10  # <tool_call> around a call
 SYSTEM_TOKENS = 140  # the template's words about tools
@@ -92,7 +92,7 @@ class LLaMAFactoryWriter:
         return self._count(text)
 
     def keeps_reasoning(self, t: Trajectory) -> bool:
-        """Whether this trajectory's reasoning is trained: as set, else where the prompt of its suite demands it."""
+        """Whether this trajectory's reasoning is trained: as set; if not set, whether the prompt of its suite requires reasoning."""
         return detect_suite(t).reasoned if self.reasoning is None else self.reasoning
 
     def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
@@ -118,7 +118,7 @@ class LLaMAFactoryWriter:
         return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
 
     def lengths(self, c: llamafactory.TrainerConversation) -> list[int]:
-        """Estimate the tokens of the row up to and including each turn, never too few."""
+        """Return for each turn an upper estimate of the row's tokens up to and including it."""
         tools = json.loads(c.tools) if c.tools else []
         # The llama3 template prints each tool over many indented lines.
         shown = json.dumps(tools, ensure_ascii=False, indent=4) if self.template == "llama3" else c.tools

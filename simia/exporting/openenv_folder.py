@@ -1,9 +1,9 @@
-"""Write a pack as an environment in the form of OpenEnv's tools: a manifest, a server, an image, and a client.
+"""Write a pack as an OpenEnv environment: a manifest, a server, an image, and a client.
 
     python -m server.app --port 8000          # in the folder
     docker build -f server/Dockerfile .
 
-The server is simia's; the folder holds the whole pack, since rewards need the solutions. Clients see none of them.
+The server is simia's. The folder holds the whole pack, since rewards need the solutions; clients see no solutions.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def write_openenv_folder(pack: Pack, tasks: Sequence[Task], out: Path, requireme
         The name of the environment.
 
     Raises:
-        UserError: The requirement is none of pip's, the wheel does not exist, a link leads out of the pack, or the disk refuses.
+        UserError: pip cannot read the requirement, the wheel does not exist, a link leads out of the pack, or writing fails.
     """
     wheel = find_wheel(requirement)
     project, here, in_image = (

@@ -52,7 +52,7 @@ def describe_origin(run: Run) -> str:
 
 
 def find_user(config: dict[str, Any]) -> str:
-    """The kind of user of a rollout, by its saved config; empty where the packs decide and cannot be read."""
+    """Return the kind of user of a rollout; empty if its config leaves this to packs that cannot be read."""
     if config.get("user") or config.get("packs") or "://" in str(config.get("pack")):
         return str(config.get("user") or "")
     with suppress(UserError):

@@ -1,6 +1,6 @@
-"""Copy a pack into what is exported: whole, or without everything that solves and judges its tasks.
+"""Copy a pack into an export: completely, or without everything that solves and judges its tasks.
 
-An exported pack leaves this machine, so a link that leads out of the pack is refused: following it would copy a file of the user.
+An exported pack leaves this machine, so a link that leads out of the pack is refused: following it would copy a private file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def copy_pack(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
 
 
 def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
-    """Copy what an agent's machine may hold: code, tools, policy and state, and of the tasks the agent's instructions.
+    """Copy what an agent's machine may hold: code, tools, policy, state, and tasks with only the instructions for the agent.
 
     Raises:
         UserError: A link leads out of the pack, or a file cannot be copied.
@@ -68,7 +68,7 @@ def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) ->
 
 
 def strip_solution(task: Task) -> dict[str, Any]:
-    """Return the row of a task without what solves it and what judges it."""
+    """Return the row of a task without its solution and its reward."""
     row = task.model_dump(mode="json", exclude_unset=True, include=set(PUBLIC_FIELDS))
     words = task.goals[0].query if task.goals else task.instruction
     return {**row, **({"instruction": words} if words else {})}

@@ -1,7 +1,7 @@
 """Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
 
-Tools, arguments and fields without a column of their own are JSON text: Arrow would fill each absent argument with null, and
-a tool call with nulls is another call. `simia.formats` reads a written trajectory back unchanged.
+Tools, arguments and fields without a column of their own are stored as JSON text: in Arrow columns each absent argument would become a
+null, which changes the tool call. `simia.formats` reads a written trajectory back unchanged.
 """
 
 from __future__ import annotations
@@ -90,4 +90,4 @@ def to_message_row(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)  # the standard library: foreign rows hold integers beyond 64 bits
+    return json.dumps(value, ensure_ascii=False)  # not orjson: foreign rows may hold integers beyond 64 bits

@@ -1,8 +1,8 @@
 """Preference pairs of two episodes of one group, in the forms of LLaMA-Factory and TRL.
 
-Both trainers learn from two answers to one prompt, and know no masks within an answer. So a pair is the first turn in which the better and
-the worse episode differ: the prompt is what they share, `chosen` and `rejected` are the two turns. Where the environment differs
-first, such as in the user's opening, the two say nothing about the policy and are no pair.
+Both trainers learn from two answers to one prompt, and cannot mask parts of an answer. So a pair is made at the first turn in which the
+better and the worse episode differ: the prompt holds the equal messages before it, `chosen` and `rejected` are the two turns. If a message
+of the environment differs first, such as the user's opening, the difference is not due to the policy and there is no pair.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def check_pair_format(to: str) -> PairFormat:
 
 @dataclass(slots=True)
 class PairSelection:
-    """Candidate pairs of each group, `left_out`: reason → episodes or groups, complete when `groups` have been read; `notes`: a line for each
-    run that is not complete."""
+    """Candidate pairs of each group. `left_out`: reason → number of episodes or groups, complete when `groups` have been read; `notes`: a
+    line for each run that is not complete."""
 
     groups: Iterable[list[tuple[Trajectory, Trajectory]]]
     facts: CardFacts
@@ -54,7 +54,7 @@ class PairSelection:
 
 
 def select_pairs(names: list[str], runs: Path, gap: float, *, partial: bool = False) -> PairSelection:
-    """Select pairs from runs of trainings and rollouts. Raises `UserError`, also for a run that is not complete, unless `partial`."""
+    """Select pairs from runs of trainings and rollouts. Raises `UserError`; also for an incomplete run, unless `partial`."""
     if gap <= 0:
         raise UserError(f"the least difference of a pair's rewards is {gap:g}: it must be more than 0")
     left_out: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def export_pairs(
 def choose_pair(
     candidates: list[tuple[Trajectory, Trajectory]], to: PairFormat, trainer: LLaMAFactoryWriter
 ) -> tuple[ExportRow | None, list[tuple[Issue, Trajectory]]]:
-    """Return the first pair that can be written, and without one the issue of the first candidate."""
+    """Return the first pair that can be written; if there is none, the issue of the first candidate."""
     issues: list[tuple[Issue, Trajectory]] = []
     for better, worse in candidates:
         try:

@@ -1,4 +1,4 @@
-"""What all exported packs say of simia and of themselves: how pip installs simia, and the mark of a pack for evaluation only."""
+"""Facts that all exported packs state: how pip installs simia, and whether the pack is for evaluation only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refer_to_wheel(wheel: Path) -> str:
 
 
 def describe_requirement(requirement: str) -> str:
-    """Say in one line where the exported environment has simia from, and what is needed if no package index has it."""
+    """Say in one line where the exported environment gets simia from, and what to do if no package index has it."""
     wheel = find_wheel(requirement)
     if wheel is not None:
         return f"installs simia from the copied {wheel.name}"

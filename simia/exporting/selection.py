@@ -1,4 +1,4 @@
-"""Select the trajectories to export: of runs, files and packs; filtered, mixed, and with the system text of the deployment (paper §2.2)."""
+"""Select the trajectories to export from runs, files and packs: filter them, mix packs, set the deployment's system text (paper §2.2)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ DUPLICATE = "are duplicates of others and were left out"
 class Selection:
     """The trajectories to export.
 
-    `folders`: the runs; `notes`: a line for each that is not complete. `left_out`: reason → trajectories, and `unread`: rows
-    that no dialect reads; `unjudged`: selected trajectories without a verdict, counted if `judged`; all are complete when `rows` have been read.
+    `folders`: the runs; `notes`: a line for each incomplete run. `left_out`: reason → number of trajectories; `unread`: rows that no
+    dialect reads; `unjudged`: selected trajectories without a verdict, if `judged`. These counts are complete when `rows` have been read.
     """
 
     rows: Iterable[Trajectory]
@@ -61,7 +61,8 @@ def select(
     partial: bool = False,
     best: BestOfGroups | None = None,
 ) -> Selection:
-    """Select trajectories of runs, files and packs; of a training the best of each group, by `best`. Raises `UserError`, also for a run that is not complete, unless `partial`."""
+    """Select trajectories of runs, files and packs; `best` selects from trainings. Raises `UserError`; also for an incomplete run, unless
+    `partial`."""
     if take is not None and not mix:
         raise UserError("take needs a mix: give the packs' shares with --mix retail=0.7, in Python mix={'retail': 0.7}")
     names = [formats.pin_hub_name(name) for name in names]
@@ -142,7 +143,7 @@ def is_file_or_pack(name: str, runs: Path) -> bool:
 
 
 def is_data_source(name: str, runs: Path) -> bool:
-    """Return whether a name is a data set's. The id of a run means the run, also where a folder here has the same name."""
+    """Whether a name is that of a data set. The id of a run means the run, even if a folder has the same name."""
     return formats.is_data_set(name) and not is_run(runs / name)
 
 
@@ -238,7 +239,7 @@ def iterate_trajectories(
 
 
 def list_pack_trajectories(pack: Pack) -> list[Trajectory]:
-    """A pack's seeds; of a pack without seeds the recorded solutions of its tasks for training (CodeGym §5.4, Oracle-SFT)."""
+    """Return a pack's seeds; if it has none, the recorded solutions of its training tasks (CodeGym §5.4, Oracle-SFT)."""
     if pack.seeds:
         return pack.seeds
     found = []
@@ -263,7 +264,7 @@ def mix_packs(
     best: BestOfGroups | None = None,
     teacher: TeacherEpisodes | None = None,
 ) -> Iterator[Trajectory]:
-    """Mix packs, interleaved. Reads the sources twice: to count and to write."""
+    """Interleave the trajectories of packs by their shares. Reads the sources twice: to count and to write."""
     best = best or BestOfGroups()
     counted = iterate_trajectories(names, runs, best=BestOfGroups(best.least))
     available = Counter(get_domain(t) for t in drop_duplicates(counted, Counter()))

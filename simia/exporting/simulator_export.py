@@ -1,4 +1,4 @@
-"""Write the rows of a simulator: training and held-out rows, LLaMA-Factory's files, packs of prompts for GRPO, and a card."""
+"""Export data that trains a simulator: training and held-out rows, LLaMA-Factory's files, packs of prompts for GRPO, and a card."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PACKS = {
     "tool": ("tools", "Calls of tools of {pack} that no training row calls"),
     "pack": ("pack", "Calls of {pack}, which no training row is of"),
 }
-"""Why rows are held out → end of the name and description of a pack of their prompts."""
+"""Reason why rows are held out → (end of the name, description) of the pack of their prompts."""
 PACK_FILES = ("pack.yaml", "policy.md", "tools.json", "world.py", "tasks.jsonl")
 REWARD = "simia.trainers.simulator_reward:score_episode"
 
@@ -91,8 +91,8 @@ def export_simulator(
 ) -> SimulatorReport:
     """Write `out/` from rollouts in executable worlds. Existing files are replaced.
 
-    `folder`: of the runs; `template`, `model`: in place of those of the config's recipe; `count`: counts a text's tokens with the model's own tokenizer, else lengths are estimated. Raises `UserError`,
-    and `NoTrainingRowsError` before anything is written.
+    `folder`: the folder of runs; `template`, `model`: replace those of the config's recipe; `count`: counts tokens with the model's own
+    tokenizer; None: lengths are estimated. Raises `UserError`, and `NoTrainingRowsError` before anything is written.
     """
     refuse_output_folder(out)
     paths = [find_rollout(folder, name) for name in runs]
@@ -131,7 +131,7 @@ def export_simulator(
 
 
 def find_rollout(folder: Path, name: str) -> Path:
-    """Find a run by name. Raises `UserError`, for a pack or a file with how to make a run."""
+    """Find a run by name. Raises `UserError`, which for a pack or a file explains how to make a run."""
     try:
         return find_run(folder, name)
     except UserError:
@@ -148,11 +148,11 @@ def find_rollout(folder: Path, name: str) -> Path:
 async def collect_and_split(
     paths: Iterable[Path], config: SimulatorConfig, count: CountTokens, *, partial: bool
 ) -> tuple[CollectedRows, SplitRows]:
-    """Collect the rows of all runs, once more without the held-out tools in the other prompts where some are held out."""
+    """Collect the rows of all runs. If tools are held out, collect them again with prompts of other tools that do not show these."""
     tools: dict[str, set[str]] = {}
     found = await collect_runs(paths, config, count, tools, partial=partial)
     tools = {pack: names for pack, names in choose_tools(found.rows, config.held_out).items() if names}
-    if tools and config.world.dialect != "brief":  # whose prompts show the called tool alone
+    if tools and config.world.dialect != "brief":  # prompts of `brief` show only the called tool
         found = await collect_runs(paths, config, count, tools, partial=partial)
     return found, split_rows(found.rows, config.held_out, config.take, config.largest, config.least)
 
@@ -169,7 +169,7 @@ async def collect_runs(
 
 
 def write_data(split: SplitRows) -> dict[str, str]:
-    """Training rows, and held-out ones with `held_out`: why they are."""
+    """Write the training rows and the held-out rows; `held_out` in a row is the reason."""
     held = [{**row.write(), "held_out": use} for use, rows in split.held_out.items() for row in rows]
     return {
         "data.jsonl": "".join(json.dumps(row.write(), ensure_ascii=False) + "\n" for row in split.train),
@@ -201,9 +201,9 @@ def write_recipe(
 def write_prompt_packs(
     rows: Iterable[SimulatorRow], folder: str, use: str = "", licences: Mapping[str, str] | None = None
 ) -> Iterable[tuple[str, str]]:
-    """Packs whose tasks are the requests of rows, one for each pack and system text. The first answer ends an episode.
+    """Yield the files of packs whose tasks are the rows' requests, one for each source pack and system text; one answer ends an episode.
 
-    `use`: why the rows are held out, which names the packs; none: they are trained on. `licences`: of the packs that the rows are of.
+    `use`: the reason why the rows are held out, part of the packs' names; empty: they are training rows. `licences`: source pack → licence.
     """
     groups: dict[tuple[str, str], list[SimulatorRow]] = defaultdict(list)
     for row in rows:

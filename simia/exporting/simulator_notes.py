@@ -1,4 +1,4 @@
-"""What the user of an export for simulators must know: calls over the cutoff, what the balance removed, and why no training row is left."""
+"""Notes for the user of a simulator export: calls over the cutoff, rows that balancing removed, and why no training row is left."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ADVICE = {
 
 
 def list_notes(found: CollectedRows, split: SplitRows, config: SimulatorConfig) -> list[str]:
-    """A line for each thing that leaves out much or unbalances the training rows."""
+    """Write a line for each setting that leaves out many training rows or unbalances them."""
     notes = []
     if note := describe_long_calls(found, config.cutoff):
         notes.append(f"{note}: try --cutoff {round_up(found)}")

@@ -1,8 +1,8 @@
-"""Rows that train a simulator: each recorded call of an executable rollout becomes the prompt that the simulated world would ask at this
-point, and the true answer with its changes.
+"""Make rows that train a simulator. Each recorded call of an executable rollout becomes one row: the prompt that the simulated world would
+send for this call, and the true answer with its changes.
 
-The prompt is made by the simulated world itself, so that a trained model meets the prompts of its training. The states around each
-call come from playing the recorded calls again in the pack's code.
+The simulated world itself writes the prompt, so that a trained model sees the same prompts when it is used. The states before and after
+each call come from a replay of the recorded calls in the pack's code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNSHOWN = "rows whose result has texts of the state that the prompt does not sho
 
 @dataclass(frozen=True, slots=True)
 class SimulatorRow:
-    """One call: the prompt, the answer, and what a score needs."""
+    """One call: the prompt, the answer, and the values that scoring needs."""
 
     pack: str
     task: str
@@ -66,7 +66,7 @@ class SimulatorRow:
 
     @property
     def effect(self) -> str:
-        """Hash of what the row teaches: call, result and changes. Rows of equal effect are duplicates, whatever else a prompt shows."""
+        """Hash of call, result and changes. Rows with equal hashes are duplicates, even if their prompts differ."""
         return digest([self.pack, self.tool, self.arguments, self.messages[-1]["content"]])
 
     def write(self) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class RowMaker:
         return SimulatorRow(self.pack.name, task.id, task.split, step.call.name, arguments, messages, truth, tokens)
 
     def _find_unshown(self, step: RecordedStep, prompt: list[dict[str, Any]]) -> list[str]:
-        """Texts of the result that the state has and the prompt does not show: nobody could answer with them."""
+        """List texts of the result that the state contains and the prompt does not show: no model could know them."""
         if self._texts[0] is not step.before:
             self._texts = (step.before, frozenset(iterate_strings(step.before, keys=True)))
         shown = prompt[-1]["content"].casefold()

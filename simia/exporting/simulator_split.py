@@ -1,7 +1,7 @@
-"""Which rows of a simulator are trained on and which are kept for measuring: duplicates, what is held out, balance over |Δ|.
+"""Split the rows of a simulator into training and held-out rows: remove duplicates, hold out tasks, tools and packs, balance over |Δ|.
 
-|Δ| is the number of leaf fields that a call adds, removes or changes. Most calls of rollouts only read or are refused, so that a model
-which never changes anything would be right on most rows.
+|Δ| is the number of leaf fields that a call adds, removes or changes. Without balancing, a model that never changes anything would be
+right on most rows, since most calls of rollouts only read or are refused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BALANCE = "training rows of classes of |Δ| that have too many"
 
 @dataclass(slots=True)
 class SplitRows:
-    """Rows by use. `held_out`: `pack`, `tool` or `task` → rows; `left_out`: why others are in neither; `lost`: tools of which the balance
-    left no training row."""
+    """Rows by use. `held_out`: `pack`, `tool` or `task` → rows; `left_out`: reasons why rows are in neither part; `lost`: tools that have no
+    training row after balancing."""
 
     train: list[SimulatorRow] = field(default_factory=list)
     held_out: dict[str, list[SimulatorRow]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ def split_rows(
     largest: float = 1.0,
     least: int = 0,
 ) -> SplitRows:
-    """Split the rows of all packs. What a held-out row asks for is never in a training row. Raises `UserError` for unknown names."""
+    """Split the rows of all packs. No training row has the content of a held-out row. Raises `UserError` for unknown names."""
     found = SplitRows()
     tools, tasks = choose_tools(rows, settings), choose_tasks(rows, settings)
     seen: dict[str, set[str]] = defaultdict(set)
@@ -130,10 +130,10 @@ def count_classes(rows: Iterable[SimulatorRow]) -> dict[str, int]:
 def balance_rows(
     rows: Sequence[SimulatorRow], take: int | None = None, largest: float = 1.0, least: int = 0
 ) -> list[SimulatorRow]:
-    """Choose rows by class of |Δ|, within a class one tool and outcome after the other. The order of the rows stays.
+    """Choose rows by class of |Δ|, alternating between tools and outcomes within a class. The chosen rows keep their order.
 
-    `take`: so many rows, in equal parts as far as there are. Without it the largest class has at most the share `largest`, or `least`
-    rows if these are more, and each tool keeps a row: more rows never leave fewer.
+    `take`: total number of rows, divided equally between classes as far as they have rows. None: the largest class is cut to the share
+    `largest` of the chosen rows, but not below `least` rows, and each tool keeps at least one row.
     """
     groups: dict[str, list[SimulatorRow]] = defaultdict(list)
     for row in rows:
@@ -157,7 +157,7 @@ def balance_rows(
 
 
 def share_equally(counts: dict[str, int], total: int) -> dict[str, int]:
-    """Give each class the same number, and what a small class does not have to the others."""
+    """Give each class the same number of rows; what a small class lacks goes to the others."""
     quotas = dict.fromkeys(counts, 0)
     left = min(total, sum(counts.values()))
     while left:
@@ -170,7 +170,7 @@ def share_equally(counts: dict[str, int], total: int) -> dict[str, int]:
 
 
 def alternate_tools(rows: Iterable[SimulatorRow]) -> list[SimulatorRow]:
-    """One row of each tool and outcome, then the second of each, and so on."""
+    """Order rows: first one row of each tool and outcome, then the second of each, and so on."""
     groups: dict[tuple[str, str, bool], list[SimulatorRow]] = defaultdict(list)
     for row in rows:
         groups[row.pack, row.tool, row.truth.failed].append(row)

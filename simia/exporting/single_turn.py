@@ -1,7 +1,7 @@
-"""Select the tasks that an agent can solve alone, by tools and one final answer, and verify them by playing.
+"""Select the tasks that an agent can solve without a user, by calls and one final answer, and verify them by playing.
 
 Programs that serve a pack to an agent in a container have no user who answers. A task is selected if its solution, played as calls and one
-final answer, has reward 1 and an agent that does nothing has reward 0.
+final answer, earns reward 1, and an agent that does nothing earns reward 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simia.task import Action, AnswerSpec, Task
 from simia.trajectory import Message, ToolCall
 
 SPARE_TURNS = 50
-"""Messages of an agent beyond one for each call of the solution."""
+"""Messages that an agent may write in addition to one for each call of the solution."""
 FEWEST_TURNS = 100
 
 
@@ -30,7 +30,7 @@ class SingleTurnTasks:
     """The tasks that were selected, and why others were not."""
 
     tasks: list[Task] = field(default_factory=list)
-    """Tasks whose solution has reward 1 and that reward nothing else."""
+    """Tasks whose solution earns reward 1, and in which doing nothing earns 0."""
     refused: dict[str, str] = field(default_factory=dict)
     """Task id → why the task was not selected."""
 
@@ -56,7 +56,7 @@ def list_solution_calls(task: Task) -> list[Action]:
 
 
 def make_final_answer(task: Task) -> str:
-    """Join the agent's words of the solution; the last ones alone where the reward compares the whole answer."""
+    """Join the agent's messages of the solution; only the last one if the reward compares the whole answer."""
     words = [turn.agent for turn in task.make_script() if turn.agent is not None]
     exact = any(isinstance(part, AnswerSpec) and part.match == "exact" for part in task.reward.parts)
     return (words[-1] if exact else "\n".join(words)) if words else "Done."
@@ -81,7 +81,7 @@ def explain_unsuitable(task: Task) -> str | None:
 async def select_single_turn_tasks(
     pack: Pack, tasks: Sequence[Task], *, unsafe: bool = False, on_task: Callable[[], None] = lambda: None
 ) -> SingleTurnTasks:
-    """Play the solution of every task, and an agent that does nothing, and select the tasks that tell them apart.
+    """Play each task's solution and an agent that does nothing; select the tasks that reward the first and not the second.
 
     Args:
         pack: A pack with code.

@@ -1,8 +1,8 @@
 """Short reasons for the steps of recorded solutions, derived from calls and results alone.
 
-The oracle of a gym is a function, whose calls have no words. A reason says what the last call returned and where the values of the next
-call come from: a field of an earlier result, or one step on from the same argument before. Every clause is true of the trajectory; what
-cannot be derived is not said.
+The oracle of a gym is a function, so its calls come without text. A reason says what the last call returned, and where the arguments of the
+next call come from: a field of an earlier result, or the argument of the previous call plus or minus one. It states only what can be
+derived from the trajectory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from simia.trajectory import Message, ToolCall
 
-LATEST = 4  # results in which the value of an argument is looked for
-LONGEST_RESULT = 160  # characters of a result that is repeated
+LATEST = 4  # results that are searched for the value of an argument
+LONGEST_RESULT = 160  # characters of a result that a reason repeats
 LEAST_NUMBER = 2  # smaller ones occur everywhere
 LEAST_TEXT = 2
 
 
 def add_step_reasons(messages: Sequence[Message]) -> list[Message]:
-    """The messages with a reason before each call of an agent's turn without words. Turns with words or reasoning stay as they are."""
+    """Add a reason to each call in turns of the agent without text. Turns with text or reasoning stay as they are."""
     found: list[Message] = []
     results: list[tuple[str, Any]] = []
     latest: dict[str, Mapping[str, Any]] = {}
@@ -83,7 +83,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_telling(value: Any) -> bool:
-    """Whether a value is special enough that an equal one is where it comes from."""
+    """Whether a value is so specific that an equal value in a result is its origin."""
     if is_number(value):
         return bool(abs(value) >= LEAST_NUMBER)
     return isinstance(value, str | list) and len(value) >= LEAST_TEXT

@@ -1,4 +1,4 @@
-"""Select the episodes of a rollout with a teacher's filters: those that are kept, and why each other one is not."""
+"""Filter the episodes of a teacher's rollout: keep some, and record why each other one was dropped."""
 
 from __future__ import annotations
 

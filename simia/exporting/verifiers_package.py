@@ -1,4 +1,4 @@
-"""Write a pack as a Python package that is an environment of verifiers: its tasks, its rewards and the loop that plays an episode.
+"""Write a pack as a Python package with an environment for verifiers: its tasks, its rewards and the loop that plays an episode.
 
     pip install ./DIR
     vf-eval simia-shop -m MODEL --client.base-url URL
@@ -89,7 +89,7 @@ def write_verifiers_package(pack: Pack, tasks: Sequence[Task], out: Path, requir
         The name of the environment.
 
     Raises:
-        UserError: The requirement is none of pip's, the wheel does not exist, a link leads out of the pack, or the disk refuses.
+        UserError: pip cannot read the requirement, the wheel does not exist, a link leads out of the pack, or writing fails.
     """
     wheel = find_wheel(requirement)
     needed = add_extra(requirement if wheel is None else refer_to_wheel(wheel), "sandbox")

@@ -1,16 +1,16 @@
 """Import ACEBench-Agent's English tasks as packs: multi_step (20), multi_turn_phone (20) and multi_turn_travel (10).
 
-The data and the API classes are those of a checkout that the user gives. The classes are copied into the pack unchanged and run in the
-sandbox (`acebench_world`); nothing of the benchmark's code runs at the import. The reward is ACEBench's end-to-end accuracy: its comparison
-of the classes' attributes with the recorded end state, in which a class that the end state names otherwise is not compared. Process
-accuracy, which compares calls with milestones as text, is not computed. A reference has the calls of the milestones; where these do not
-reach the end state, `CORRECTED` has calls that do. Differences from ACEBench:
+The data and the API classes come from a checkout that the user gives. The classes are copied into the pack unchanged and run in the
+sandbox (`acebench_world`); none of the benchmark's code runs during the import. The reward is ACEBench's end-to-end accuracy: the attributes
+of the classes are compared with the recorded end state; a class that the end state names differently is not compared. Process accuracy,
+which compares calls with milestones as text, is not computed. A reference consists of the calls in the milestones; if these do not reach
+the end state, `CORRECTED` has calls that do. Differences from ACEBench:
 
 - Tools are called in the form of `--calls`, not as `[Name(key='value')]`, and the prompts' section on that form is left out. The rest of the
-  prompts is the policy, and ACEBench's rules for the user are the user simulator's. multi_step has neither.
+  prompts becomes the policy; ACEBench's rules for the user go to the user simulator. multi_step has neither.
 - The tasks over several turns are two packs, since their prompts differ.
-- In multi_step the first text without a call ends the episode; ACEBench asks the agent to go on.
-- A call that raises gives the error's text, and the other calls of its message are run.
+- In multi_step the first text without a call ends the episode; ACEBench asks the agent to continue.
+- A call that raises returns the error's text, and the other calls of its message are still run.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def convert_ace_task(row: dict[str, Any], truth: dict[str, Any], part: str) -> d
 
 
 def list_solution(task: str, milestones: list[Any]) -> list[str]:
-    """The lines of calls that reach the end state: those of the milestones, or of the first of several ways, corrected where needed."""
+    """Return lines of calls that reach the end state: the milestones, or the first of several lists of them, corrected if needed."""
     if task in CORRECTED:
         return CORRECTED[task]
     lines = milestones[0] if isinstance(milestones[0], list) else milestones

@@ -215,8 +215,8 @@ def write_agentbench_pack(folder: Path, name: str, tasks: list[dict[str, Any]], 
 
 
 async def find_answers(folder: Path, say: Say = lambda line: None) -> int:
-    """Complete reference solutions: if a check compares the answer with the example's output, or may read it, run the example
-    and answer that.
+    """Complete reference solutions: if a check compares the answer with the example's output, or may read the answer, run the example
+    and use its output as the answer.
 
     Rewrites tasks.jsonl and returns the number of completed solutions.
     """

@@ -1,14 +1,14 @@
 """Import BFCL's multi-turn tasks (base, missing function, missing parameter, long context; 200 each) as a pack.
 
-The data and the API classes are those of the package bfcl-eval, which is installed once, or of a folder that the user gives: a checkout of
-the Gorilla repository, or a folder in it. The classes are copied into the pack unchanged and run in the sandbox (`bfcl_world`); nothing
-of the benchmark's code runs at the import. Each turn is a goal. After it, as in BFCL's checker, the public attributes of all objects equal
-those that the ground truth leaves, and the results of the ground truth's calls were among the results so far; a turn whose ground truth
-has calls needs one. A turn without ground truth is not judged, as in BFCL. Differences from BFCL:
+The data and the API classes come from the package bfcl-eval, which is installed once, or from a folder that the user gives: a checkout of
+the Gorilla repository, or a folder in it. The classes are copied into the pack unchanged and run in the sandbox (`bfcl_world`); none of
+the benchmark's code runs during the import. Each turn is a goal, judged as by BFCL's checker: the public attributes of all objects must
+equal those after the ground truth's calls, the results of these calls must be among the results so far, and a turn whose ground truth has
+calls needs at least one call. A turn without ground truth is not judged, as in BFCL. Differences from BFCL:
 
 - Calls of unknown functions, and of those of other classes than the task's, are refused in simia's words.
-- BFCL fails a task at the 21st message with calls in a turn; here an episode has 21 messages for each turn, or as many as the ground
-  truth's calls make one by one.
+- BFCL fails a task at the 21st message with calls in a turn. Here an episode may have 21 messages for each turn, or more if the ground
+  truth's calls, one per message, need more.
 - Floats are equal within 1e-9, and true is not 1.
 """
 
@@ -82,7 +82,7 @@ def import_multi_turn(source: Path | None = None, out: Path | None = None, say: 
         for row, truth in pair_answers(documents.parent, category):
             if len(truth) != len(
                 row.get("question", ())
-            ):  # one task of an older version, which BFCL's checker fails whatever is done
+            ):  # one task of an older version, which BFCL's checker always fails
                 say(
                     f"{row['id']} is left out: it has {len(truth)} ground truths for {len(row.get('question', ()))} turns"
                 )
@@ -215,7 +215,7 @@ def convert_document(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_schema(value: Any) -> Any:
-    """Replace `type: dict` and `float`, which JSON Schema does not have; a property may bear the name `type`."""
+    """Replace `type: dict` and `float`, which JSON Schema does not have; a property may itself be named `type`."""
     if not isinstance(value, dict):
         return value
     found = {name: convert_schema(each) if name == "items" else each for name, each in value.items()}

@@ -1,7 +1,7 @@
 """Import an environment of CodeGym's release as a gym pack: a file with `class XEnv(gymnasium.Env)`, and its inputs `XEnv@{…}`.
 
-The class is read with `ast` to find its actions; it runs in the sandbox only, by the driver `codegym_world`. Reference answers and the
-calls of the environment's own `solve` are recorded there; inputs for which the reference fails are left out.
+The class is parsed with `ast` to find its actions; it runs only in the sandbox, in the driver `codegym_world`. There its reference answers
+and the calls of its own `solve` are recorded; inputs for which the reference fails are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DONE = "Done"
 ACTION = re.compile(r"[A-Z][A-Za-z0-9]*")  # B.3: actions are in PascalCase, other methods are not
 EXAMPLES = re.compile(r"\n\s*Examples?\s*:?\s*\n.*", re.DOTALL | re.IGNORECASE)
 ARGUMENT = re.compile(r"^[ \t]*(\w+)[ \t]*(?:\([^)\n]*\))?[ \t]*:[ \t]*(\S.*)$", re.MULTILINE)
-LIMITS = WorkerLimits(wall=3.0, memory=100 * MB)  # of a reference answer: facts of the release
+LIMITS = WorkerLimits(wall=3.0, memory=100 * MB)  # for one reference answer, as in the release
 MOST_CALLS = 256
 POLICY = "Solve the task with the tools, one call at a time. `Observe` shows what is known. Submit the answer with `Done`, once.\n"
 CHECK = "def check(final, initial):\n    return final['reward'] == 1\n"

@@ -1,9 +1,9 @@
 """Import Gymnasium's text environments as packs: one tool, `act`, whose schema is the action space, and a task for each seed.
 
 The pack contains a driver (`gymnasium_world`) that runs the installed environment, in a cached virtual environment or with an
-interpreter that the user names. The importer opens the draft of the pack to learn the spaces, the first observations and
-whether the environment is deterministic, so that the environment never runs outside the sandbox. It tries the cheaper isolation
-first, a process per episode; an environment that does not load or play there gets a sandbox per episode.
+interpreter that the user names. The environment never runs outside the sandbox: the importer opens a draft of the pack there to learn
+the spaces, the first observations and whether the environment is deterministic. It first tries a process per episode, which is cheaper;
+an environment that does not load or play in it gets a sandbox per episode.
 
 The reward is the sum of the environment's rewards, scaled from `low`..`high` to 0..1 and clipped.
 """
@@ -149,7 +149,7 @@ class ProbeError(Exception):
 
 
 async def play_draft(draft: Path, calls: Iterable[tuple[int, str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Make calls (seed, tool, arguments) in a new sandbox, an episode each, up to the first that finds the environment unfit."""
+    """Make calls (seed, tool, arguments) in a new sandbox, one episode each, up to the first call that shows the environment to be unfit."""
     pack = Pack.load(draft)
     # The user named the interpreter for this import, so it is granted.
     read = list(list_requested_paths(pack.executable)) if pack.executable else []

@@ -1,8 +1,8 @@
 """Import a server of the Model Context Protocol as a pack: its tools with their schemas, and a driver that runs it in the sandbox.
 
-A server is untrusted code and runs only in the sandbox, also to list its tools: the importer writes a draft of the pack whose only
-tool lists the server's, opens it with the back end that will run the episodes, and then completes the pack. The listing is untrusted
-too: a slightly invalid schema is repaired, and a tool with an unusable schema or name is left out, with a line each.
+A server is untrusted code and runs only in the sandbox, even to list its tools. So the importer first writes a draft of the pack with one
+tool, which lists the server's tools; it opens the draft with the back end that will run the episodes, then completes the pack. The listing
+is untrusted too: a slightly invalid schema is repaired, and a tool with an unusable schema or name is left out, with a line each.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def import_server(
     clock_variable: an environment variable that is set to the pack's clock.
     needs: more folders that the server can read.
     start: seconds until the first answer, at most 18.
-    network, unsafe: grants for the import only; opening the pack needs its own.
+    network, unsafe: grants for the import only; opening the pack needs its own grants.
 
     Raises `UserError` for a server that cannot be installed, started or queried, or has no tools; and for an existing folder.
     """

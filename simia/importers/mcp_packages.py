@@ -187,8 +187,8 @@ def find_local_program(words: list[str]) -> ServerProgram:
 
 
 def add_named_files(program: ServerProgram) -> ServerProgram:
-    """Make the files and folders of this machine that the command names readable. A source file among them is the server's own, so
-    that its licence is the server's, whatever package runs it.
+    """Make the files and folders of this machine that the command names readable. If one is a source file, it is the server's own code:
+    its licence is the server's licence, even if a package runs it.
     """
     needs = list(program.needs)
     for index, word in enumerate(program.command[1:], start=1):
@@ -207,7 +207,7 @@ def add_named_files(program: ServerProgram) -> ServerProgram:
 
 
 def list_program_folders(path: Path) -> list[str]:
-    """List the folders that a program needs: its own, and for a virtual environment that and its interpreter's."""
+    """List the folders that a program needs: its own; for a program of a virtual environment, the environment and its interpreter's."""
     from simia.sandbox.bubblewrap import list_interpreter_paths
 
     home = path.parent.parent

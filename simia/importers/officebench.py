@@ -73,7 +73,7 @@ def import_tasks(
     """Write the pack and return its folder, `officebench` unless `out` is given.
 
     `solutions`: JSON Lines of `{"task": "1-1/0", "actions": [{"name", "arguments"}]}`, which become the tasks' references. Other training
-    tasks get the solution that simia has for them.
+    tasks get the solution that is shipped with simia.
     Raises `UserError` for a folder without tasks, an invalid subtask or solution, and an `out` that exists.
     """
     out = out or Path(NAME)
@@ -111,7 +111,7 @@ def list_subtasks(group: Path) -> list[Path]:
 
 
 def list_officebench_tools() -> list[ToolSpec]:
-    """List the dialect's tools except the model's. Some also accept a list, since OfficeBench answers to that."""
+    """List the dialect's tools except the one that calls a model. Some also accept a list, as in OfficeBench."""
     app = {"type": "string", "enum": BUILT, "description": "The app."}
     found = [make_tool(SWITCH.name, SWITCH.description, target_app=app)]
     found += [allow_lists(spec) for spec in TOOLS if not spec.name.startswith(f"{UNBUILT}.")]

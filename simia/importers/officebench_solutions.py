@@ -1,7 +1,7 @@
 """Solutions of OfficeBench's training tasks, written for simia and shipped with it: `officebench_solutions.jsonl`.
 
-A row is `{"task", "digest", "actions"}`. The digest is of the task's text and checks: a solution is given to the very task that it was
-written for, not to another one of the same number. Tasks of two and three apps are for evaluation, and no solution of theirs is here.
+A row is `{"task", "digest", "actions"}`. The digest covers the task's text and checks, so that a solution is never given to a changed
+task with the same number. Tasks of two and three apps are for evaluation and have no solution here.
 """
 
 from __future__ import annotations

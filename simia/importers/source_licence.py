@@ -10,7 +10,7 @@ from pathlib import Path
 UNKNOWN = "unknown"
 PROJECT = (".git", "pyproject.toml", "package.json", "setup.py", "setup.cfg")
 LEVELS = 6
-TITLES = (  # words of the first lines; those of the longer names first
+TITLES = (  # words in the first lines of a licence; longer names come first
     ("gnu affero general public license version 3", "AGPL-3.0"),
     ("gnu lesser general public license version 3", "LGPL-3.0"),
     ("gnu lesser general public license version 2.1", "LGPL-2.1"),

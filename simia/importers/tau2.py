@@ -12,13 +12,13 @@ the reference's calls. Differences from tau2:
 - tau2 samples the identifiers of new bills at random and keeps a broken VPN for later tasks of the process: see the driver.
 - 1 and 1.0 are equal in a state; tau2 compares them as text. No reference depends on this.
 - In tau2, ACTION needs for each reference action a call by any participant with the same compared arguments, and one call can
-  match several actions. The trace part needs one call for each. Each such task of tau2 26.3 has one action,
-  `transfer_to_human_agents`.
+  match several actions. simia's trace part needs a call of its own for each action. In tau2 26.3 this makes no difference: each such
+  task has one action, `transfer_to_human_agents`.
 - The worker refuses an unknown tool with its own message.
 - Assertions in natural language need a model as judge; tau2 omits them from `reward_basis`, and they are stored in `extra`.
 - A reference may contain calls that tau2 refuses (18 in retail): they have no effect, and the rest of the reference runs.
-- An empty reference (tag `no_change`) means that nothing may change, as in tau2. A task that compares only states also asks that the
-  agent says anything at all, so that its reward is tau2's where the reference changes nothing.
+- An empty reference (tag `no_change`) means that nothing may change, as in tau2. A task that compares only states also requires a message
+  of the agent: without this part, a task whose reference changes nothing could not earn tau2's reward.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from simia.venvs import Say, ensure_environment
 
 DOMAINS = ("retail", "airline", "telecom")
 BY = {"assistant": "agent", "user": "user"}
-SPLITS = ("train", "test")  # disjoint; `base` is their union, and telecom's other splits overlap with these
+SPLITS = ("train", "test")  # disjoint; `base` is their union, and telecom's other splits overlap with them
 LIMIT = 300.0
 LICENCE = """\
 policy.md, user.md, tools.json, user_tools.json and tasks.jsonl are data of tau2, converted from the package
@@ -184,7 +184,7 @@ def convert_reward(criteria: dict[str, Any]) -> dict[str, Any]:
         parts.append({"kind": "trace", **({"mask": mask} if mask else {})})
         unjudged += odd
     if [part["kind"] for part in parts] == ["state"]:
-        # tau2 gives 1 where nothing was to be changed and nothing was; a state part alone earns nothing then.
+        # If nothing had to change and nothing did, tau2 gives 1; a state part alone gives 0.
         parts.append({"kind": "answer", "match": "regex", "expect": [r"\S"]})
     if "NL_ASSERTION" in basis:
         unjudged += criteria.get("nl_assertions") or []

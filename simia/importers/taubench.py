@@ -1,14 +1,14 @@
 """Import the domains of tau-bench's first version (retail, airline) as packs: policy, tools and tasks of a folder that the user gives.
 
-The tools and the data are copied into the pack unchanged and run in the sandbox (`taubench_world`). Nothing of the benchmark's code runs at the
-import: tasks and tool schemas are literals, which are read from the source. As in tau-bench, the final data equal those that the task's
-actions leave, and each of its `outputs` occurs in a message of the agent (ignoring case, and commas in the message). Tests are for
-evaluation; retail also has tasks for training and development. Differences from tau-bench:
+The tools and the data are copied into the pack unchanged and run in the sandbox (`taubench_world`). None of the benchmark's code runs during
+the import: tasks and tool schemas are literals, which are read from the source. The reward is tau-bench's: the final data must equal those
+after the task's actions, and each of its `outputs` must occur in a message of the agent (ignoring case, and commas in the message). The
+test split is for evaluation; retail also has tasks for training and development. Differences from tau-bench:
 
 - An episode that reaches its limit of messages is scored by its final state; tau-bench gives it 0.
 - Keys that a tool makes up are compared by what they name (docs/packs.md).
 - Actions that end an episode (`transfer_to_human_agents`) are no part of the reference: tau-bench skips them too.
-- A task that compares only data also asks that the agent says anything at all, so that its reward is tau-bench's where nothing may change.
+- A task that compares only data also requires a message of the agent: otherwise a task in which nothing may change could not earn 1.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def describe_pack(domain: str) -> dict[str, Any]:
 
 
 def copy_code(root: Path, domain: str, target: Path) -> None:
-    """Copy the tools and the data. The packages above them are empty here: tau-bench's import clients for models."""
+    """Copy the tools and the data. The packages around them become empty, since tau-bench's import clients for models."""
     inner = target / "tau_bench" / "envs" / domain
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     for part in ("tools", "data"):
@@ -157,7 +157,7 @@ def read_ending(path: Path) -> list[str]:
 
 
 def read_user_prompt(path: Path) -> str:
-    """tau-bench's instructions for its user simulator, without the task's, which follow them here."""
+    """Return tau-bench's general instructions for its user simulator; simia adds the task's instruction after them."""
     for each in parse_module(path).body:
         if isinstance(each, ast.ClassDef) and each.name == USER:
             for function in find_functions(each, PROMPT):

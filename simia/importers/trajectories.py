@@ -1,8 +1,8 @@
-"""Make packs whose tasks are seed trajectories, so that RL starts from the seeds that amplification starts from (Simia-RL, §2.3).
+"""Make packs whose tasks are seed trajectories, so that RL and amplification start from the same seeds (Simia-RL, §2.3).
 
-The seeds are those that the rules of amplification keep. A pack has one system text: seeds with several become several packs, in
-folders that are named by their suite (tau_retail) or numbered. From a pack, its files are copied, so that the tasks can also be played by
-its code.
+Seeds that the rules of amplification drop are left out. A pack has one system text: seeds with several texts become several packs, in
+folders that are named by their suite (tau_retail) or numbered. If the source is a pack, its files are copied, so that its code can also
+play the tasks.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def add_missing_tools(seeds: list[Trajectory]) -> list[Trajectory]:
 
 
 def group_seeds(found: SeedSource) -> list[SeedGroup]:
-    """Divide the seeds by their system texts, with tools under unique names. A seed that can be no task is counted as refused."""
+    """Group the seeds by system text, with tools under unique names. A seed that cannot become a task is counted as refused."""
     groups: dict[str | None, SeedGroup] = {}
     taken: set[str] = set()
     for seed in found.seeds:
@@ -270,7 +270,7 @@ def write_task_row(task: Task) -> dict[str, Any]:
 
 
 def strip_shared(seed: Trajectory, tools: int) -> Trajectory:
-    """Return the seed without what its pack states."""
+    """Return the seed without the tools and the system text that its pack states."""
     changes: dict[str, Any] = {"pack": None, "system": None, "user_tools": []}
     return seed.model_copy(update=changes | ({"tools": []} if len(seed.tools) == tools else {}))
 
