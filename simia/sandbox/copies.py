@@ -1,11 +1,11 @@
-"""Private folders with what a sandbox reads: copies of packs, and simia's files that run inside. They go with the process.
+"""Private folders for a sandbox: copies of packs, and simia's files that run inside. They are removed when the process ends.
 
-A folder that was left by a killed process is removed by the next one. The kernel releases a lock when its holder dies, so a
-folder that can be locked has no owner. A forked process keeps the lock until its last child ends, and a process has a minute to
-lock its new folder.
+The next process removes a folder that a killed process left. Each owner holds a lock on its folder, and the kernel releases a lock when
+its holder dies, so a folder that can be locked has no owner. Children of the process keep the lock too, and a process has a minute to
+lock a new folder.
 
-All of them lie in one folder that only its owner can enter. The copies in it can be read by all, since workers run as nobody
-where simia runs as root: the sandbox's files are laid out by root, which may enter.
+All of them lie in one folder that only its owner can enter. The copies inside are readable for all users, since workers run as nobody if
+simia runs as root; root, who may enter, lays out the sandbox's files.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def make_library(process: int) -> str:
     room.mkdir(parents=True)
     (folder / "empty").mkdir()
     for package in (folder / "simia", room):
-        (package / "__init__.py").write_text("")  # simia's own imports what the inside does not need
+        (package / "__init__.py").write_text("")  # simia's own `__init__.py` imports modules that are not needed inside
     for module in (simia.kit, simia.state):
         shutil.copy(str(module.__file__), folder / "simia")
     shutil.copytree(Path(__file__).parent / "inside", room / "inside", ignore=shutil.ignore_patterns("__pycache__"))
@@ -88,8 +88,8 @@ def make_library(process: int) -> str:
 
 
 def copy_pack(pack: Path, made: Path, gone: set[str]) -> None:
-    """Copy a pack, readable for all users, without its parts `gone`. Raises `UserError` for a file that cannot be read, and for a pack
-    that is too large to be copied; nothing has been written then.
+    """Copy a pack, readable for all users, without its parts `gone`. Raises `UserError` for a file that cannot be read, and, before anything
+    is written, for a pack that is too large.
 
     Left out are folders of version control and backups of editors, which hold older copies of hidden parts, and sockets, pipes and
     devices. Links stay links: their targets outside of the pack are not shown.
@@ -130,8 +130,8 @@ def check_size(pack: Path, skip: Callable[[str, list[str]], set[str]]) -> None:
 
 
 def is_showable(pack: Path, *, to_all: bool) -> bool:
-    """Check whether a sandbox can show the pack's folder itself: a copy would leave nothing out, and all users (`to_all`) can read
-    its files. Links are not followed."""
+    """Check whether a sandbox can show the pack's folder itself instead of a copy: a copy would leave out nothing, and (with `to_all`)
+    all users can read its files. Links are not followed."""
     inner = list(pack.rglob("*"))
     if any(is_leftover(path.name) for path in inner):
         return False

@@ -21,7 +21,7 @@ from simia.sandbox.bubblewrap import SYSTEM, Bind
 # As a whole; a folder below may be granted.
 NEVER = ("/", "/home", "/root", "/etc", "/var", "/var/lib", "/var/tmp", "/tmp")
 NEVER_BELOW = ("/proc", "/sys", "/dev", "/run", "/boot")
-TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # by the sandbox itself
+TAKEN = ("/pack", "/simia", "/proc", "/sys", "/dev")  # paths that the sandbox itself uses
 CREDENTIALS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".pgpass", ".git-credentials",
     ".config/gcloud", ".local/share/keyrings",
@@ -58,7 +58,7 @@ def explain_refusal(real: str) -> str:
 
 
 def explain_broad(real: str) -> str:
-    """Return why a folder shows too much: it is or holds a home, or is a part of the system that holds everything."""
+    """Return why a folder shows too much: it is or contains a home, or is one of the folders `NEVER`; empty if neither."""
     holder = "grant the one folder that is needed"
     for home in list_homes():
         if is_below(home, real) or is_same_file(home, real):

@@ -1,4 +1,4 @@
-"""What a pack's code may use. Enforced by the kernel and by the parent process, never by the code itself."""
+"""Resource limits of a pack's code. The kernel and the parent process enforce them, never the code itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MB = 1 << 20
 
 
 class WorkerLimits(Config):
-    """Limits of one worker process; the wall clock is a call's."""
+    """Limits of one worker process; the wall-clock limit applies to one call."""
 
     wall: float = Field(10.0, gt=0, description="Seconds that one call may take, watched from outside.")
     start: float = Field(60.0, gt=0, description="Seconds that loading the pack's code may take.")

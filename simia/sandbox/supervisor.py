@@ -1,13 +1,13 @@
 """Count the memory and the files of sandboxes from outside, and end those that exceed their limits.
 
-The kernel limits each process, but neither the sum of a sandbox's processes nor the files of its tmpfs. One thread looks at all
-sandboxes of this process, several times a second and at least every few seconds. It counts the content of each tmpfs (`fstatvfs` on
-descriptors that the sandbox passed before untrusted code ran), and the memory of all processes below the sandbox's first one with
-their page tables: as a cheap upper bound, and exactly only if that bound exceeds the limit. A sandbox whose look is expensive
-exceeds a limit too: otherwise it could take memory between two looks.
+The kernel limits each process, but neither the sum of a sandbox's processes nor the files of its tmpfs. So one thread checks all
+sandboxes of this process, several times a second and at least every few seconds. It measures the content of each tmpfs (`fstatvfs` on
+descriptors that the sandbox passed before untrusted code ran), and the memory and page tables of the sandbox's first process and all
+processes below it: first as a cheap upper bound, and exactly only if that bound exceeds the limit. A sandbox that is too expensive to
+check is ended too: otherwise it could take memory between two checks.
 
-A worker sets its own limits, in an interpreter that ran the pack's code before. Code that runs while a pack is loaded may replace
-what sets them, and may leave processes behind. So in a sandbox with several workers the supervisor bounds the sum (`SharedBounds`).
+A worker sets its own limits, in an interpreter that has already run the pack's code. This code could have replaced the functions that set
+the limits, and could have left processes behind. So in a sandbox with several workers the supervisor bounds their sum (`SharedBounds`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from dataclasses import dataclass, field
 from simia.sandbox.inside.confine import SLACK, WHILE_LOADING
 from simia.sandbox.limits import WorkerLimits
 
-INTERVAL = 0.1  # seconds between two looks
-LONGEST = 2.0  # seconds between two looks at most, whatever they cost
-SHARE = 0.05  # of a processor's time that the looks may take, as long as `LONGEST` allows it
-COST = 0.5  # seconds of a processor's time that a look at one sandbox may take
-COST_OF_ONE = 0.001  # seconds of CPU time for each process beside it
+INTERVAL = 0.1  # seconds between two checks
+LONGEST = 2.0  # most seconds between two checks, whatever they cost
+SHARE = 0.05  # share of a processor's time that the checks may take, as long as `LONGEST` allows it
+COST = 0.5  # seconds of CPU time that a check of one sandbox may take
+COST_OF_ONE = 0.001  # further seconds of CPU time for each process of the sandbox
 MOST_MAPS = 16 << 20  # bytes of the lists of memory mappings of a sandbox's processes: about 200,000 mappings
 MOST_PROCESSES = 4096
-OWN_PROCESSES = 8  # bubblewrap's and the one that forks workers
-GRACE = 30.0  # seconds that a worker counts after its end was ordered but not confirmed
+OWN_PROCESSES = 8  # processes of bubblewrap, and the one that forks workers
+GRACE = 30.0  # seconds for which a worker still counts after its end was ordered but not confirmed
 SIZE = re.compile(rb"^Vm(Size|RSS|PTE|Swap):\s+(\d+) kB", re.MULTILINE)
 FIELD = re.compile(rb"^(?:Pss_|Rss)(Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
-# Shared memory without a file: its pages stay when a process drops them from its table, so that its size counts.
+# Shared memory without a file: its pages stay in memory when a process drops them from its table, so its whole size is counted.
 SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S{3}s \S+ (\S+) (\d+) +(?:/dev/zero|/SYSV|/memfd:)", re.MULTILINE)
 
 
 class TooCostlyError(Exception):
-    """A look at a sandbox is too expensive; the message names the reason."""
+    """A check of a sandbox is too expensive; the message names the reason."""
 
 
 @dataclass(eq=False)
@@ -81,10 +81,10 @@ class WatchedSandbox:
             raise TooCostlyError(f"the sandbox has {len(processes):,} processes, more than {self.processes:,}")
         if len(processes) > MOST_PROCESSES:
             raise TooCostlyError(f"the sandbox has more than {MOST_PROCESSES:,} processes")
-        until += len(processes) * COST_OF_ONE  # honest sandboxes hold a thousand workers
+        until += len(processes) * COST_OF_ONE  # a normal sandbox may hold a thousand workers
         mapped, resident, hidden = measure_mapped(processes, until)
         held += hidden
-        if mapped + held <= limit:  # neither resident nor shared pages can be more: mostly no closer look is needed
+        if mapped + held <= limit:  # resident and shared pages cannot be more, so in most cases this is enough
             return mapped + held
         reserved = measure_shared(processes, until)
         if resident + reserved + held <= limit:
@@ -93,7 +93,7 @@ class WatchedSandbox:
         return held + private + max(common, reserved)
 
     def settle(self) -> None:
-        """Take the present use as that of the loaded pack."""
+        """Store the present memory use as the baseline: that of the loaded pack."""
         processes = list_descendants(self.pid)
         self.baseline = sum(measure_anonymous(processes)) + measure_mapped(processes)[2]
 
@@ -105,7 +105,7 @@ class SharedBounds:
     """Sets the bounds of one watched sandbox by how many workers it has."""
 
     def __init__(self, watch: WatchedSandbox, limits: WorkerLimits) -> None:
-        """The pack must be loaded: what it uses now is added to what each worker may use."""
+        """Call this after the pack is loaded: its present memory use is added to the limit of each worker."""
         self._watch, self._limits = watch, limits
         self._until: dict[int, float] = {}
         watch.settle()
@@ -127,20 +127,20 @@ class SharedBounds:
     def _apply(self) -> None:
         now = time.monotonic()
         self._until = {number: until for number, until in self._until.items() if until > now}
-        # Memory that a worker shares with the loaded pack is counted again for it where the kernel does not tell them apart.
+        # If the kernel does not distinguish them, memory that a worker shares with the loaded pack is counted for both.
         each = self._limits.memory + SLACK + self._watch.baseline
         self._watch.memory = self._limits.resident + len(self._until) * each
         self._watch.processes = len(self._until) + WHILE_LOADING + OWN_PROCESSES
 
 
 class Supervisor:
-    """The thread that looks at the watched sandboxes."""
+    """The thread that checks the watched sandboxes."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Reset. In a fork the thread is gone, its lock could stay held, and the sandboxes are the parent's."""
+        """Reset in a forked process: there the thread does not run, its lock may still be held, and the sandboxes are the parent's."""
         self._watched: set[WatchedSandbox] = set()
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -195,7 +195,7 @@ def measure_file_systems(folders: list[int]) -> tuple[int, int]:
 
 
 def list_descendants(pid: int) -> list[int]:
-    """List a process and all below it, orphans too: the first process of the sandbox's namespace adopts them."""
+    """List a process and all its descendants; orphans are included, since the first process of the sandbox's namespace adopts them."""
     found = [pid]
     for each in found:
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ def list_descendants(pid: int) -> list[int]:
 def measure_mapped(processes: list[int], until: float = math.inf) -> tuple[int, int, int]:
     """Return mapped bytes and resident bytes, shared ones counted for each process, and bytes of page tables and swapped pages.
 
-    Reading one byte of every 2 MB of a mapping fills page tables.
+    Page tables are counted because a program can fill them by reading one byte of every 2 MB of a mapping.
     """
     sizes: Counter[bytes] = Counter()
     for pid in iterate_within(processes, until):
@@ -221,7 +221,7 @@ def measure_mapped(processes: list[int], until: float = math.inf) -> tuple[int, 
 
 
 def measure_anonymous(processes: list[int], until: float = math.inf) -> tuple[int, int]:
-    """Return private and shared bytes of memory without a file on disk; common pages count once where the kernel tells them apart."""
+    """Return private and shared bytes of memory without a file on disk; common pages count once if the kernel distinguishes them."""
     sizes: Counter[bytes] = Counter()
     for pid in iterate_within(processes, until):
         for file in ("smaps_rollup", "status"):  # the first needs the right to look into the process
@@ -234,7 +234,7 @@ def measure_anonymous(processes: list[int], until: float = math.inf) -> tuple[in
 
 
 def measure_shared(processes: list[int], until: float = math.inf) -> int:
-    """Return the bytes of mapped shared memory without a file, resident or not; each piece once."""
+    """Return the bytes of mapped shared memory without a file, resident or not; each segment counts once."""
     found: dict[tuple[bytes, bytes], int] = {}
     left = MOST_MAPS
     for pid in iterate_within(processes, until):
@@ -250,7 +250,7 @@ def measure_shared(processes: list[int], until: float = math.inf) -> int:
 
 
 def iterate_within(processes: list[int], until: float) -> Iterator[int]:
-    """Yield processes. Raises `TooCostlyError` once this thread has used so much of a processor's time."""
+    """Yield processes. Raises `TooCostlyError` once the CPU time of this thread has reached `until` seconds."""
     for pid in processes:
         if time.thread_time() > until:
             raise TooCostlyError("the memory of the sandbox's processes takes too long to be counted")
@@ -258,12 +258,12 @@ def iterate_within(processes: list[int], until: float) -> Iterator[int]:
 
 
 def choose_pause(cost: float) -> float:
-    """Return the seconds until the next look, after one that took `cost` seconds of a processor's time."""
+    """Return the seconds until the next check, after one that took `cost` seconds of CPU time."""
     return min(max(INTERVAL, cost / SHARE), LONGEST)
 
 
 def is_child(pid: int) -> bool:
-    """Check whether the process is a child of this one: the number of one that ended could be reused."""
+    """Check whether the process is a child of this one, since the pid of an ended process may be reused."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(read_proc_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1]) == os.getpid()
     return False

@@ -1,8 +1,8 @@
 """The parent's side of a worker process: requests, answers, and a deadline for every frame.
 
-Requests of the same turn of the event loop, and those made while the worker is busy, are sent as one frame. If a frame takes too
-long or its worker dies, the worker ends and its requests fail with `WorkerLost`, which tells whether a request was alone in its
-frame. A request that was not alone is repeated alone, which finds the one at fault.
+Requests of the same turn of the event loop, and those made while the worker is busy, are sent as one frame. If a frame takes too long or
+its worker dies, the worker is ended and its requests fail with `WorkerLost`, which tells whether a request was alone in its frame. A
+request that was not alone is repeated alone, to find the one at fault.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from simia.sandbox.zygote import ForkServer
 
 Answer = list[Any]
 MOST_A_FRAME = 512
-OVERHEAD = 1 << 16  # bytes of a frame beside a result: numbers, an error's words
-PATIENCE = 20.0  # seconds at most for what is no call: an episode set up, a state written out, checks
+OVERHEAD = 1 << 16  # bytes of a frame in addition to a result: numbers, the text of an error
+PATIENCE = 20.0  # most seconds for requests other than calls: setting up an episode, exporting a state, checks
 
 
 class WorkerLost(Exception):  # noqa: N818 - a state of the worker
-    """The worker is gone. `code`: timed out, or crashed; `alone`: no other request was in the frame; `detail` in words."""
+    """The worker has ended. `code`: timed out or crashed; `alone`: no other request was in the frame; `detail`: the reason in words."""
 
     def __init__(self, code: Code, detail: str, *, alone: bool, sure: bool = False, outside: bool = False) -> None:
         super().__init__(detail)
         self.code, self.detail, self.alone = code, detail, alone
         self.sure = sure
-        """Whether the request itself must be at fault: a process may also die for a reason of the machine."""
+        """Whether the request itself must be at fault; if false, the machine may have caused the end."""
         self.outside = outside
-        """Whether another process seems to have ended it: by SIGKILL, which no worker can send, or with its sandbox."""
+        """Whether another process seems to have ended the worker: by SIGKILL, which no worker can send, or with its sandbox."""
 
 
 class Worker(asyncio.Protocol):
-    """One live process. `ask` any number at once."""
+    """One live process. Any number of `ask` calls may be open at once."""
 
     def __init__(self, zygote: ForkServer, number: int, wall: float) -> None:
         self._zygote, self._number, self._wall = zygote, number, wall
@@ -61,7 +61,7 @@ class Worker(asyncio.Protocol):
         return worker
 
     def ask(self, what: str, session: int, detail: Any, *, alone: bool = False) -> asyncio.Future[Answer]:
-        """Return the future of `[status, value]`; it fails with `WorkerLost`."""
+        """Return a future of `[status, value]`, which fails with `WorkerLost` if the worker ends."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         if self.lost:
             future.set_exception(WorkerLost(Code.WORKER_LOST, "the worker had ended before", alone=False))
@@ -83,7 +83,7 @@ class Worker(asyncio.Protocol):
         limits, self._together = self._zygote.limits, count
         self._most = OVERHEAD + (limits.output if calls else max(limits.state, limits.output))
         self._transport.write(make_frame([request for request, _, _ in batch]))
-        # The limit of a call is for calls. Setting up and exporting a state may wait for a busy machine.
+        # The wall-clock limit applies to calls only: setting up and exporting a state may take longer on a busy machine.
         patience = self._wall if calls else max(self._wall, min(PATIENCE, self._zygote.limits.start))
         self._timer = self._loop.call_later(patience, self._lose, Code.TOOL_TIMEOUT, f"no answer within {patience:g} s")
 
@@ -125,7 +125,7 @@ class Worker(asyncio.Protocol):
             self._lose(Code.TOOL_CRASHED, "the tool's process ended")
 
     def _lose(self, code: Code, detail: str) -> None:
-        """End the worker: kill it, learn how it had ended, and answer its requests with the loss."""
+        """End the worker: kill it, find out whether and how it had already ended, and let its requests fail."""
         self._stop()
         self._ending = self._loop.create_task(self._finish_lost(code, detail))
 
@@ -187,7 +187,7 @@ class WorkerSlot:
     """A place for a worker. A lost worker is replaced under a higher generation, and its episodes are rebuilt."""
 
     def __init__(self, zygote: ForkServer, *, isolated: bool, own: bool = False) -> None:
-        """`own`: the sandbox is this slot's alone, ends with its worker, and is recreated for the next."""
+        """`own`: the sandbox belongs to this slot alone; it ends with its worker and is recreated for the next one."""
         self._zygote, self._isolated, self._own = zygote, isolated, own
         self._worker: Worker | None = None
         self._guard = asyncio.Lock()

@@ -1,7 +1,7 @@
-"""A sandbox with a pack's code loaded in it, which forks a worker process in a millisecond or two (a zygote).
+"""A sandbox that has loaded a pack's code and forks a worker process in a millisecond or two (a zygote).
 
-The parent holds one end of a control socket and one of each worker's channel. Everything that comes back is JSON within a size;
-nothing is unpickled. Starting raises where there is no sandbox; only `unsafe` runs a plain process.
+The parent holds one end of a control socket and one end of each worker's channel. All answers are JSON of limited size; nothing is
+unpickled. Starting raises an error if there is no sandbox; only `unsafe` runs a plain process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simia.sandbox.supervisor import SharedBounds, WatchedSandbox, supervisor
 PACK, LIB, MAIN = "/pack", "/simia", "simia/sandbox/inside/main.py"
 TRIES = 4
 PATIENCE = 10.0  # seconds that an order to a sandbox, or its answer, may take
-MOST_CONTROL, MOST_VALUES, MOST_FOLDERS = 8 << 20, 200_000, 64  # limits of what comes over the control socket
+MOST_CONTROL, MOST_VALUES, MOST_FOLDERS = 8 << 20, 200_000, 64  # most of a message from the control socket
 PROGRAM_FILES = 1024  # open files of an episode that may start programs
 _living: weakref.WeakSet[ForkServer] = weakref.WeakSet()
 
@@ -58,7 +58,7 @@ class ForkServer:
     python: str = sys.executable
     unsafe: bool = False
     room: PrivateFolder | None = None
-    """Given for a sandbox of one episode, which may write there."""
+    """The folder that the episode may write to, in a sandbox of one episode; None: the sandbox is shared."""
     needs: tuple[str, ...] = ()
     """Cached environments that are readable inside."""
     granted: tuple[Bind, ...] = ()
@@ -86,11 +86,11 @@ class ForkServer:
         self._guard = asyncio.Lock()
         self._watch: WatchedSandbox | None = None
         self._bounds: SharedBounds | None = None
-        self._parents: list[str] = []  # file systems that an episode may write to beside its root
+        self._parents: list[str] = []  # file systems that an episode may write to in addition to its root
 
     @property
     def exceeded(self) -> str:
-        """Why the supervisor ended the sandbox, in words; empty where it did not."""
+        """The reason why the supervisor ended the sandbox; empty if it did not."""
         return self._watch.exceeded if self._watch else ""
 
     def make_twin(self, *, checks: bool = False) -> ForkServer:
@@ -119,7 +119,7 @@ class ForkServer:
                 kill_group(self._process)
             with contextlib.suppress(UserError, Aborted):
                 await starting
-                await asyncio.to_thread(self.kill)  # it had started at that moment
+                await asyncio.to_thread(self.kill)  # the sandbox had started just before the cancellation
             raise
 
     def _start(self) -> None:
@@ -175,8 +175,8 @@ class ForkServer:
         raise UserError(f"{self.pack.name}: {reason}") from None
 
     def _launch(self, channel: int) -> None:
-        # The programs of a room may use Unix sockets where none of the host can be reached: a granted folder may get one
-        # later, and the host's network has sockets by name that lie in no folder.
+        # Programs of an episode's sandbox may use Unix sockets only if no socket of the host can be reached: a socket may appear
+        # in a granted folder later, and the host's network has named sockets that lie in no folder.
         unix = not self.granted and not (self.room and self.room.network)
         with contextlib.ExitStack() as stack:
             passed = [channel]
@@ -217,14 +217,14 @@ class ForkServer:
         lib, python, room = copies.make_library(os.getpid()), self.python, self.room
         packages = copies.find_extra_packages() if python == sys.executable else None
         environment = {**ENVIRONMENT, **({"PYTHONPATH": packages} if packages else {})}
-        # Not -I, which would ignore PYTHONHASHSEED; nothing else sets the environment, so -s -P isolate as much.
+        # Not -I, which would ignore PYTHONHASHSEED. -s -P isolate as well, since the environment has no other Python variables.
         inner = [python, "-s", "-P", "-B", f"{lib if self.unsafe else LIB}/{MAIN}", str(channel)]
         processes = min({*range(3, 10)} - {channel, program})
         if self.unsafe:
             return inner, environment
         isolation = capabilities.require_isolation()
         needed = [*list_interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
-        for path in () if self.tools else (*needed, str(self.pack)):  # a twin shows what was checked already
+        for path in () if self.tools else (*needed, str(self.pack)):  # for a twin these paths were already checked
             if not is_shown(path) and (reason := explain_broad(os.path.realpath(path))):
                 raise UserError(f"{self.pack.name}: the sandbox would show {path}: {reason}")
         binds = make_binds(isolation, [*needed, *self.needs], self.granted, lib, room)
@@ -237,9 +237,9 @@ class ForkServer:
         return sandbox.command(inner, program, processes), {}
 
     def _make_readable_pack(self, checks: bool) -> str:
-        """Return the pack's folder as the sandbox sees it: itself, or a copy where parts are hidden or not all can be shown.
+        """Return the folder that the sandbox shows as the pack: the pack itself, or a copy if parts are hidden or cannot be shown.
 
-        A room gets a copy: its programs may use Unix sockets, and one that is put into the folder later must not be reachable.
+        An episode's own sandbox gets a copy: its programs may use Unix sockets, and must not reach one that is added to the folder later.
         """
         if checks not in self._shown:
             gone = copies.find_parts(self.pack, {*self.hides, *(() if checks else self.veils)})
@@ -271,7 +271,7 @@ class ForkServer:
                 except OSError as error:
                     why = str(error)
                 except UserError as error:
-                    if not self.tools:  # never loaded: the user must correct the pack
+                    if not self.tools:  # the pack was never loaded: the user must correct it
                         raise
                     why = str(error)
                 self.kill()
@@ -281,7 +281,7 @@ class ForkServer:
         number = next(self._numbers)
         try:
             ours, theirs = socket.socketpair()
-        except OSError as error:  # this process lacks descriptors; the sandbox is sound
+        except OSError as error:  # this process has no free descriptors; the sandbox is not at fault
             raise Aborted(Code.WORKER_LOST, f"no descriptor for a worker's channel: {error}") from None
         limits, room = self.limits, self.room
         order = {
@@ -319,7 +319,7 @@ class ForkServer:
                 self._bounds.remove(number, confirmed=isinstance(found, int))
             return found if isinstance(found, int) else None
         except (ChannelClosed, OSError, ValueError, AttributeError):
-            self.kill()  # the sandbox does not obey
+            self.kill()  # the sandbox does not answer the order
             return None
 
     def _read_last_words(self) -> str:
@@ -381,7 +381,7 @@ def open_syscall_filter(*, alone: bool, unix: bool) -> int:
 
 
 def is_introduction(word: dict[str, Any]) -> bool:
-    """Check that a loaded pack names its tools as it should, caller → tool → …: the pack's code could have sent anything."""
+    """Check the form of a loaded pack's list of tools, caller → tool → …, since the pack's code could have sent anything."""
     tools, declared = word.get("tools"), word.get("declared")
     if not (isinstance(tools, dict) and isinstance(declared, dict) and isinstance(word.get("by_convention"), bool)):
         return False

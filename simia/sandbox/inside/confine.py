@@ -1,11 +1,11 @@
 """Confine a worker process before it runs a pack's code: resource limits, and a filter of system calls (seccomp).
 
-Bubblewrap isolates workers from the machine; this isolates them from each other, since they share a sandbox and its user. Signals,
-tracing and memory access to others, sockets, new processes and threads, shared memory and namespaces end in EPERM. A seccomp filter
-needs no privilege and no library: it is a short list of numbers.
+Bubblewrap isolates workers from the machine; this module isolates them from each other, since they share a sandbox and its user. Calls
+that signal, trace or read other processes, and calls for sockets, new processes and threads, shared memory and namespaces, fail with
+EPERM. A seccomp filter needs no privilege and no library: it is a short list of numbers.
 
-A worker that is alone in its sandbox may start programs, signal them and open sockets (of the families that its network namespace
-isolates); calls that reach beyond its namespaces stay refused.
+A worker that is alone in its sandbox may start programs, signal them and open sockets (of families that its network namespace isolates);
+calls with an effect outside its namespaces are still refused.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27), "fanotify_init": (300, 262),
     "fanotify_mark": (301, 263),
 }  # fmt: skip
-# What the zygote needs: workers, and what libraries do at their import (an event loop's pair of sockets, a program's version).
+# Calls that the zygote needs: to fork workers, and for imports of libraries (an event loop's socket pair, asking a program its version).
 ZYGOTE = {
     "kill", "fork", "vfork", "clone", "execve", "socketpair", "prlimit64", "setrlimit", "sched_setaffinity", "setpriority",
     "memfd_create",
 }  # fmt: skip
-# What is refused also to a session that has its sandbox to itself.
+# Calls that are refused even to a session that is alone in its sandbox.
 EVER = {
     "userfaultfd", "unshare", "setns", "mount", "umount2", "pivot_root", "open_tree", "move_mount", "fsopen", "fsmount",
     "mount_setattr", "bpf", "perf_event_open", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl", "add_key",
     "request_key", "init_module", "finit_module", "kexec_load", "personality", "ioperm", "iopl", "syslog",
     "migrate_pages", "move_pages", "process_mrelease", "kcmp", "ptrace", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev",
 }  # fmt: skip
-# Memory that belongs to no process and to no file system of the sandbox, so that nobody could count it. A session that is alone
-# hears that there is no such call: programs have another way then.
+# Memory that belongs to no process and no file system of the sandbox, so the supervisor could not count it. A session that is alone gets
+# ENOSYS ("no such call"), since programs then use another way.
 UNCOUNTED = {"memfd_create", "memfd_secret", "shmget", "msgget", "semget"}
-# What takes from a number that the whole machine or the host's user has, or tells which shown files other processes use.
+# Calls that use up a quota of the whole machine or of the host's user, or that show which visible files other processes use.
 OF_THE_HOST = {
     "io_setup", "io_submit", "inotify_init", "inotify_init1", "inotify_add_watch", "fanotify_init", "fanotify_mark",
 }  # fmt: skip
@@ -74,10 +74,10 @@ OWNERS: dict[str, tuple[tuple[int, int], tuple[int, ...]]] = {
     "fcntl": ((72, 25), (8, 10, 15)),  # F_SETOWN, F_SETSIG, F_SETOWN_EX
     "ioctl": ((16, 29), (0x8901, 0x8902, 0x5452)),  # FIOSETOWN, SIOCSPGRP, FIOASYNC
 }
-# The same for leases on files that are shown, which keep the host from writing to them, and notes of what happens in a folder.
+# The same for leases on visible files, which block the host from writing to them, and for notifications of changes in a folder.
 LEASES = {"fcntl": ((72, 25), (1024, 1026, 1040))}  # F_SETLEASE, F_NOTIFY, F_SETDELEG
-PROCESSES, WHILE_LOADING = 4096, 64  # of one sandbox: workers, and what a pack's code may make of itself when it loads
-SLACK = 256 << 20  # address space that writers of JSON reserve at once; refused it, they do not raise but crash
+PROCESSES, WHILE_LOADING = 4096, 64  # most processes of one sandbox: of all workers, and while a pack's code loads
+SLACK = 256 << 20  # bytes of address space that JSON writers reserve at once; if refused, they crash instead of raising
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -86,8 +86,8 @@ class Unconfined(Exception):  # noqa: N818 - a state of the machine
 
 
 def set_worker_limits(*, memory: int, files: int, processes: int, cpu: int, size: int = 0) -> None:
-    """Hard limits of this process: memory in bytes beyond what it uses, descriptors, threads and children, CPU seconds, bytes
-    of a file. Who may start programs is limited in what they write to, not in addresses: some reserve gigabytes of these."""
+    """Set hard limits of this process: memory in bytes beyond what it uses now, descriptors, threads and children, CPU seconds, bytes of
+    a file. If it may start programs, its data is limited and not its address space, since some programs reserve gigabytes of that."""
     lower_limits(
         (resource.RLIMIT_DATA, memory + SLACK)
         if processes
@@ -111,7 +111,7 @@ def lower_limits(*limits: tuple[int, int]) -> None:
 
 
 def set_loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
-    """Limits of the process that loads a pack's code: memory, CPU seconds, how many processes it may make of itself, bytes of a file."""
+    """Set the limits of the process that loads a pack's code: memory, CPU seconds, number of processes, bytes of a file."""
     lower_limits(
         (resource.RLIMIT_AS, measure_address_space() + memory) if not size else (resource.RLIMIT_DATA, memory),
         (resource.RLIMIT_CPU, cpu),
@@ -124,15 +124,15 @@ def set_loading_limits(*, memory: int, cpu: int, size: int = 0) -> None:
 
 
 def allow_workers() -> None:
-    """After loading the zygote may make as many workers as there may be."""
+    """After loading, raise the limit of processes to the hard limit, so that the zygote can fork workers."""
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     resource.setrlimit(resource.RLIMIT_NPROC, (hard, hard))
 
 
 def measure_address_space() -> int:
-    """Address space that this process has, in bytes: the least limit under which one more page can be had.
+    """Return the size of this process's address space in bytes: the smallest limit under which one more page can be mapped.
 
-    Found by trying, since inside the sandbox there is no /proc to read it from; an interpreter maps far more than it uses.
+    It is found by trying, since the sandbox has no /proc to read it from. An interpreter maps far more than it uses.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, 1 << 46
@@ -153,15 +153,15 @@ def measure_address_space() -> int:
 
 
 def hide_from_processes() -> None:
-    """No other process of the same user may look into this one or its future children."""
+    """Forbid other processes of the same user to inspect this one and its future children."""
     ctypes.CDLL(None, use_errno=True).prctl(DUMPABLE, 0, 0, 0, 0)
 
 
 def build_filter_program(*, loading: bool = False, alone: bool = False, unix: bool = True) -> bytes:
-    """The filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed.
+    """Build the filter as classic BPF: wrong machine → kill; a listed call → EPERM; clone3 → ENOSYS; anything else → allowed.
 
-    `loading`: of the process that loads a pack and must be able to fork workers and end them. `alone`: of a session that has
-    a sandbox to itself; `unix` False: which sees folders or the network of the host, and so must not connect to Unix sockets there.
+    `loading`: for the process that loads a pack, which must fork workers and end them. `alone`: for a session that is alone in its
+    sandbox. `unix` False: refuse Unix sockets, for a session that sees folders or the network of the host.
     """
     found = MACHINES.get(platform.machine())
     if found is None:

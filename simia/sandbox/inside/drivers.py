@@ -51,7 +51,7 @@ class KitDriver:
 class StateDriver(KitDriver):
     """An episode of a `simia.kit.Tools`."""
 
-    every, bytes_a_write = 16, 16_384  # repeating a write costs about as much as copying so many bytes
+    every, bytes_a_write = 16, 16_384  # repeating one write costs about as much as copying this many bytes
 
     def __init__(self, loaded: LoadedPack, isolated: bool) -> None:
         super().__init__(loaded)
@@ -116,7 +116,7 @@ class FileDriver(KitDriver):
         folders = () if whole else (self.loaded.spec.get("state"), initial.get("folder"))
         wanted = files.collect_files(self.loaded.folder, folders, {}) | files.files_from_json(whole.get("files", {}))
         files.change_files(wanted, initial.get("files") or {})
-        if self.root != Path("/") or whole:  # a whole root keeps what the sandbox itself laid there
+        if self.root != Path("/") or whole:  # in a whole root, files that the sandbox itself created stay
             files.remove_files(self.root, wanted, self._parents)
         files.write_files(self.root, wanted)
         self._make_tools(self.loaded.object, self.root, seed)
@@ -129,7 +129,7 @@ class FileDriver(KitDriver):
         self._start, self.initial = (self._files(), copy_memory(self.tools.memory)), None
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
-        # Outside of a sandbox the processes are the whole machine's.
+        # Without a sandbox, the visible processes are those of the whole machine.
         self._running = list_processes() if self.loaded.spec.get("sealed") else None
         return super().call(by, name, arguments, index)
 
@@ -158,7 +158,7 @@ class FileDriver(KitDriver):
         self._set(files.files_from_json(state["files"]), state.get("memory", {}))
 
     def remove_links(self) -> None:
-        """Remove links of the episode to what only checks can read, before checks. Links that it started with stay."""
+        """Before checks, remove links that the episode made to files which only checks can read. Links of its start stay."""
         started = self._start[0]
         hidden = (str(self.loaded.folder), LIB, "/proc")
         for name, each in self._files().items():
@@ -184,7 +184,7 @@ class FileDriver(KitDriver):
 
     def _to_json(self, found: files.Files, memory: dict[str, Any], folder: Path) -> JSON:
         def describe(name: str, data: bytes) -> JSON:
-            """Return what the world reads in a file, once for the same bytes and suffix."""
+            """Return the content that the world reads in a file; it reads equal bytes with equal suffix only once."""
             path = folder / name
             mark = hashlib.blake2b(data + path.suffix.encode(), digest_size=16).digest()
             if mark not in self._contents:

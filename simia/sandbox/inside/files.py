@@ -1,8 +1,8 @@
 """The files of an episode's private folder: read them, write them back, convert them to JSON and from it.
 
-To restore a state, only files that differ are written. File systems that are mounted below the folder are not part of the
-state, so the folder may be the whole root; those that the episode may write to (`parents`) are. In JSON a file is its text, or
-its bytes in base64 with the content that the world reads in them.
+To restore a state, only files that differ are written. The folder may be the whole root: file systems that are mounted below it are not
+part of the state, except for those that the episode may write to (`parents`). In JSON a file is its text, or its bytes in base64 together
+with the content that the world reads in them.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def resolve_pack_folder(pack: Path, name: str) -> Path:
 
 
 def read_files(root: Path, *, modes: bool = True, parents: Sequence[Path] = ()) -> Files:
-    """Read everything below `root` on its own file system and those of `parents`. A folder is listed only when it is empty or
-    has an unusual mode. `modes` False: as in a pack, where only the right to run a file counts."""
+    """Read everything below `root` on its own file system and those of `parents`. A folder is listed only if it is empty or has an unusual
+    mode. `modes` False: of a file's mode keep only whether it is executable, as in a pack."""
     found: Files = {}
     with walk_files(root, parents) as (rows, empty):
         for name, path, status in rows:
@@ -132,7 +132,7 @@ def walk_files(
     root: Path, parents: Sequence[Path] = (), *, close: bool = True
 ) -> Iterator[tuple[list[tuple[str, Path, os.stat_result]], set[str]]]:
     """List everything below a folder, folders before their content, as (name, path, status); and the names of empty folders.
-    Folders without permission are opened meanwhile, and closed again unless `close` is false."""
+    Folders without permission are made readable meanwhile, and get their mode back unless `close` is false."""
     devices = {folder.lstat().st_dev for folder in (root, *parents)}
     rows: list[tuple[str, Path, os.stat_result]] = []
     empty: set[str] = set()
@@ -179,7 +179,7 @@ def read_path(path: Path, status: os.stat_result, modes: bool = True) -> Raw:
         path.chmod(0o600)
         data = path.read_bytes()
         path.chmod(mode)
-    if not modes:  # who unpacked the pack decided about the others
+    if not modes:  # the other bits depend on how the pack was unpacked
         mode = 0o755 if mode & 0o100 else FILE
     return "file", mode, data
 
@@ -259,7 +259,7 @@ def write_temporary_files(files: Files) -> Iterator[Path]:
 def leads_to(link: Path, hidden: Sequence[str]) -> bool:
     """Check whether a path leads into one of the folders, to one above them, or through more links than the kernel follows.
 
-    Unlike `os.path.realpath` it sees the links on the way: where those of /proc lead depends on the process that asks.
+    Unlike `os.path.realpath` it checks each link on the way: links of /proc lead to different places for different processes.
     """
     places = [os.path.normpath(folder) for folder in hidden]
     place, rest = "/", [*reversed(link.parts[1:])]

@@ -12,8 +12,8 @@ from typing import Any
 
 HEAD = struct.Struct("!I")
 MOST = 256 * 1024 * 1024
-MOST_LEVELS = 100  # of lists and objects within each other: a record with more than 254 could not be written
-ENVELOPE = 3  # levels of a frame itself: [[number, [status, value]], …]
+MOST_LEVELS = 100  # nested lists and objects of a value: orjson cannot write more than 254 levels
+ENVELOPE = 3  # levels that a frame adds: [[number, [status, value]], …]
 
 
 def refuse_constant(word: str) -> float:
@@ -26,11 +26,11 @@ try:
     def pack_json(value: Any) -> bytes:
         try:
             return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-        except TypeError:  # an integer beyond 64 bits: a space before it says so
+        except TypeError:  # an integer beyond 64 bits: a leading space marks such a text
             return b" " + json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
     def unpack_json(body: bytes) -> Any:
-        # orjson would round such integers to floats without a word
+        # orjson would silently round such integers to floats
         return json.loads(body, parse_constant=refuse_constant) if body[:1] == b" " else orjson.loads(body)
 
 except ImportError:  # an imported world's own interpreter
@@ -63,13 +63,13 @@ def count_values(body: bytes, most: int) -> int:
 
 
 def unpack_bounded(body: bytes, most: int) -> Any:
-    """Decode JSON of at most so many values, `MOST_LEVELS` levels and those of a frame. Raises `ValueError` or `RecursionError`."""
+    """Decode JSON with at most `most` values and `MOST_LEVELS` levels plus those of a frame. Raises `ValueError` or `RecursionError`."""
     if len(body) > most and count_values(body, most) > most:
         raise ValueError(f"a frame of more than {most:,} values")
     value = unpack_json(body)
     if body.count(b"[") + body.count(b"{") > MOST_LEVELS and nests_deeper(value, MOST_LEVELS + ENVELOPE):
         raise ValueError(f"a frame of more than {MOST_LEVELS} levels")
-    if body[:1] == b" ":  # the slow reader accepts half a Unicode character, which cannot be encoded again
+    if body[:1] == b" ":  # the slow reader accepts a lone Unicode surrogate, which cannot be encoded again
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -81,7 +81,7 @@ def nests_deeper(value: Any, most: int) -> bool:
 
 
 def iterate_levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the values in a JSON value level by level, which works at any depth; without end where it contains itself."""
+    """Yield the values in a JSON value level by level, at any depth; endless for a value that contains itself."""
     level = [value]
     while level:
         yield level
@@ -99,7 +99,7 @@ def check_bounds(row: list[Any], most: int) -> None:
 
 
 def join_answers(rows: list[bytes]) -> bytes:
-    """Make a frame of answers. A space marks an answer that needs the slow reader, and then the frame."""
+    """Make a frame of answers. If an answer starts with a space (it needs the slow reader), so does the frame."""
     space = b" " if any(row[:1] == b" " for row in rows) else b""
     body = space + b"[" + b",".join(rows) + b"]"
     return HEAD.pack(len(body)) + body
@@ -112,7 +112,7 @@ class ChannelClosed(Exception):  # noqa: N818 - an ending
 class FrameReader:
     """Read frames and passed descriptors from a blocking socket.
 
-    `most`: bytes of a frame; `values`: JSON values of one, 0 for any number; `accepts`: descriptors that a read may bring.
+    `most`: most bytes of a frame; `values`: most JSON values of a frame, 0 for any number; `accepts`: descriptors that a read may pass.
     """
 
     def __init__(self, sock: socket.socket, *, most: int = MOST, values: int = 0, accepts: int = 4) -> None:
@@ -122,11 +122,11 @@ class FrameReader:
         self.descriptors: list[int] = []
 
     def next(self, within: float | None = None) -> Any:
-        """Return the next frame. Raises `ChannelClosed`, and `TimeoutError` if it is not complete `within` so many seconds."""
+        """Return the next frame. Raises `ChannelClosed`, and `TimeoutError` if it is not complete after `within` seconds."""
         held = self._held
         deadline = None if within is None else time.monotonic() + within
         while len(held) < HEAD.size or len(held) < HEAD.size + HEAD.unpack_from(held)[0]:
-            if deadline is not None:  # for the frame, not for each part of it: a byte now and then must not renew it
+            if deadline is not None:  # one deadline for the whole frame: single bytes that arrive must not extend it
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError

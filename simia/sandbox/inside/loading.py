@@ -15,7 +15,7 @@ Containers = (dict, list, set, bytearray)
 
 
 class LoadedPack:
-    """A pack's code, made once in the process that forks the workers: a class of `simia.kit`'s, or a world with its own methods."""
+    """A pack's code, loaded once in the process that forks the workers: a subclass of a `simia.kit` class, or a world of another kind."""
 
     def __init__(self, folder: Path, spec: dict[str, Any]) -> None:
         self.folder, self.spec = folder, spec
@@ -78,7 +78,7 @@ def has_mutable_globals(module: types.ModuleType) -> bool:
 
 
 def renew_class(module: types.ModuleType, cls: type) -> type:
-    """Copy a class with its functions bound to globals of their own: an episode does not see what another left in them."""
+    """Copy a class and bind its functions to new globals, so that an episode does not see what another one left in them."""
     own = dict(vars(module))
     for key, value in own.items():
         if isinstance(value, Containers) and not key.startswith("__"):

@@ -25,7 +25,7 @@ COLLECTIONS = (
     20_000,
     20,
     50,
-)  # a state is thousands of objects without a cycle: collecting as often as Python does doubles the time of a reset
+)  # a state is thousands of objects without cycles: with Python's default thresholds a reset would take twice the time
 LIB = str(Path(__file__).resolve().parents[3])
 if LIB not in sys.path:
     sys.path.insert(0, LIB)
@@ -40,10 +40,10 @@ MEMORY_EXIT = 77
 
 
 def main(descriptor: int, *processes: int) -> None:
-    """Load the pack, then obey orders. `processes`: a descriptor of a /proc that hides none, where the programs' does."""
+    """Load the pack, then obey orders. `processes`: the descriptor of a /proc with all processes, if the programs' /proc hides some."""
     for each in processes:
         kit.show_processes(each)
-    os.set_inheritable(descriptor, False)  # bubblewrap passed it on; what the pack's code starts must not have it
+    os.set_inheritable(descriptor, False)  # bubblewrap passed it on; programs of the pack's code must not get it
     control = socket.socket(fileno=descriptor)
     reader = FrameReader(control)
     order = reader.next()
@@ -55,7 +55,7 @@ def main(descriptor: int, *processes: int) -> None:
         alone = order["spec"].get("root") is not None
         program = confine.build_filter_program() if order["seal"] and not alone else b""
         if order["seal"]:
-            confine.hide_from_processes()  # programs that it starts are visible again: they may look at each other, not at the worker
+            confine.hide_from_processes()  # programs that a worker starts are visible again: they may inspect each other, not the worker
             # The system call filter for loading holds already: bubblewrap installed it, also for process 1 of the sandbox.
             confine.set_loading_limits(memory=order["memory"], cpu=order["cpu"], size=order["size"])
         loaded = LoadedPack(Path(order["pack"]), order["spec"])
@@ -85,7 +85,7 @@ def main(descriptor: int, *processes: int) -> None:
             channel = reader.descriptors.pop(0)
             try:
                 pid = os.fork()
-            except OSError:  # no process to be had: the channel's other end hears it, and other episodes go on
+            except OSError:  # no process could be forked: the parent sees the closed channel, and other episodes go on
                 os.close(channel)
                 continue
             if pid == 0:
@@ -105,7 +105,7 @@ def main(descriptor: int, *processes: int) -> None:
 
 
 def hand_over_folders(control: socket.socket, folders: list[str]) -> None:
-    """Give the parent a descriptor of each writable file system, before any code of the pack runs: it counts what they hold."""
+    """Pass the parent a descriptor of each writable file system before any code of the pack runs, so that it can measure their content."""
     opened = []
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -152,7 +152,7 @@ def keep_from_children(descriptor: int) -> None:
 
 
 def replace_descriptor(descriptor: int) -> None:
-    """Replace a descriptor by standard input (the null device): a closed number could become another file's."""
+    """Replace a descriptor by standard input (the null device), since the number of a closed one could be reused for another file."""
     try:
         os.dup2(0, descriptor, inheritable=False)
     except OSError:
@@ -170,7 +170,7 @@ def answer_frames(channel: socket.socket, sessions: WorkerSessions, loaded: Load
             if hasattr(loaded.template, "simia_exchange"):
                 loaded.template.simia_exchange = functools.partial(exchange_value, channel, reader, each)
             row = answer_request(each, sessions, loaded, most)
-            body = pack_json(row) if each[1] == "call" else pack_answer(row, largest)  # a call has checked its result
+            body = pack_json(row) if each[1] == "call" else pack_answer(row, largest)  # a call checked its result
             if held and size + len(body) > most:
                 channel.sendall(join_answers(held))
                 held, size = [], 0
@@ -192,9 +192,9 @@ def exchange_value(channel: socket.socket, reader: FrameReader, request: list[An
 
 
 def pack_answer(row: list[Any], most: int) -> bytes:
-    """Encode an answer as JSON; as an error if it is not JSON (a state can be anything) or too large to be sent."""
+    """Encode an answer as JSON. If it is not JSON (a state can be anything) or too large to be sent, encode an error instead."""
     try:
-        check_bounds(row, most)  # before it is written: without memory orjson ends by a signal
+        check_bounds(row, most)  # before it is encoded: out of memory, orjson ends the process by a signal
         body = pack_json(row)
         if len(body) > most:
             raise ValueError(f"{len(body):,} bytes are more than {most:,}")
@@ -208,7 +208,7 @@ def answer_request(request: list[Any], sessions: WorkerSessions, loaded: LoadedP
     if what == "call":
         by, name, arguments, index = detail
         answer = sessions.get(session).call(by, name, arguments, index, most)
-        return [request[0], answer]  # the number of the last exchange, where there was one
+        return [request[0], answer]  # after an exchange this is the number of the last request
     value = None
     try:
         match what:
@@ -257,7 +257,7 @@ def reap_children(children: dict[int, int], exits: dict[int, int]) -> None:
 
 
 def silence_output() -> None:
-    """Discard what a pack prints: answers travel on a descriptor of their own."""
+    """Discard everything that a pack prints; answers are sent on a separate descriptor."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

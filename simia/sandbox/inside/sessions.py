@@ -1,8 +1,8 @@
 """Episodes in one worker process: transactional calls, rollback, export and checks.
 
-A call that raises does not change the state: the last checkpoint is restored and the writes since then are repeated. The first
-checkpoint is the start of the episode; others follow every few writes (the driver defines how many), fewer where the state is
-large. So reads cost nothing, writes little, and a refusal costs one copy. Idle episodes are frozen as compressed JSON.
+A call that raises does not change the state: the last checkpoint is restored and the writes since then are repeated. The first checkpoint
+is the start of the episode; others follow every few writes (the driver defines how many), less often if the state is large. So reads cost
+nothing extra, writes little, and a refusal costs one copy. Idle episodes are frozen as compressed JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper, pack_json, un
 from simia.sandbox.inside.loading import LoadedPack, load_module
 from simia.state import apply_changes, diff_states
 
-AWAKE = 8  # episodes that are never frozen: a few large ones would otherwise be frozen and thawed at every step
-SWOLLEN = 10  # bytes of a state as objects, for each byte of its JSON
+AWAKE = 8  # latest episodes that are never frozen: otherwise a few large ones would be frozen and thawed at every step
+SWOLLEN = 10  # bytes in memory for each byte of a state's JSON
 OK, REFUSED, FAILED, ENDED = 0, 1, 2, 3
 WORDS = 2000  # characters of an error that are sent
 
@@ -30,7 +30,7 @@ class ToolRefusal(Exception):  # noqa: N818 - the tool's own word
 
 
 class OutOfMemory(Exception):  # noqa: N818 - a state of the process
-    """The process is at its limit: it must go, and its episodes with it."""
+    """The process has reached its memory limit: it must end, and its episodes with it."""
 
 
 class WorkerSession:
@@ -63,7 +63,7 @@ class WorkerSession:
                 raise ToolRefusal(f"the result is {len(body):,} bytes, more than {most:,} that a call may return")
             if body.count(b"[") + body.count(b"{") > MOST_LEVELS and nests_deeper(value, MOST_LEVELS):
                 raise ToolRefusal(f"the result nests deeper than {MOST_LEVELS} levels")
-            # A state that cannot be written fails the call that finds it.
+            # If the state cannot be written as JSON, the call that finds this fails.
             if writes and len(self._since) >= self._every:
                 self._checkpoint, self._since = driver.freeze(), []
                 self._every = driver.every + len(self._checkpoint) // driver.bytes_a_write
@@ -92,7 +92,7 @@ class WorkerSession:
             driver.call(by, name, unpack_json(arguments), index)
 
     def restore(self, state: Any) -> list[dict[str, Any]]:
-        """Go on from another state. Returns the changes from the start of the episode to it."""
+        """Continue from another state. Returns the changes from the start of the episode to it."""
         self.driver.restore(state)
         self._spec = {**self._spec, "state": state}
         self._checkpoint, self._since = None, []
@@ -168,7 +168,7 @@ def read_error_text(error: BaseException) -> str:
 
 
 def is_declared_refusal(error: BaseException) -> bool:
-    """Check whether the tool declared it: `ToolError`, or what a foreign world marks the same way."""
+    """Check whether an exception is a refusal by the tool: `ToolError`, or an exception that a foreign world marks as one."""
     return getattr(type(error), "__simia_refusal__", False) is True
 
 
