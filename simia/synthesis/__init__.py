@@ -1,1 +1,1 @@
-"""Synthesis: environments from nothing but a domain, a task file or coding problems, verified by execution."""
+"""Synthesis: make environments from a domain, a file of tasks, coding problems or sources, and verify them by execution."""

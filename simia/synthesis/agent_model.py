@@ -1,4 +1,4 @@
-"""The model of an agent that plays episodes within a stage: its requests go through the stage's context, so replies are stored."""
+"""The model of an agent that plays episodes in a stage. Its requests go through the stage's context, which stores the replies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from simia.synthesis.stage import StageContext
 
 
 class ModelOfStage:
-    """What an agent asks: the model of a role, through the context of a stage. Keeps the first fault that says nothing about the agent: not that its
-    conversation is longer than its model's context, which ends its episode."""
+    """The model of a role as an agent asks it, through the context of a stage. `fault` keeps the first fault that is not the agent's: a
+    conversation longer than the model's context is the agent's and ends its episode."""
 
     def __init__(self, context: StageContext, name: str, role: str) -> None:
         """`name`: of the model, in the keys of replies. `role`: which model of the config is asked."""
@@ -18,7 +18,7 @@ class ModelOfStage:
 
     @property
     def backend(self) -> ModelOfStage:
-        """The names under which replies are known."""
+        """The object with the names (`alias`, `model`) that identify replies: this one."""
         return self
 
     async def ask(self, request: Request, *, item: str, draw: str, key: str | None = None) -> Reply:

@@ -1,4 +1,4 @@
-"""What a stage may do for one input: ask models, and execute generated code in temporary folders."""
+"""The context of a stage's work on one input: it asks models, and gives temporary folders in which generated code is executed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOLDER = "simia-synthesis-"
 
 
 class Asker(Protocol):
-    """What replies: an engine, or the stored replies of a run."""
+    """A source of replies: an engine, or the stored replies of a run."""
 
     async def ask(self, request: Request, *, item: str, draw: str) -> Reply: ...
 
@@ -46,14 +46,14 @@ class ItemContext:
         places: asyncio.Semaphore,
         keep_prompt: Callable[[str, str], None] = lambda name, hashed: None,
     ) -> None:
-        """`askers`: by role, with `writer` for roles without one of their own. `places`: how many executions run at once. `keep_prompt`:
-        called with the name and the hash of a prompt file before it is used."""
+        """`askers`: role → source of replies; roles without an entry use `writer`. `places`: limits how many executions run at once.
+        `keep_prompt`: called with the name and the hash of a prompt file before it is used."""
         self._item, self._askers, self._sampling, self._places = item, askers, sampling, places
         self._keep_prompt = keep_prompt
         self.notes: dict[str, Any] = {}
         self.spent = Spending()
         self.user_error: UserError | None = None
-        """What the user must change before a question can be asked; it ends the session."""
+        """An error that the user must correct before a question can be asked; it ends the session."""
         self._asked: set[str] = set()
         self._running = 0
         self._idle = asyncio.Event()
@@ -136,8 +136,8 @@ class ItemContext:
             self._idle.set()
 
     async def settle(self) -> None:
-        """Wait for what parallel parts of the stage have begun: a question whose reply is open must be written down with the others.
-        Refuses questions from then on."""
+        """Wait until questions and executions that parallel parts of the stage have begun are finished, so that all replies are stored.
+        From then on new ones are refused."""
         while self._running:
             self._idle.clear()
             await self._idle.wait()

@@ -1,6 +1,6 @@
-"""What stages hand to each other: the design of an environment, its code as it was verified, and coding problems.
+"""Models that stages exchange: the design of an environment, its verified code, and coding problems with their gyms.
 
-All are JSON models: an output of a stage is `dump(model)`, an input is read with `model_validate`.
+A stage returns `dump(model)` as its output; a later stage reads it with `model_validate`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ToolDesign(StrictModel):
     tables: list[str] = Field(default_factory=list)
     """Tables that it reads or changes."""
     given: bool = False
-    """Whether a source defines the tool: then the pack has its name, description and schema to the letter."""
+    """Whether a source defines the tool; its name, description and schema are then kept unchanged in the pack."""
 
 
 class EnvironmentDesign(StrictModel):
@@ -78,7 +78,7 @@ class DroppedTool(StrictModel):
 
 
 class BuiltEnvironment(StrictModel):
-    """An environment whose tools were tested by execution: everything of a pack but its tasks."""
+    """An environment whose tools were tested by execution: everything that a pack has except tasks."""
 
     design: EnvironmentDesign
     """What was asked for."""
@@ -135,7 +135,7 @@ class GymEnvironment(StrictModel):
     tool_writes: list[str] = Field(default_factory=list)
     """Names of the tools that change the state."""
     examples: dict[str, str] = Field(default_factory=dict)
-    """Usage examples by tool, calls with their results, which only writers of solutions see."""
+    """Tool → usage examples: calls with their results. Only writers of solutions see them."""
     tests: list[ToolTest] = Field(default_factory=list)
     """The same calls as tests of the tools."""
 

@@ -1,4 +1,4 @@
-"""What a synthesis would ask first, and about what it would cost: nothing is sent."""
+"""Preview a synthesis without sending anything: its first question, and a projection of its price."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simia.trajectory import Usage
 
 T = TypeVar("T")
 COMPARED = "gpt-5-mini"
-"""Whose price is shown where the config's model has none."""
+"""Model whose price is shown for comparison if the config's model has no known price."""
 
 
 class FirstQuestion(Exception):  # noqa: N818 - a finding
@@ -153,7 +153,7 @@ class Costs:
         return f", ${price.of(spent):,.2f}"
 
     def describe(self) -> str:
-        """The price of all stages in words. Where a model has none, that of `COMPARED` is added for comparison."""
+        """Write the price of all stages in words. If a model has no known price, add that of `COMPARED` for comparison."""
         other = look_up_price(COMPARED)
         parts = [f"about ${self.known:,.2f}"] if self.known else []
         for spent, words in (

@@ -1,1 +1,1 @@
-"""Build an environment: its design checked, its tools written, tested and repaired, its initial states, its pack."""
+"""Build an environment: check its design, write, test and repair its tools, make its states, write its pack."""

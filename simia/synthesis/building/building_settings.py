@@ -13,8 +13,8 @@ class BuildingSettings(Config):
     """How an environment is designed, built and tested."""
 
     operations: int = Field(default=18, ge=2)
-    """Operations that a design has at least. A third more are asked for at the most; more than twice as many are refused, since each costs
-    questions."""
+    """Fewest operations of a design. The prompt asks for at most a third more; a design with more than twice as many is refused, since each
+    operation costs questions."""
     kept: int = Field(default=10, ge=1)
     """Tools that must be left after all tests; an environment with fewer is refused."""
     tests: int = Field(default=4, ge=2)
@@ -24,14 +24,14 @@ class BuildingSettings(Config):
     random_calls: int = Field(default=200, ge=0)
     """Random calls to the complete environment."""
     repeats: int = Field(default=10, ge=0)
-    """How often the tests of tools that write are repeated after the random calls, with other new ids. Recordings that are older than this
-    setting are replayed with 0 where a tool does not pass."""
+    """How often the tests of writing tools are repeated after the random calls, so that tools make other new ids. To replay a recording
+    that is older than this setting, set 0 if a tool does not pass."""
     execution: bool = True
     """Whether code is executed before it is accepted. False only measures what execution finds."""
 
     formats: bool = True
-    """Whether the format of a designed argument, `date` or `email`, becomes part of the tool's schema. Recordings that are older than this
-    setting are replayed with false."""
+    """Whether the format of a designed argument, `date` or `email`, becomes part of the tool's schema. To replay a recording that is older
+    than this setting, set false."""
 
     @model_validator(mode="after")
     def check_kept(self) -> Self:

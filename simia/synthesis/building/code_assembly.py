@@ -50,7 +50,7 @@ def write_module_text(design: EnvironmentDesign) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def list_names(code: str) -> frozenset[str]:
-    """The names that the code uses. Raises `SyntaxError`. An environment is written once for each repair of each tool."""
+    """Return the names that the code uses. Raises `SyntaxError`. Cached, since the code is assembled again for each repair of each tool."""
     return frozenset(node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
 
 

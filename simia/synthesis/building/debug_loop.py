@@ -1,7 +1,7 @@
-"""The debug loop: what fails is shown to a model, which repairs the tool, a test, or the state of a test (ScaleEnv §3.2).
+"""The debug loop: a model sees the failures and repairs the tool, a test, or the state of a test (ScaleEnv §3.2).
 
-A block of Python repairs the tool. A block of JSON repairs tests; one that blames the example gives a test a patch of it. No test can be
-removed, and every repaired test is executed.
+A reply with a Python block repairs the tool. A reply with a JSON block repairs tests; if the example state is at fault, a test gets a patch
+of it. No test can be removed, and every repaired test is executed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RepairedTests(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class ToolDraft:
-    """A tool with its tests, on the way to pass them."""
+    """A tool with its tests, which it may not pass yet."""
 
     method: CheckedMethod
     """The tool."""
@@ -109,7 +109,7 @@ class ToolDebugger:
     async def ask_repair(
         self, draft: ToolDraft, failures: Sequence[str], *, label: str, tests: bool
     ) -> tuple[ToolDraft, str]:
-        """Ask what is at fault. `tests`: whether tests may be repaired too. Returns the repaired draft, and what was at fault."""
+        """Ask for a repair. `tests`: whether tests may be repaired too. Returns the repaired draft, and what was at fault."""
         values = {
             "clock": CLOCK,
             "rules": self._design.rules,
@@ -139,7 +139,7 @@ class ToolDebugger:
         return read
 
     def _replace_tests(self, draft: ToolDraft, repair: RepairedTests) -> list[ToolTest]:
-        """The tests with the repaired ones in place of those of the same name. Raises `Unreadable`."""
+        """Return the tests, each replaced by the repaired test of the same name, if any. Raises `Unreadable`."""
         spec = draft.method.spec
         drafts = [
             each.model_copy(update={"name": each.name.removeprefix(f"{self._tool.name}: ")}) for each in repair.tests

@@ -18,9 +18,9 @@ FORMS = ("string", "integer", "number", "boolean", "array", "object")
 
 
 def normalize_state(schema: StateSchema) -> StateSchema:
-    """Return the tables in the form that synthesized states have: rows by id, and null allowed where a column may be left out.
+    """Return the tables in the form of synthesized states: rows are keyed by id, and columns that may be left out may also be null.
 
-    A key that is listed as a column is removed, since rows are keyed by it.
+    If the key of a table is listed as a column, this column is removed.
     """
     tables = {}
     for name, table in schema.tables.items():
@@ -75,7 +75,7 @@ def find_column_faults(column: ColumnSpec) -> list[str]:
 
 
 def find_cycles(schema: StateSchema) -> list[str]:
-    """Foreign keys that no first row could satisfy: required single references that lead back to their table."""
+    """List cycles of required references: they lead back to their own table, so no row could be the first one."""
     needs = {
         name: {
             column.references
@@ -100,8 +100,8 @@ def allows_empty(column: ColumnSpec) -> bool:
 
 
 def find_tool_faults(tools: list[ToolDesign], schema: StateSchema, least: int) -> list[str]:
-    """What is wrong with the operations, one line each. `least`: how many there must be; twice as many are the most, since each costs
-    questions."""
+    """List what is wrong with the operations, one line each. `least`: fewest operations; at most twice as many are accepted, since each
+    costs questions."""
     names = [tool.name for tool in tools]
     found = [f"{name}: two operations have this name" for name in dict.fromkeys(names) if names.count(name) > 1]
     if len(tools) < least:

@@ -29,7 +29,7 @@ class DraftTest(StrictModel):
     patch: dict[str, Any] = Field(default_factory=dict)
     """JSON merge patch of the example state, for a situation that it does not have."""
     outcome: Literal["success", "refusal"]
-    """What must come of the call."""
+    """The expected outcome of the call."""
     result: Any = None
     """Part of what it returns."""
     changes: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ def read_tests(
 
 
 def check_outcomes(tests: Sequence[ToolTest], tool: ToolDesign) -> None:
-    """Raise `Unreadable` unless a test expects success, and a test a refusal where the design names refusals."""
+    """Raise `Unreadable` unless one test expects success and, if the design names refusals, another one expects a refusal."""
     outcomes = {test.expect.outcome for test in tests}
     if "success" not in outcomes:
         raise Unreadable("no test expects success: at least one must")
@@ -63,7 +63,7 @@ def check_outcomes(tests: Sequence[ToolTest], tool: ToolDesign) -> None:
 def finish_test(
     draft: DraftTest, design: EnvironmentDesign, tool: ToolDesign, spec: ToolSpec, example: dict[str, Any]
 ) -> ToolTest:
-    """Return the test as packs have it. Raises `Unreadable` for one that cannot be run or cannot fail."""
+    """Return the test in the form of packs. Raises `Unreadable` for a test that cannot be run or cannot fail."""
     where = f"test {draft.name!r}"
     for arguments in (draft.arguments, *draft.before):
         if errors := spec.argument_errors(arguments):

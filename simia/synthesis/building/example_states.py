@@ -35,18 +35,18 @@ async def ask_state(
     clock: str = CLOCK,
     role: str = "writer",
 ) -> dict[str, Any]:
-    """Ask for a state of the design; what is wrong with it is shown to the model.
+    """Ask for a state of the design. If the state has faults, the model sees them and is asked again.
 
     Args:
-        context: of the input that the state is for.
-        design: its tables are the state's.
+        context: the context of the stage's input that the state is for.
+        design: the design, whose tables the state must have.
         label: names the question.
         purpose: what the state is for, in words: how many rows, which situations occur in it.
         clock: the time of the state, in ISO 8601.
         role: which model is asked.
 
     Returns:
-        A state that the schema and the state model allow, with defaults filled in.
+        A state that is valid by the schema and the state model, with defaults filled in.
 
     Raises:
         Refused: `invalid_state`.
@@ -93,7 +93,7 @@ def list_own_tables(design: EnvironmentDesign, tool: ToolDesign) -> list[str]:
 
 
 def write_tool_data(design: EnvironmentDesign, tool: ToolDesign, state: dict[str, Any]) -> str:
-    """The part of a state that a question about a tool shows: the rows of its tables, and the ids of tables that these reference."""
+    """Write the part of a state that prompts about a tool show: the rows of its tables, and the ids of the tables that these reference."""
     own = list_own_tables(design, tool)
     referenced = {column.references for name in own for column in design.state.tables[name].columns.values()}
     ids = {name: ", ".join(state[name]) for name in design.state.tables if name in referenced and name not in own}

@@ -1,7 +1,7 @@
-"""Lint the method of one tool before it is executed: what it reaches for, its form, and its signature against the design.
+"""Lint the method of one tool before it is executed: the names it uses, its form, and whether its signature fits the design.
 
-The sandbox isolates the code in any case. The lint finds what makes an episode unrepeatable or a schema wrong, and words it so that the
-model can repair it.
+The sandbox isolates the code in any case. The lint finds code that makes an episode unrepeatable or a schema wrong, and describes it so
+that the model can repair it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class MethodReader:
     """Reads the method of one tool from replies, and remembers why the last one was refused."""
 
     def __init__(self, design: ToolDesign, rows: Collection[str], *, formats: bool = True) -> None:
-        """`rows`: names of the classes of rows. `formats`: take over the formats of the design's arguments."""
+        """`rows`: names of the row classes. `formats`: add the formats of the design's arguments to the tool's schema."""
         self._design, self._rows, self._formats = design, rows, formats
         self.reason = Reason.UNREADABLE_REPLY
 
@@ -172,7 +172,7 @@ def find_method(code: str, name: str) -> tuple[str, ast.FunctionDef | None]:
 
 
 def find_method_faults(function: ast.FunctionDef, design: ToolDesign, rows: Collection[str]) -> list[CodeFault]:
-    """What is wrong with a method: what it reaches for first, then its form and its signature."""
+    """List what is wrong with a method: first the names that it uses, then its form and its signature."""
     module = ast.Module(body=[function], type_ignores=[])
     found = [CodeFault(REASONS[fault], f"{what}: {ADVICE[fault]}") for _, fault, what in find_faults(module)]
     found += [*find_name_faults(function, rows), *find_self_faults(function)]
@@ -188,7 +188,7 @@ def find_method_faults(function: ast.FunctionDef, design: ToolDesign, rows: Coll
 
 
 def find_name_faults(function: ast.FunctionDef, rows: Collection[str]) -> Iterator[CodeFault]:
-    """Names that the method uses and that it must not use, or that do not exist."""
+    """Find names in the method that are forbidden or that do not exist."""
     bound = {
         node.id for node in ast.walk(function) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     }
@@ -211,7 +211,7 @@ def find_name_faults(function: ast.FunctionDef, rows: Collection[str]) -> Iterat
 
 
 def find_self_faults(function: ast.FunctionDef) -> Iterator[CodeFault]:
-    """Uses of `self` other than the state, the time, randomness and new ids; values that are kept outside of the state."""
+    """Find uses of `self` for anything but the state, the time, randomness and new ids, and values kept outside of the state."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id != "self":
             continue
@@ -222,7 +222,7 @@ def find_self_faults(function: ast.FunctionDef) -> Iterator[CodeFault]:
 
 
 def find_mutations(function: ast.FunctionDef) -> Iterator[CodeFault]:
-    """Statements of a tool that reads which change `self.state`. Changes through other names are found when it is executed."""
+    """Find statements that change `self.state` in a reading tool. Changes through other names are found when the tool is executed."""
     for node in ast.walk(function):
         target: ast.expr | None = None
         if isinstance(node, ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):

@@ -1,5 +1,5 @@
-"""Random calls that the tools' schemas allow, with ids of the state: none may fail unexpectedly, break the schema of the state, or return
-an id that leads nowhere."""
+"""Make random calls that the tools' schemas allow, with ids of the state. No call may fail unexpectedly, break the schema of the state, or
+return an id that does not exist."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def make_random_calls(
     seed: int = 0,
     state: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, tuple[Reason, str]], int]:
-    """Call the tools in turn, `count` calls in all, in episodes that begin with the example state, or with `state`.
+    """Call the tools in turn, `count` calls in all, in episodes that begin with the example state, or with `state` if given.
 
     Returns:
-        Tool → why it is refused, with the call; and how many calls succeeded. A refused tool is not called again.
+        Tool → (reason why it is refused, detail with the call); and how many calls succeeded. A refused tool is not called again.
     """
     rng = random.Random(f"{built.design.name}/{seed}")
     designs = {tool.name: tool for tool in built.design.tools}
@@ -65,12 +65,13 @@ async def make_random_calls(
 async def repeat_tests(
     backend: ExecutableBackend, built: BuiltEnvironment, repeats: int
 ) -> dict[str, tuple[Reason, str]]:
-    """Repeat the tests of tools that write, each `repeats` times, in episodes with other new ids than the tests had.
+    """Repeat the successful tests of writing tools, each `repeats` times, in episodes in which new ids differ from those of the tests.
 
-    Random arguments seldom make a row where a choice is a plain text. Tests with equal states share an episode, each time in another order.
+    Random calls are not enough: if an argument is a choice without an enumeration, they seldom make a row. Tests with equal states share an
+    episode, each time in another order.
 
     Returns:
-        Tool → why it is refused, with the call.
+        Tool → (reason why it is refused, detail with the call).
     """
     designs = {tool.name: tool for tool in built.design.tools}
     refused: dict[str, tuple[Reason, str]] = {}
@@ -101,7 +102,7 @@ async def try_call(
     before: Any,
     built: BuiltEnvironment,
 ) -> tuple[tuple[Reason, str] | None, Any, bool]:
-    """Make one call, which may also end the sandbox of the episode."""
+    """Make one call. If it ends the sandbox of the episode, that is a fault of the tool."""
     try:
         return await make_call(world, tool, arguments, before, built)
     except Aborted as error:

@@ -1,6 +1,6 @@
-"""Ids that a call returns: each must lead to a row, or an agent that passes it on is refused.
+"""Check the ids that a call returns: each must identify a row, otherwise an agent that passes it to another tool is refused.
 
-A tool that makes the id "0412" and returns 412 does what its tests ask for in nine of ten cases, and cannot be used in the tenth.
+For example, a tool that makes the id "0412" and returns 412 passes most tests, since nine of ten ids have no leading zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def list_ids(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def list_unknown_ids(result: Any, arguments: Mapping[str, Any], *states: Any) -> list[tuple[str, str]]:
-    """Identifiers of a result that are in no state and were not in the call: (name, id as text)."""
+    """List identifiers of a result that occur neither in a state nor in the call: (name, id as text)."""
     given = set(map(str, list_plain_values(arguments)))
     found = [each for each in dict.fromkeys(list_ids(result)) if each[1] not in given]
     if not found:
@@ -39,9 +39,9 @@ def list_unknown_ids(result: Any, arguments: Mapping[str, Any], *states: Any) ->
 async def find_unknown_id(
     world: ExecutableWorld, built: BuiltEnvironment, result: Any, arguments: Mapping[str, Any], *states: Any
 ) -> str | None:
-    """Say which identifier of a result no row has, and no tool that reads finds; None if there is none.
+    """Describe an identifier of a result that no row has and no reading tool finds; None if there is none.
 
-    Only identifiers that can be passed on count: those that an argument of a tool is named after, and `id`.
+    Only identifiers that can be passed to a tool are checked: `id`, and fields with the name of a tool's argument.
     """
     passed_on = {"id", *(name for tool in built.tools.values() for name in tool.spec.parameters.get("properties", {}))}
     for name, value in list_unknown_ids(result, arguments, *states):
@@ -51,7 +51,7 @@ async def find_unknown_id(
 
 
 async def _is_found(world: ExecutableWorld, built: BuiltEnvironment, value: str) -> bool:
-    """Whether a tool that reads, and needs one identifier alone, succeeds with this one."""
+    """Whether a reading tool whose only required argument is an identifier succeeds with this one."""
     for name, tool in built.tools.items():
         needed = tool.spec.parameters.get("required", [])
         if tool.writes or len(needed) != 1 or not ID_NAME.fullmatch(needed[0]):

@@ -19,11 +19,11 @@ SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Example
 ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 DEPTH = 8
 FORMATS = frozenset({"date", "email"})
-"""Formats of designs that schemas keep. Times are left out: designs mean 10:30, and JSON Schema wants seconds and a time zone."""
+"""Formats of designs that schemas keep. Times are left out: designs mean 10:30, and JSON Schema requires seconds and a time zone."""
 
 
 def derive_tool(function: ast.FunctionDef) -> ToolSpec:
-    """Return the tool of a method. Raises `Unreadable` for a signature or docstring that is no tool's."""
+    """Return the tool that a method defines. Raises `Unreadable` for a signature or docstring that does not define one."""
     given = function.args
     if given.vararg or given.kwarg or given.posonlyargs:
         raise Unreadable(f"{function.name}: name every argument: no *args, **kwargs or `/`")

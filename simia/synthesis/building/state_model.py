@@ -1,6 +1,6 @@
-"""The state model of an environment: pydantic source that is derived from the design, so that schema and code agree (ScaleEnv §3.1).
+"""Derive the state model of an environment, pydantic source, from its design, so that schema and code agree (ScaleEnv §3.1).
 
-Each table is a mapping of row ids to rows, and each column has the type of its JSON Schema. No model is asked for this.
+Each table is a mapping of row ids to rows, and each column has the type of its JSON Schema. This needs no language model.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def write_default(value: Any) -> str:
 
 
 def write_type(schema: Any) -> str:
-    """The Python type of a JSON Schema. What Python has no type for is wider: `Any`."""
+    """Return the Python type of a JSON Schema; `Any` for a schema that Python types cannot express."""
     if not isinstance(schema, dict):
         return "Any"
     if "const" in schema:
@@ -94,7 +94,7 @@ def write_literals(values: list[Any]) -> str:
 
 
 def join_type_names(names: list[str]) -> str:
-    """A union of types, each once; `Any` where one of them is."""
+    """Write a union of types, each once; `Any` if one of them is `Any`."""
     return "Any" if "Any" in names or not names else " | ".join(dict.fromkeys(names))
 
 
@@ -119,7 +119,7 @@ def find_singular(word: str) -> str:
 
 
 def describe_row_schema(table: TableSpec) -> dict[str, Any]:
-    """JSON Schema of a row, which the class of the state model accepts too."""
+    """Return the JSON Schema of a row. It accepts the same rows as the class of the state model."""
     return {
         "type": "object",
         "properties": {name: column.values for name, column in table.columns.items()},

@@ -1,4 +1,4 @@
-"""Execute the tests of tools in the sandbox, with three outcomes: success, anticipated refusal, unexpected failure (ScaleEnv §3.2)."""
+"""Execute the tests of tools in the sandbox, with three outcomes: success, expected refusal, unexpected failure (ScaleEnv §3.2)."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ Outcome = Literal["success", "refusal", "failure"]
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What came of one test of a tool."""
+    """The outcome of one test of a tool."""
 
     test: ToolTest
     outcome: Outcome
-    """What the call under test ended in."""
+    """Outcome of the call under test."""
     reason: Reason | None = None
     """Why the test does not pass; None: it passes."""
     detail: str = ""
-    """What was seen."""
+    """Details of the failure."""
 
 
 @contextlib.asynccontextmanager
@@ -47,7 +47,7 @@ async def open_sandbox(context: StageContext, built: BuiltEnvironment) -> AsyncI
     """Yield a sandbox that has loaded an environment.
 
     Raises:
-        LoadFault: its methods do not load; without them it does.
+        LoadFault: the environment does not load, and without its methods it does.
         UserError: there is no sandbox.
     """
     async with context.execution() as folder:
@@ -77,7 +77,7 @@ class LoadFault(Exception):  # noqa: N818 - a verdict on code
 async def run_tool_tests(
     backend: ExecutableBackend, design: EnvironmentDesign, tests: Sequence[ToolTest]
 ) -> list[ToolRun]:
-    """Run tests in order, each in a world of its own, up to the first that reaches a limit of time or memory."""
+    """Run tests in order, each in a new world, up to the first one that exceeds a limit of time or memory."""
     tools = {tool.name: tool for tool in design.tools}
     found = []
     for test in tests:
@@ -97,7 +97,7 @@ async def run_tool_tests(
 
 
 async def is_round(backend: ExecutableBackend, state: Any) -> bool:
-    """Whether a state that was written out is read as the same state (EnvFactory §3.2: standardized loading and dumping of states)."""
+    """Whether a state stays the same when it is written and read again (EnvFactory §3.2: standardized loading and dumping of states)."""
     try:
         world = await backend.open(Task(id="round", initial={"state": state}))
     except Aborted as error:
@@ -108,7 +108,7 @@ async def is_round(backend: ExecutableBackend, state: Any) -> bool:
 
 
 async def require_sandbox(backend: ExecutableBackend, error: Aborted) -> None:
-    """Raise the error again unless an untouched episode can be read: then the sandbox is at fault, not the tool."""
+    """Raise the error again if the state of a new episode cannot be read: then the sandbox is at fault, not the tool."""
     if not await backend.is_readable(Task(id="untouched"), 0):
         raise error
 
@@ -126,14 +126,14 @@ def judge_run(test: ToolTest, played: PlayedTest, design: EnvironmentDesign, too
 
 
 def hide_addresses(text: str) -> str:
-    """The text without addresses of memory, which differ between runs: it goes into prompts."""
+    """Remove memory addresses, which differ between runs, from a text for prompts."""
     return ADDRESS.sub("0x…", text)
 
 
 def find_state_breach(
     design: EnvironmentDesign, tool: ToolDesign, changes: Sequence[Change], after: object
 ) -> tuple[Reason, str] | None:
-    """Why the state that a call leaves is refused: a table that the design does not name, or the schema."""
+    """Return why the state after a call is refused: the call changed a table that the design does not name, or broke the schema."""
     strange = sorted({change["path"][0] for change in changes if change["path"]} - set(tool.tables))
     if strange:
         return Reason.UNDECLARED_TABLE, f"{tool.name} changes {', '.join(strange)}, which its design does not name"

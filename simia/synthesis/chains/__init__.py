@@ -1,1 +1,1 @@
-"""Tasks from chains of tools: the chain as executable code, the state it runs in, the user's words, and the tools around it."""
+"""Make tasks from chains of tools: executable code for a chain, its initial state with distractors, and the user's messages."""

@@ -35,11 +35,11 @@ class Expansion(StrictModel):
     chain: Chain
     """The chain, replayed on the refined state: calls and results are those of the replay."""
     visible: list[str]
-    """Tools of the subgraph H, which the agent sees, in the order of the environment."""
+    """Tools that the agent sees, those of the subgraph H, in the order of the environment."""
     complexity: float
     """c(H) = (nodes + 0.5 · edges) / 50."""
     chains: int = 1
-    """Chains whose subgraphs make H."""
+    """Number of chains whose subgraphs form H."""
 
 
 class ChainTask(StrictModel):

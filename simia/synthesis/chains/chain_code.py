@@ -1,7 +1,7 @@
-"""Read the code of a chain, and check that its values are the user's or come from results (ScaleEnv §4.2.1).
+"""Read the code of a chain, and check that each of its values is known to the user or comes from a result (ScaleEnv §4.2.1).
 
-The code is one block: `KNOWN`, a literal dictionary of what the user knows, and the function `chain(call)`. So tools and arguments are
-written together, and a result of one call is passed on to the next as a variable.
+The code is one block: `KNOWN`, a literal dictionary of what the user knows, and the function `chain(call)`. So one reply has the tools and
+their arguments, and the result of one call is passed to the next as a variable.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read_literal(node: ast.expr, name: str) -> Any:
 
 
 def check_known(known: Any, tree: ast.Module) -> None:
-    """Refuse what the user knows and the chain does not use, or uses in a form that code cannot follow."""
+    """Raise `Unreadable` unless the chain uses every value of `KNOWN`, only as `KNOWN["name"]`, and only names that it has."""
     if not isinstance(known, dict):
         raise Unreadable(f"{KNOWN} must be a dictionary of names and values")
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == KNOWN]
@@ -108,10 +108,10 @@ def check_called_tools(function: ast.FunctionDef, tools: Collection[str], others
 def find_ungrounded_values(
     code: ChainCode, played: PlayedChain, state: Mapping[str, Any], graph: ToolGraph | None
 ) -> list[str]:
-    """Values of the executed calls that no agent could know, one line each.
+    """List values of the executed calls that no agent could know, one line each.
 
-    A value is known if the user knows it, if an earlier result holds it, or if the code computes it. It is not known if it is a constant of
-    the code, or the id of a row which the user would have to know although the graph says that only tools give it.
+    A value can be known if the user knows it, an earlier result holds it, or the code computes it. It cannot be known if it is a constant of
+    the code, or a row id that the chain takes from the user although, by the graph, only tools provide it.
     """
     ids = {key for rows in state.values() if isinstance(rows, Mapping) for key in rows}
     known = list(list_plain_values(code.known))
@@ -140,7 +140,7 @@ def find_ungrounded_values(
 
 
 def list_constants(source: str) -> Iterator[Any]:
-    """Texts and numbers of the function `chain`, without those that name tools, fields and places."""
+    """Yield the texts and numbers in the function `chain`, except names of tools and fields, and indices."""
     for function in ast.parse(source).body:
         if isinstance(function, ast.FunctionDef) and function.name == CHAIN_FUNCTION:
             skipped = {id(node.slice) for node in ast.walk(function) if isinstance(node, ast.Subscript)}

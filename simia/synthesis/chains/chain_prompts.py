@@ -1,4 +1,4 @@
-"""What the prompts of chains show of an environment, and the parser of a repair."""
+"""Describe an environment for the prompts of chains, and parse the reply with a repair."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATE_PURPOSE = (
 
 
 def describe_chain_tools(built: BuiltEnvironment, graph: ToolGraph, names: Collection[str]) -> list[str]:
-    """Tools with schema, result, and the arguments that a user knows, a line each."""
+    """Describe tools in one line each: schema, result, and the arguments that a user knows."""
     designs = {tool.name: tool for tool in built.design.tools}
     found = []
     for name in names:

@@ -1,7 +1,7 @@
 """Execute a chain: each of its calls is a real tool call in a world of the environment's sandbox (ScaleEnv §4.2.1).
 
-The code runs in a sandbox of its own, so it reaches the state through tools alone. A refused call ends the chain, also where the code
-catches it: a reference path has no call that fails.
+The code runs in a separate sandbox, so it can reach the state only through tools. A refused call ends the chain, even if the code catches
+the error, since a reference path must have no failing call.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class PlayedChain:
     fault: str | None = None
     """Why the chain does not execute, in one line; None: it returned, and no call failed."""
     changes: list[Change] = field(default_factory=list)
-    """What it changed; empty where it has a fault."""
+    """Changes of the state; empty if there is a fault."""
     final: Any = None
-    """The state after it; None where it has a fault."""
+    """The state after the chain; None if there is a fault."""
 
     @property
     def results(self) -> list[str]:
@@ -75,9 +75,9 @@ async def play_chain(
         backend: the environment's sandbox, as `open_sandbox` yields it.
         state: the initial state; it is not changed.
         code: source that defines `chain(call)`; `call(name, **arguments)` returns the result's data.
-        reverse: whether the chain gets the rows of each result in the opposite order. A chain whose choices follow from conditions on
-            the rows has the same effect then.
-        runner: runs the code, where several chains are executed in turn; None: one is opened.
+        reverse: whether the chain gets the rows of each result in reverse order. If it chooses rows by conditions and not by position, it has
+            the same effect then.
+        runner: an open runner for the code, if several chains are executed in turn; None: a new one is opened.
     """
     try:
         world = await backend.open(Task(id="chain", initial={"state": dict(state)}), seed=0)
@@ -139,8 +139,8 @@ def write_result(value: Any) -> str:
 
 
 def find_effect_difference(own: PlayedChain, expected: PlayedChain, policies: Mapping[str, Match]) -> str | None:
-    """How what a chain changed differs from what it is expected to change; None: the state reward finds both equal. Keys that tools make
-    may differ."""
+    """Describe how the changes of a chain differ from the expected ones; None if the state reward finds them equal. Keys that tools make may
+    differ."""
     if own.fault or expected.fault:
         return own.fault or expected.fault
     evidence = {"changes": own.changes, "expected": expected.changes}
@@ -149,7 +149,7 @@ def find_effect_difference(own: PlayedChain, expected: PlayedChain, policies: Ma
 
 
 def list_messages(played: PlayedChain) -> list[Message]:
-    """The calls and results as messages of an episode, by which the state reward knows which keys tools made."""
+    """Write calls and results as messages of an episode; from them the state reward knows which keys were made by tools."""
     found: list[Message] = []
     for number, (call, value) in enumerate(zip(played.calls, played.values, strict=True)):
         made = ToolCall(id=str(number), name=call.name, arguments=call.arguments)

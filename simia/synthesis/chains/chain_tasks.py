@@ -1,4 +1,4 @@
-"""Tasks from chains: plain, as a conversation, or over several turns. The goal state is the one that the chain's calls leave."""
+"""Make tasks from chains: one message, a conversation, or several turns. The goal state is the state after the chain's calls."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def make_chain_task(key: str, made: ChainTask) -> Task:
 
 
 def with_policies(part: object, policies: Mapping[str, Match]) -> object:
-    """A part of a goal's reward; one that judges the state also has the task's policies."""
+    """Return a part of a goal's reward; if it judges the state, add the task's match policies."""
     return part.model_copy(update={"policies": {**policies, **part.policies}}) if isinstance(part, StateSpec) else part
 
 
 def split_turns(built: BuiltEnvironment, calls: Sequence[Action], most: int) -> list[list[Action]]:
-    """Divide the calls of a chain into at most `most` turns, each with about as many tools that write; trailing look-ups belong to the last."""
+    """Divide the calls of a chain into at most `most` turns with about equally many writing calls; look-ups at the end join the last turn."""
     writes = [place for place, call in enumerate(calls) if built.tools[call.name].writes]
     turns = min(most, len(writes))
     if turns < 2:

@@ -1,4 +1,4 @@
-"""Read the user's words of a task that is grounded in a chain: a message, the part of a conversation, or a message for each turn."""
+"""Read replies with the user's messages for a chain's task: one message, the user of a conversation, or a message for each turn."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class TurnWords(StrictModel):
 
 
 class Ungrounded(Unreadable):
-    """Words that lack a value, or hold one that the chain does not use."""
+    """The user's messages lack a value that the chain needs, or name one that it does not use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainWords:
-    """What the words of a chain's task must and may hold."""
+    """Reads the user's messages for a chain's task, and checks which values they must and may contain."""
 
     chain: Chain
     """The chain in its final state."""
@@ -87,7 +87,7 @@ class ChainWords:
         return messages
 
     def _check(self, words: str, more: str) -> None:
-        """Raise `Ungrounded` for what the words lack, or for what they or further words name although the chain does not use it."""
+        """Raise `Ungrounded` if `words` lack a value that the user knows, or if `words` or `more` name one that the chain does not use."""
         if lacking := find_unsaid(words, self.chain.known):
             raise Ungrounded(f"the words lack {', '.join(map(repr, lacking[:SHOWN]))}: write {FORM}")
         state: Mapping[str, Any] = self.chain.state

@@ -1,8 +1,8 @@
-"""Distractors: further rows of the initial state that a task does not concern (ScaleEnv §4.2.1).
+"""Distractors: additional rows of the initial state that have nothing to do with the task (ScaleEnv §4.2.1).
 
-They are made by code from the rows that are there, so they cost no tokens. A distractor is a copy of a row with a key, texts and
-references of its own; columns that depend on each other stay together. What a distractor refers to is another distractor, or a row that
-the chain does not touch. Rows that the schema refuses are left out. Whether the chain has the same effect is decided by executing it.
+Code makes them from existing rows, so they cost no tokens. A distractor is a copy of a row with a new key, new texts and new references;
+columns that depend on each other keep their values. It refers to other distractors, or to rows that the chain does not touch. Rows that
+the schema refuses are left out. The chain is executed again to check that it still has the same effect.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from simia.synthesis.json_values import list_plain_values
 from simia.tool import compile_schema
 
 MOST = 40  # distractors of a table
-TRIES = 8  # for a row that the schema allows
-SHORTEST = 3  # characters of a known text that no text of a distractor holds
+TRIES = 8  # attempts to make a row that the schema allows
+SHORTEST = 3  # characters from which on a known text must not occur within a distractor's text
 CALLS = 10  # calls of a chain whose complexity is 1
-PHRASE = range(2, 5)  # words of a name or a title, whose parts make another one
+PHRASE = range(2, 5)  # words of a text that is treated as a name or a title, whose parts are recombined
 TIME = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}:\d{2}.*")
 DIGIT = re.compile(r"\d")
 Rows = dict[str, dict[str, Any]]
@@ -66,12 +66,12 @@ class DistractorMaker:
     ) -> None:
         """
         Args:
-            schema: of the state.
+            schema: the schema of the state.
             state: an initial state in which the chain executes.
             played: the chain as it was executed there.
-            known: what the user knows: no text of a distractor equals it.
+            known: what the user knows; no text of a distractor may equal such a value.
             alpha: distractors for each row, at complexity 1.
-            rng: decides everything.
+            rng: source of all random choices.
         """
         self._schema, self._state, self._rng = schema, state, rng
         self._touched = list_touched(state, played)
@@ -137,7 +137,7 @@ class DistractorMaker:
         return value
 
     def _refer(self, table: str, value: Any, place: int) -> Any:
-        """The same number of references, to distractors if there are any, or to rows that the chain does not touch."""
+        """Return equally many references to distractors; without any, to rows that the chain does not touch."""
         own = list(self._made.get(table, {}))
         free = own or [key for key in self._state.get(table, {}) if key not in self._touched]
         if isinstance(value, list) and free:
@@ -147,7 +147,7 @@ class DistractorMaker:
         return value
 
     def _is_new(self, table: str, spec: TableSpec, row: Mapping[str, Any]) -> bool:
-        """Whether unique values are new, and no text that tells rows apart is one that the user knows."""
+        """Whether values of unique columns are new, and no free text equals or contains a value that the user knows."""
         others = [*self._state[table].values(), *self._made[table].values()]
         for column, each in spec.columns.items():
             if each.unique and any(other.get(column) == row.get(column) for other in others):
@@ -161,7 +161,7 @@ class DistractorMaker:
 
 
 def is_fixed_text(column: ColumnSpec, value: str) -> bool:
-    """Whether a text is one of few, or a time: the row's other columns may depend on it."""
+    """Whether a text must stay, since other columns may depend on it: it is a time, or its column allows only a few values."""
     return "enum" in str(column.values) or "const" in column.values or bool(TIME.fullmatch(value))
 
 
@@ -199,7 +199,7 @@ def write_slug(text: Any) -> str:
 
 
 def make_row_key(keys: Sequence[str], taken: Collection[str], rng: random.Random) -> str | None:
-    """A key in the form of the others that is not taken; None if there is hardly any."""
+    """Return a free key in the form of the others; None if hardly any is left."""
     for _ in range(50):
         model = rng.choice(list(keys))
         key = (

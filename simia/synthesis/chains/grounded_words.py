@@ -1,4 +1,4 @@
-"""Check that a user's words are grounded in a chain: they hold all that it needs, and no value that it does not use (ScaleEnv §4.2.1)."""
+"""Check that a user's words fit a chain: they have every value that it needs and no value that it does not use (ScaleEnv §4.2.1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simia.synthesis.chains.distractors import is_fixed_text
 from simia.synthesis.json_values import list_plain_values
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-FREE_TEXT = 5  # words from which on a text may be worded otherwise
-ALIKE = 0.6  # share of the words of a free text that the user's words must hold
+FREE_TEXT = 5  # a text with at least this many words may be worded differently
+ALIKE = 0.6  # share of the words of such a text that the user's words must contain
 DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}:\d{2})(?::\d{2})?)?")
 NUMBER = re.compile(r"[0-9]+(?:[.,:/-][0-9]+)*")
 SEPARATORS = re.compile(r"[\s_,\-]+")
-SHORTEST = 4  # characters of a value of the state that is looked for in the words
+SHORTEST = 4  # the user's words are searched for values of the state with at least this many characters
 
 
 def says_value(words: str, value: Any) -> bool:
@@ -64,16 +64,16 @@ def holds_phrase(text: str, phrase: str) -> bool:
 
 
 def find_unsaid(words: str, known: Any) -> list[Any]:
-    """The values of what the user knows that words do not hold."""
+    """Return the values in `known` that the words lack."""
     return [value for value in list_plain_values(known) if not says_value(words, value)]
 
 
 def find_unused(
     words: str, known: Any, results: Sequence[Any], state: Mapping[str, Any], schema: StateSchema
 ) -> list[str]:
-    """What words name although the chain does not use it: ids, numbers and dates, and texts of the state that no result of the chain holds.
+    """List what the words name although the chain does not use it: ids, numbers, dates, and texts of the state that are in no result.
 
-    Texts that results hold are no secret: the user knows the environment.
+    Texts that occur in results are allowed, since the user knows the environment.
     """
     own = [str(value) for value in list_plain_values(known)]
     mine, text = normalize_words(" ".join(own)), normalize_words(words)

@@ -1,7 +1,7 @@
-"""How the columns that a chain changes are compared (ScaleEnv §4.1.1, Reward Specification).
+"""Derive how the columns that a chain changes are compared (ScaleEnv §4.1.1, Reward Specification).
 
-Derived by code: what the user states is hard; times that a tool makes are exempt; free text is semantic. Everything else is hard by
-default: ids of new rows need no policy, since the state reward pairs rows whose keys tools made.
+Values that the user states are compared exactly ("hard" in the paper); times that a tool makes are exempt; free text is compared by
+meaning. All other columns are compared exactly, too. Ids of new rows need no policy: the state reward pairs rows whose keys tools made.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from simia.synthesis.json_values import list_plain_values
 from simia.task import Action, Match
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
-FREE_TEXT = 4  # words of a text that may be worded otherwise
+FREE_TEXT = 4  # a text with at least this many words may be worded differently
 
 
 def derive_policies(
     schema: StateSchema, state: Mapping[str, Any], calls: Sequence[Action], changes: Sequence[Change]
 ) -> dict[str, Match]:
-    """Column → how its values are compared, for the columns that the chain changes and whose policy differs from that of the schema.
+    """Return column → match policy, for columns that the chain changes and whose policy must differ from that of the schema.
 
     Args:
-        schema: of the state, with the policies that the environment's design proposes.
+        schema: the schema of the state, with the policies that the environment's design proposes.
         state: the initial state.
-        calls: of the chain, with literal arguments.
+        calls: the calls of the chain, with literal arguments.
         changes: what the chain changes.
     """
     given = schema.list_policies()
@@ -50,7 +50,7 @@ def derive_policies(
 
 
 def choose_policy(values: Sequence[Any], stated: Sequence[Any], stored: set[str]) -> Match | None:
-    """The policy that the values of a column show; None: they show none."""
+    """Return the policy that follows from the values of a column; None if none does."""
     texts = [value for value in values if isinstance(value, str)]
     if any(MOMENT.fullmatch(text) and not states_text(stated, text) for text in texts):
         return "exempt"
@@ -60,7 +60,7 @@ def choose_policy(values: Sequence[Any], stated: Sequence[Any], stored: set[str]
 
 
 def count_plain_words(text: str) -> int:
-    """How many words without digits a text has: a time has none."""
+    """Count the words without digits in a text; a time has none."""
     return sum(word.isalpha() for word in split_words(text))
 
 
@@ -70,7 +70,7 @@ def states_text(stated: Sequence[Any], text: str) -> bool:
 
 
 def list_changed_values(changes: Sequence[Change]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Path and value of each changed column: new rows column by column."""
+    """Yield path and value of each changed column; a new row gives one pair for each of its columns."""
     for change in changes:
         path, new = tuple(map(str, change["path"])), change.get("new")
         if len(path) == 2 and isinstance(new, Mapping):

@@ -1,4 +1,4 @@
-"""From the graph of a composition to the sampled tools of each turn (EnvFactory §3.3.2 and §3.4, planning)."""
+"""Sample the tools of each turn from the graph of a composition (EnvFactory §3.3.2 and §3.4, planning)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def group_environments(keys: Sequence[str], together: int) -> list[list[str]]:
 def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: PlanSettings) -> list[list[str]]:
     """Sample a chain and split it into turns.
 
-    Conversation number n crosses at least 1 + n modulo the number of environments: where the chain does not, one chain is sampled in each of
-    so many environments. A prefix of a chain has all that it needs, so cutting one is harmless.
+    Conversation number n uses at least 1 + (n mod number of environments) environments, but not more than it has turns. If the sampled
+    chain uses fewer, one chain is sampled in each of that many environments. A chain may be cut: the tools before the cut have all they need.
 
     Args:
         graph: tools named `environment/tool`.
-        number: of the conversation within its composition.
-        rng: makes every choice.
+        number: number of the conversation within its composition.
+        rng: source of all random choices.
         settings: numbers of turns and tools, and how chains are sampled.
 
     Returns:
-        The tools of each turn, no tool twice; empty if no tool can be executed.
+        The tools of each turn; no tool twice, unless chains are random walks. Empty if no tool can be executed.
     """
     environments = list(dict.fromkeys(name.partition("/")[0] for name in graph.tools))
     wanted = min(1 + number % max(1, len(environments)), settings.turns)
@@ -46,7 +46,7 @@ def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: Pl
 
 
 def share_turns(chains: Sequence[Sequence[str]], rng: random.Random, settings: PlanSettings) -> list[list[str]]:
-    """The turns of several chains one after the other, at least one of each."""
+    """Return the turns of several chains, one chain after the other; the longest ones are cut, but each keeps at least one turn."""
     turns = [split_chain(chain, rng, settings.tools) for chain in chains]
     while sum(map(len, turns)) > settings.turns:
         longest = max(turns, key=len)
@@ -65,7 +65,7 @@ def split_chain(chain: Sequence[str], rng: random.Random, most: int) -> list[lis
 
 
 def shorten_chains(sampling: ChainSampling, parts: int) -> ChainSampling:
-    """The settings for one of several chains that make one conversation together."""
+    """Return the settings for one chain if `parts` chains form one conversation."""
     longest = max(1, sampling.longest // parts)
     return sampling.model_copy(update={"shortest": min(sampling.shortest, longest), "longest": longest})
 

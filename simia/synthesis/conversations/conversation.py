@@ -1,4 +1,4 @@
-"""What the stages of QueryGen hand to each other (EnvFactory §3.4): compositions, plans, queries, solved turns."""
+"""Outputs of QueryGen's stages, which are inputs of later ones (EnvFactory §3.4): compositions, plans, queries, solved turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simia.task import Goal, StrictModel
 
 
 class ComposedEnvironment(StrictModel):
-    """One to three environments as one, with the graph of their tools."""
+    """One to three environments joined to one, with the graph of their tools."""
 
     environments: list[str]
     """Keys of the environments."""
@@ -39,7 +39,7 @@ class ComposedEnvironment(StrictModel):
 
 
 class ConversationPlan(StrictModel):
-    """Who wants something in which situation, and with which tools in each turn (EnvFactory §3.4, planning)."""
+    """The user and the situation of a conversation, and the tools of each turn (EnvFactory §3.4, planning)."""
 
     composition: str
     """Key of the composition."""

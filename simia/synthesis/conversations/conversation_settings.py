@@ -37,9 +37,9 @@ class QuerySettings(Config):
     """What is done to the queries."""
 
     refinements: list[Refinement] = Field(default_factory=lambda: list(REFINEMENTS))
-    """The calibrated refinements, in this order. `implicit_reference`: identifiers become references, and what can be found out is left out.
-    `action_compression`: steps become one short request. `ambiguity`: vaguer words, of which only one reading fits the data.
-    `goal_expansion`: a consequence or condition of the goal is implied. Empty: queries stay as they were written first."""
+    """The calibrated refinements, in this order. `implicit_reference`: references replace identifiers, and facts that the agent can look up
+    are left out. `action_compression`: several steps become one short request. `ambiguity`: vaguer words, of which only one meaning fits the
+    data. `goal_expansion`: a consequence or condition of the goal is implied. Empty: queries stay as first written."""
 
 
 class SolvingSettings(Config):
@@ -52,5 +52,5 @@ class SolvingSettings(Config):
     agent: LLMAgentSettings = Field(default_factory=lambda: LLMAgentSettings(calls="hermes"))
     """Prompting and sampling of the model of the role `solver`."""
     selector: bool = True
-    """Whether a model selects the best solution or none. False: the final state that most solvers reach is right, and calls of writing tools
-    are essential, or all calls in a turn that changes nothing."""
+    """Whether a model selects the best solution or none. False: the final state that most solvers reach is taken as right, and calls of
+    writing tools as essential; in a turn that changes nothing, all calls are essential."""

@@ -1,6 +1,6 @@
-"""QueryGen as a part of a recipe: its stages, its settings, and what it is expected to ask (EnvFactory §3.4).
+"""QueryGen as a part of a recipe: its stages, its settings, and the number of questions to expect (EnvFactory §3.4).
 
-A recipe has the stages `environments` and `graph` before these. The stages are `compositions`, `plans`, `queries`, `solved`, `verdicts` and `gated`.
+Its stages are `compositions`, `plans`, `queries`, `solved`, `verdicts` and `gated`. They follow a recipe's `environments` and `graph`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def list_conversation_stages(
 
 
 def expect_conversation_questions(settings: ConversationSettings, environments: int) -> dict[str, Expectation]:
-    """What the stages are expected to ask for so many environments, for a dry run, if nothing is refused."""
+    """Return stage → expected questions for this number of environments, if nothing is refused; for a dry run."""
     plans = -(-environments // settings.plans.together) * settings.plans.number
     turns = plans * min(TURNS, settings.plans.turns)
     return {

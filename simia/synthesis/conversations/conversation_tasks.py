@@ -22,9 +22,9 @@ def make_conversation_task(
 ) -> Task:
     """Make the task of a solved conversation: a goal for each turn, with essential calls and masks.
 
-    `extra.environments` names the tables of each environment, and `extra.calls` counts the calls of the selected solution: the reward
-    `trace_state` reads both. How often the solvers pass is the measured difficulty of a single turn; solvers of a later turn began with the
-    selected turns before it.
+    The reward `trace_state` reads `extra.environments`, the tables of each environment, and `extra.calls`, the number of calls in the selected
+    solution. A task with one turn gets the solvers' pass rate as measured difficulty. Longer ones do not: there the solvers of a later turn
+    began after the selected solutions of the turns before.
     """
     goals = [turn.goal for turn in solved.turns]
     owners = {name: environment.partition("/")[0] for environment, name in composed.tools.items()}

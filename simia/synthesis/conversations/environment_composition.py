@@ -1,7 +1,7 @@
 """Compose up to three built environments into one (EnvFactory §3.3.2: a chain crosses at most 3 environments).
 
-Tables and tools are joined; names that occur in several environments get the environment's name in front. The methods keep their source, in
-which only such names are replaced. The tests of the originals are the tests of the composition.
+Tables and tools are joined; a name that several environments use gets the environment's name as prefix. In the source of the methods only
+such names are replaced. The tests of the originals become the tests of the composition.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compose_environments(parts: Mapping[str, BuiltEnvironment]) -> Composition:
     """Compose one to three environments, by key. Equal inputs make equal outputs.
 
     Raises:
-        ValueError: there are none or more than three, or a state model is not the one that its tables make.
+        ValueError: there are none or more than three, or a state model differs from the one that is derived from its tables.
     """
     if not 0 < len(parts) <= MOST_ENVIRONMENTS:
         raise ValueError(f"{len(parts)} environments cannot be composed: give 1 to {MOST_ENVIRONMENTS}")
@@ -93,7 +93,7 @@ def compose_environments(parts: Mapping[str, BuiltEnvironment]) -> Composition:
 
 
 def choose_names(groups: Mapping[str, Sequence[str]], longest: int) -> dict[str, Names]:
-    """Environment → old name → new one: names that several environments have get the environment's in front."""
+    """Return environment → old name → new name: a name that several environments use gets the environment's name as prefix."""
     count = Counter(name for names in groups.values() for name in names)
     taken = {name for name, times in count.items() if times == 1}
     found: dict[str, Names] = {key: {} for key in groups}
@@ -129,7 +129,7 @@ def join_tables(parts: Mapping[str, BuiltEnvironment], names: Mapping[str, Names
 def join_designs(
     parts: Mapping[str, BuiltEnvironment], renamed: Mapping[str, PartRenaming], state: StateSchema
 ) -> EnvironmentDesign:
-    """One design with the rules of all, each with the title of its environment."""
+    """Join designs to one; each rule starts with the title of its environment."""
     designs = {key: built.design for key, built in parts.items()}
     titles = [design.title for design in designs.values()]
     return EnvironmentDesign(
@@ -192,7 +192,7 @@ class PartRenaming:
         return {**schema, "properties": described}
 
     def rename_test(self, test: ToolTest, example: Mapping[str, Any]) -> ToolTest:
-        """A test under the new names. `example`: the rows of the composition, for a test that brings a whole state of its environment."""
+        """Rename a test. `example`: the rows of the composition, which complete a test that has a whole state of its environment."""
         initial = {how: self.rename_state(value) for how, value in test.initial.items()}
         if "state" in initial:
             initial["state"] = {**example, **initial["state"]}

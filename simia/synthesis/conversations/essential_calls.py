@@ -1,8 +1,9 @@
 """Derive what a turn must do from its selected solution: essential calls, masked arguments, match policies (EnvFactory §3.4).
 
-Essential are the successful calls of tools that write, and the look-ups that the selector names. They are executed alone. A value that a
-tool made up, such as a new id, is taken from the result of the call that makes it, since it depends on the number of calls; such arguments are
-masked. Columns that depend on the clock are found by a second execution, some calls later, and are exempt from the comparison of states.
+Essential calls are the successful calls of writing tools, and the look-ups that the selector names. They are executed without the other
+calls. A value that a tool makes up, such as a new id, depends on the number of calls; so an argument with such a value is taken from the
+result of the call that made it, and is masked. A second execution, some calls later, finds the columns that depend on the clock; these are
+exempt from the comparison of states.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from simia.synthesis.json_values import list_keys, list_leaves, list_plain_value
 from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
 from simia.trajectory import Trajectory
 
-PADDING = 4  # calls before the second execution: more than a minute on the episode's clock
-SMALLEST_ID = 100  # of ids that are whole numbers
+PADDING = 4  # calls before the second execution: they take more than a minute on the episode's clock
+SMALLEST_ID = 100  # smaller whole numbers are not taken for ids
 Place = tuple[str | int, ...]
 
 
@@ -60,20 +61,20 @@ class EssentialCall:
 
 @dataclass(slots=True)
 class ReplayedCalls:
-    """Essential calls as they were executed alone."""
+    """Essential calls as they were executed without the other calls."""
 
     turns: list[list[GoalCall]] = field(default_factory=list)
     """The calls of each turn with literal arguments."""
     changes: list[list[Change]] = field(default_factory=list)
     """Changes since the start, after each turn."""
     fault: str = ""
-    """Why they cannot be executed alone; empty if they can."""
+    """Why they cannot be executed without the other calls; empty if they can."""
 
 
 def pick_essential(
     calls: Sequence[PlayedCall], writing: Collection[str], look_ups: Collection[int], free: Mapping[int, Sequence[str]]
 ) -> list[EssentialCall]:
-    """The essential calls of a turn. `look_ups`, `free`: numbers of calls from 1, as the selector counts them."""
+    """Return the essential calls of a turn. `look_ups`: numbers of essential look-ups; `free`: number → free arguments; counted from 1."""
     return [
         EssentialCall(
             each.call.name,
@@ -96,8 +97,8 @@ def load_result(text: str) -> Any:
 
 
 def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Find the arguments of the last turn that tools made up: values of an earlier writing call's result that neither the initial state nor
-    the user's words have."""
+    """Find the arguments of the last turn whose values tools made up: values in an earlier writing call's result that occur neither in the
+    initial state nor in the user's words."""
     known = set(map(str, list_plain_values(state))) | set(list_keys(state))
     said = "\n".join(words)
     before = [call for turn in turns[:-1] for call in turn]
@@ -115,7 +116,7 @@ def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, An
 
 
 def may_be_made_up(value: Any) -> bool:
-    """Whether a value can be an id that a tool made: a text, or a whole number of some digits. Small numbers are amounts."""
+    """Whether a value can be an id that a tool made: a text, or a whole number from `SMALLEST_ID` on. Smaller numbers are amounts."""
     if isinstance(value, str):
         return len(value) > 1
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) >= SMALLEST_ID
@@ -124,7 +125,7 @@ def may_be_made_up(value: Any) -> bool:
 async def replay_essential(
     backend: ExecutableBackend, state: dict[str, Any], turns: Sequence[Sequence[EssentialCall]], padding: int = 0
 ) -> ReplayedCalls:
-    """Execute essential calls alone, up to the first that fails. `padding`: calls that are made before and do nothing."""
+    """Execute essential calls without the others, up to the first that fails. `padding`: number of calls without effect made before."""
     played, results = ReplayedCalls(), list[Any]()
     async with await backend.open(Task(id="essential", initial={"state": state}), seed=0) as world:
         for _ in range(padding):
@@ -149,7 +150,7 @@ async def replay_essential(
 
 
 def put_values(call: EssentialCall, results: Sequence[Any]) -> dict[str, Any]:
-    """The arguments with the values that earlier calls returned this time. Raises `LookupError` for a missing one."""
+    """Return the arguments with the values that earlier calls returned in this execution. Raises `LookupError` for a missing value."""
     arguments = call.arguments
     for source in call.sources:
         value = results[source.call]
@@ -176,7 +177,7 @@ def find_policies(
     Args:
         plain: changes of the essential calls.
         later: changes of the same calls after `PADDING` other calls.
-        calls, played: the essential calls, and as they were executed.
+        calls, played: the essential calls, and the same calls as executed.
     """
     found: dict[str, Match] = {}
     empty = Trajectory(messages=[])
@@ -199,12 +200,12 @@ def find_policies(
 
 
 def name_path(path: Sequence[str], is_row: bool) -> str:
-    """A path as match policies write it; the key of a new row is any."""
+    """Write a path for match policies; `*` stands for the key of a new row."""
     return ".".join([path[0], "*", *path[2:]] if is_row else path)
 
 
 def make_parts(calls: Sequence[EssentialCall], changed: bool, policies: dict[str, Match]) -> list[GoalPart]:
-    """What is judged after a turn: the state, and the look-ups that the user asked for."""
+    """Make the reward parts of a turn: the state, and the look-ups that the user asked for."""
     look_ups = list(dict.fromkeys(call.name for call in calls if not call.writes))
     state: list[GoalPart] = [StateSpec(policies=policies)]
     if not changed:

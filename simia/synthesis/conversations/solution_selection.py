@@ -40,7 +40,7 @@ async def ask_selection(
     values: Mapping[str, Any],
     label: str,
 ) -> Selection:
-    """Ask for the best of several distinct solutions. `values`: what the prompt says of environment, user and turn. Raises `Refused`."""
+    """Ask for the best of several different solutions. `values`: environment, user and turn for the prompt. Raises `Refused`."""
 
     def parse(text: str) -> Selection:
         found: Selection = read_json(text, Selection)

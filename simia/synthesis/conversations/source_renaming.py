@@ -17,9 +17,9 @@ def rename_method(source: str, *, tables: Mapping[str, str], rows: Mapping[str, 
 
     Args:
         source: one method without indentation.
-        tables: table → new name, where it is an attribute of `self.state` or of a variable that holds it.
-        rows: class of rows → new name.
-        tools: tool → new name, for the method itself and for names in its docstring.
+        tables: table → new name; replaced as an attribute of `self.state` or of a variable that holds it.
+        rows: row class → new name.
+        tools: tool → new name; replaced as the method's own name and in its docstring.
     """
     tree = ast.parse(source)
     function = tree.body[0]
@@ -62,7 +62,7 @@ def list_row_edits(function: ast.FunctionDef, rows: Mapping[str, str]) -> Iterat
 
 
 def rename_mentions(text: str, names: Mapping[str, str]) -> str:
-    """Return a text in which names of tools are replaced; a name without an underscore only between backticks, since it is a word too."""
+    """Replace names of tools in a text. A name without an underscore may be a plain word, so it is replaced only between backticks."""
     for old, new in names.items():
         if old != new:
             text = re.sub(rf"\b{old}\b" if "_" in old else rf"(?<=`){old}(?=`)", new, text)

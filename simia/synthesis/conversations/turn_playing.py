@@ -1,4 +1,4 @@
-"""Let solvers play one turn of a conversation, from the state and the messages that the turns before it left (EnvFactory §3.4)."""
+"""Let solvers play one turn of a conversation, continuing from the state and the messages after the earlier turns (EnvFactory §3.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CHANGES = 30  # that the selector sees
 
 
 class ContinuingAgent:
-    """Repeats the agent's messages of the turns before, and then lets another agent act. The world repeats its results."""
+    """Repeats the agent's messages of the earlier turns, then lets another agent act. The world gives the same results again."""
 
     def __init__(self, before: Sequence[Message], agent: Agent) -> None:
         self._left = [message for message in before if message.role == "assistant"]
@@ -83,7 +83,7 @@ class SolverTurn:
 
 
 def make_turn_task(key: str, state: dict[str, Any], queries: Sequence[str]) -> Task:
-    """The task of playing all turns up to the last of these queries."""
+    """Make a task with one turn for each of these queries; only the last turn is new."""
     return Task(id=key, initial={"state": state}, goals=[Goal(query=query) for query in queries])
 
 
@@ -118,8 +118,8 @@ async def play_turn(environment: Environment, task: Task, before: Sequence[Messa
 
 
 def number_calls(messages: Sequence[Message], before: int) -> list[Message]:
-    """The messages with calls that are numbered through a conversation, since each solver numbers those of its turn. `before`: calls of the
-    turns before."""
+    """Give the calls in messages ids that are numbered through the conversation, since each solver counts only its own turn. `before`: number
+    of calls in the earlier turns."""
     found, names = [], dict[str, str]()
     for message in messages:
         for call in message.calls:

@@ -1,4 +1,4 @@
-"""Further chains for a subgraph: k attempts of an agent to find an executable one, and the model that decides (ScaleEnv §4.2.2)."""
+"""Search further chains for a subgraph: an agent tries k times to find an executable one, then a model decides (ScaleEnv §4.2.2)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GateReply(StrictModel):
 
 @dataclass(slots=True)
 class ChainSearch:
-    """What came of k attempts."""
+    """The result of k attempts."""
 
     attempts: int = 0
     """k."""
@@ -45,7 +45,7 @@ class ChainSearch:
     best: PlayedChain | None = None
     """The executed chain with the most tools; of equal ones the shortest, then the first."""
     faults: list[str] = field(default_factory=list)
-    """Why others were not."""
+    """Why the chains of other attempts were not executed."""
 
     @property
     def feasibility(self) -> float:
@@ -67,7 +67,7 @@ async def search_chains(
     *,
     label: str,
 ) -> ChainSearch:
-    """Ask k times for a chain that uses these tools alone, and execute each. The role `searcher` may be a model of its own."""
+    """Ask the role `searcher` k times for a chain that uses only these tools, and execute each."""
     values = {
         **list_prompt_values(built, state),
         "tools": [built.tools[name].spec.write_json() for name in tools],

@@ -1,4 +1,4 @@
-"""Execute tools that enter a subgraph: one success is looked for among proposed arguments (ScaleEnv §4.2.2)."""
+"""Try to execute the tools that shall enter a subgraph, with proposed arguments, until one call succeeds (ScaleEnv §4.2.2)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simia.synthesis.building.tool_runs import find_state_breach, hide_addresses
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.task import Action, Task
 
-MOST_TRIED = 40  # calls of one tool from one start
-SHOWN = 3  # faults of one tool
+MOST_TRIED = 40  # most calls of one tool from one start
+SHOWN = 3  # faults of one tool that are kept
 LONGEST_FAULT = 300
 
 
@@ -33,12 +33,12 @@ class ToolEntry:
 
 @dataclass(slots=True)
 class EntryTrial:
-    """What came of the calls of one tool."""
+    """The result of the calls of one tool."""
 
     entry: ToolEntry | None = None
     """The call that succeeded."""
     faults: list[str] = field(default_factory=list)
-    """Why other calls did not, each message once."""
+    """Why other calls failed, each message once."""
 
     def add_fault(self, arguments: Mapping[str, Any], message: str) -> None:
         """Keep one of the first messages, with the arguments that led to it."""
@@ -57,7 +57,7 @@ async def try_tool(
 ) -> EntryTrial:
     """Call a tool with proposed arguments at the start of the episode, then after the chain, up to the first success.
 
-    A reading tool that returns nothing is called again; its first such call counts if no other returns more.
+    If a call succeeds but returns nothing and changes nothing, further arguments are tried; it counts if no other call gives more.
     """
     design = next(each for each in built.design.tools if each.name == tool)
     tried = [dict(arguments) for _, arguments in zip(range(MOST_TRIED), proposals, strict=False)]
@@ -82,7 +82,7 @@ async def _try_from(
     tried: Sequence[dict[str, Any]],
     trial: EntryTrial,
 ) -> bool:
-    """Try the calls in one world. Returns whether the search has ended: with a success, or with a failure that is no refusal."""
+    """Try the calls in one world. Returns whether the search has ended: a call succeeded, or failed other than by a refusal."""
     async with await backend.open(Task(id=f"entry/{tool.name}", initial={"state": dict(state)}), seed=0) as world:
         for call in before:
             await world.call_one(call.name, call.arguments)
@@ -111,7 +111,7 @@ async def _try_from(
 async def replay_entries(
     backend: ExecutableBackend, state: Mapping[str, Any], entries: Iterable[ToolEntry]
 ) -> str | None:
-    """Make the calls of entered tools again, each in a world of its own. Returns what is wrong with the first that fails; None: all succeed."""
+    """Repeat the calls of entered tools, each in a new world. Returns what is wrong with the first that fails; None if all succeed."""
     for entry in entries:
         async with await backend.open(
             Task(id=f"entry/{entry.call.name}", initial={"state": dict(state)}), seed=0
@@ -124,7 +124,7 @@ async def replay_entries(
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether a result says nothing: null, no text, an empty list, or an object of nothing else."""
+    """Whether a result is empty: null, an empty text or list, or an object with only such values, zeros and false."""
     if isinstance(value, dict):
         return all(says_nothing(each) or each in (0, False) for each in value.values())
     return value is None or value in ("", "[]", "{}", "null") or value == []

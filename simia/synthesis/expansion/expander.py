@@ -1,4 +1,4 @@
-"""Let tools enter the subgraph of a chain: each is executed, and the initial state is refined until it can be (ScaleEnv §4.2.2)."""
+"""Let tools enter the subgraph H of a chain: each must execute, and the initial state is refined until it does (ScaleEnv §4.2.2)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Expander:
         """How tools entered; patches of the state that were accepted and rejected."""
 
     async def start(self) -> None:
-        """Execute the chain. Raises `Refused` for one that does not execute in its own state."""
+        """Execute the chain. Raises `Refused` if it does not execute in its own state."""
         async with open_sandbox(self._context, self._built) as backend:
             self.played = await play_chain(backend, self.state, self._chain.code)
         if self.played.fault:
@@ -78,7 +78,7 @@ class Expander:
                 self._keep(call.name, EntryTrial(ToolEntry(call, value, tuple(played.calls[:number]))), "by_question")
 
     def enter_unexecuted(self, tools: Sequence[str]) -> None:
-        """Let tools enter without executing them, to measure what execution finds."""
+        """Let tools enter without executing them, to measure what execution would find."""
         self.tools += [name for name in tools if name not in self.tools and name in self._built.tools]
 
     def _keep(self, name: str, trial: EntryTrial, how: str) -> None:
@@ -94,7 +94,7 @@ class Expander:
     # -- refinement -----------------------------------------------------------------------------------------------
 
     async def refine(self, rounds: int) -> None:
-        """Ask for calls, and for a patch of the state, by which the failing tools can be executed: one question a round for all of them."""
+        """Ask for calls and a patch of the state with which the failing tools execute: one question per round for all of them."""
         fault = ""
         for _ in range(rounds):
             if not self.failing:
@@ -123,7 +123,7 @@ class Expander:
         )
 
     def _describe_failing(self, name: str) -> dict[str, Any]:
-        """A tool as the question shows it: its schema, when it refuses, and what came of its calls."""
+        """Describe a tool for the question: its schema, its refusals, and how its calls failed."""
         design = next(tool for tool in self._built.design.tools if tool.name == name)
         schema = self._built.tools[name].spec.write_json()
         return {"schema": schema, "refusals": design.refusals, "faults": self.failing[name]}
@@ -150,13 +150,13 @@ class Expander:
                 proposals = asked if fault or not proposal.patch else [*asked, *finder.propose(name)]
                 if proposals:
                     trial = await try_tool(backend, self._built, self.state, self.played.calls, name, proposals)
-                    if trial.entry is not None or not fault:  # without its patch a call fails for another reason
+                    if trial.entry is not None or not fault:  # if the patch was rejected, a failure says nothing
                         self._keep(name, trial, "by_question")
         return fault
 
     async def _replay(self, backend: ExecutableBackend, patched: dict[str, Any]) -> tuple[PlayedChain, str]:
-        """The chain as it is executed in the patched state, and what is wrong with the patch: it must have the effect that it has without
-        the patch, in any order of the rows that tools return, and every tool that has entered must still execute."""
+        """Execute the chain in the patched state; return it, and what is wrong with the patch. The chain must have the same effect as without
+        the patch, also if tools return rows in reverse order, and every tool that has entered must still execute."""
         policies = self._built.design.state.list_policies()
         played = await play_chain(backend, patched, self._chain.code)
         turned = await play_chain(backend, patched, self._chain.code, reverse=True)

@@ -1,7 +1,7 @@
-"""Arguments of a tool that enters a subgraph H, derived from values of H without a model (ScaleEnv §4.2.2).
+"""Derive arguments for a tool that shall enter a subgraph H from values of H, without a model (ScaleEnv §4.2.2).
 
-Values come from results along the edges of the graph, from arguments of earlier calls, from rows of the state by key, reference and column,
-and last from the tool's own tests and its schema.
+Values come from results along the edges of the graph, from arguments of earlier calls, from keys, references and columns of the state's
+rows, and finally from the tool's own tests and its schema.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS = 30  # rows of one table
 
 
 class KnownValues:
-    """Values that a subgraph has: what its calls were given and what they returned."""
+    """Values of a subgraph: the arguments and the results of its calls."""
 
     def __init__(self) -> None:
         self._results: dict[str, list[Any]] = {}
@@ -41,7 +41,7 @@ class KnownValues:
         self._texts.update(iterate_strings([call.arguments, value]))
 
     def mentions(self, key: str) -> bool:
-        """Whether a call was given the key of a row, or returned it."""
+        """Whether a call has the key of a row in its arguments or its result."""
         return key in self._texts
 
     def list_arguments(self, name: str) -> list[Any]:
@@ -49,7 +49,7 @@ class KnownValues:
         return self._arguments.get(name, [])
 
     def list_results(self, tool: str, field: str | None) -> list[Any]:
-        """The values of a field in the results of a tool; without such a field, results that are no object."""
+        """Return the values of a field in the results of a tool; if there are none, the results that are no objects."""
         found: list[Any] = []
         for value in self._results.get(tool, []):
             inner = list(iterate_field(value, field)) if field else []
@@ -77,14 +77,14 @@ class ArgumentFinder:
                 yield arguments
 
     def _vary_tests(self, tool: str) -> Iterator[Iterator[dict[str, Any]]]:
-        """The calls of the tool's tests, with optional arguments, on rows of this state."""
+        """Yield the calls of the tool's successful tests, each followed by variations of it with rows of this state."""
         for test in self._built.tests:
             if test.call.name == tool and test.expect.outcome == "success":
                 yield iter([test.call.arguments])
                 yield self._fill_from_rows(tool, test.call.arguments)
 
     def _fill_from_rows(self, tool: str, base: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Arguments that fit one row, then such that fit none; `base`: values of other arguments."""
+        """Yield arguments: without `base` first combinations of likely values, then those that fit a row. `base`: fixed values."""
         parameters = self._built.tools[tool].spec.parameters
         names = list(dict.fromkeys([*parameters.get("required", []), *base]))
         choices = {name: [base[name]] if name in base else self._list_choices(tool, name) for name in names}
@@ -99,7 +99,7 @@ class ArgumentFinder:
             yield dict(zip(given, values, strict=True))
 
     def _list_rows(self, tool: str, names: list[str]) -> list[dict[str, Any]]:
-        """What the rows of the tool's tables say about its arguments; tables that name more of them first, then rows that H mentions."""
+        """Return the arguments' values by each row of the tool's tables; rows that give more values come first, then rows that H mentions."""
         found: list[tuple[int, bool, dict[str, Any]]] = []
         for table in self._designs[tool].tables:
             spec = self._schema.tables[table]
@@ -114,7 +114,7 @@ class ArgumentFinder:
         return [values for *_, values in sorted(found, key=lambda each: each[:2])]
 
     def _read_row(self, table: str, tool: str, name: str, key: str, row: Any) -> Any:
-        """The value that a row gives to an argument: its own key, a column, or the key of a row that it refers to; None: it gives none."""
+        """Return the value that a row has for an argument: its key, a column, or the key of a row that it refers to; None if it has none."""
         wanted = self._find_table(name)
         value: Any = key if wanted == table else None
         if value is None and isinstance(row, Mapping):
@@ -168,7 +168,7 @@ class ArgumentFinder:
 
 
 def shape_value(schema: dict[str, Any], value: Any) -> Any:
-    """The value as an argument of this schema: in a list, where the schema asks for a list."""
+    """Return the value for an argument of this schema: in a list if the schema requires a list."""
     return [value] if schema.get("type") == "array" and not isinstance(value, list) else value
 
 

@@ -47,7 +47,7 @@ def read_refinement(text: str, built: BuiltEnvironment, tools: Sequence[str]) ->
 def list_touched_rows(
     schema: StateSchema, state: Mapping[str, Any], calls: Sequence[Action], changes: Sequence[Change]
 ) -> dict[str, list[str]]:
-    """Rows that a chain names or changes, by table: no refinement may alter them. Rows that it adds count too."""
+    """Return table → rows that a chain names, changes or adds: no refinement may alter them."""
     named = {text for call in calls for text in iterate_strings(call.arguments)}
     changed = {(change["path"][0], change["path"][1]) for change in changes if len(change["path"]) > 1}
     found: dict[str, list[str]] = {}
@@ -65,7 +65,7 @@ def apply_refinement(
     patch: Mapping[str, Mapping[str, Mapping[str, Any]]],
     frozen: Mapping[str, Sequence[str]],
 ) -> tuple[dict[str, Any], str]:
-    """Return the patched state, and what is wrong with it: a frozen row that it alters, or what the schema refuses; empty: nothing."""
+    """Return the patched state, and what is wrong with it: an altered frozen row or a violation of the schema; empty if nothing is."""
     patched: dict[str, Any] = {table: dict(rows) for table, rows in state.items()}
     for table, rows in patch.items():
         for key, columns in rows.items():

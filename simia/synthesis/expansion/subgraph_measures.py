@@ -20,7 +20,7 @@ def compute_complexity(graph: ToolGraph, tools: Collection[str]) -> float:
 
 
 def drop_dead_ends(graph: ToolGraph, tools: Sequence[str], kept: Collection[str]) -> list[str]:
-    """The tools without those that need a value which no other tool of the list provides. `kept`: tools that stay in any case."""
+    """Drop tools that need a value which no other tool of the list provides. `kept`: tools that stay in any case."""
     needs, found = list_all_needs(graph), list(tools)
     while True:
         left = [name for name in found if name in kept or provides_all(found, needs[name])]
