@@ -1,8 +1,8 @@
-"""The work of a synthesis: the stages of a recipe as items of a durable job.
+"""The work of a synthesis: the inputs of a recipe's stages are the items of a durable job.
 
-The items of a stage are planned when all items of the stages before it are decided, so a plan depends on stored results alone. A stage
-in which an endpoint failed on an item is not left: the session stops there, and a resume asks again. Everything else about an item,
-a refusal included, is a result that lasts.
+The items of a stage are planned when all items of the earlier stages are decided, so a plan depends only on stored results. If an endpoint
+failed on an item of a stage, the session stops after this stage, and a resume asks again. Any other outcome of an item, also a refusal, is
+stored and final.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENDPOINT_REFUSES = {Code.BAD_REQUEST, Code.CONTENT_FILTER}
 
 @dataclass(slots=True)
 class StageResult:
-    """An output, or the reason why there is none, with the figures that were kept and what its replies took."""
+    """An output or a refusal, with the figures that the stage kept and the tokens and cost of the replies."""
 
     output: Any = None
     refusal: Refusal | None = None
@@ -44,7 +44,7 @@ class StageResult:
     spent: Spending = field(default_factory=Spending)
 
     def body(self) -> dict[str, Any]:
-        """As the ledger stores it."""
+        """Return the result in the form that the ledger stores."""
         return {
             "output": self.output, "notes": self.notes, "spent": asdict(self.spent), "issues": [], "trajectory": None,
         }  # fmt: skip
@@ -67,12 +67,12 @@ class StageMaker:
         self._places = asyncio.Semaphore(config.executions)
 
     async def make(self, item: str, stage: Stage, given: StageInput) -> StageResult:
-        """Return the output of a stage for an input, or its refusal. Raises what says nothing about the item."""
+        """Return the output of a stage for an input, or its refusal. Raises errors that are not the item's, such as a failed endpoint."""
         context = ItemContext(item, self._askers, self._config.sampling, self._places, self._keep_prompt)
         result = StageResult()
         try:
             output = await stage.make(StageInput(given.key, copy.deepcopy(given.value)), context)
-            result.output = unpack_json(pack_json(output))  # as a resume reads it
+            result.output = unpack_json(pack_json(output))  # the same value that a resume would read
         except Exception as error:
             result.refusal = self._judge_error(find_cause(error), context)
         finally:
@@ -86,7 +86,7 @@ class StageMaker:
         return result
 
     def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:
-        """Return why the item is refused, or raise what says nothing about the item."""
+        """Return why the item is refused, or raise the error if it is not the item's."""
         if isinstance(error, Refused):
             return Refusal(str(error.reason), mask_places(error.detail)[:LONGEST])
         if isinstance(error, LLMFault) and error.code in ENDPOINT_REFUSES and self._has_answers():
@@ -109,7 +109,7 @@ class SynthesisWork:
         askers: Mapping[str, Asker],
         keep_prompt: Callable[[str, str], None] = lambda name, hashed: None,
     ) -> None:
-        """`askers`: role → what replies, with `writer` for roles without one of their own. `keep_prompt`: see `ItemContext`."""
+        """`askers`, `keep_prompt`: see `ItemContext`."""
         self._run, self._stages = run, list(stages)
         self._maker = StageMaker(
             config,
@@ -163,9 +163,10 @@ class SynthesisWork:
         return StageResult(body["output"], refusal, body["notes"], Spending(**body["spent"]))
 
     def drop_stale_items(self) -> None:
-        """Remove from the ledger what today's plan does not hold, such as items after a stage whose results were lost. Their replies stay.
+        """Remove items from the ledger that the present plan does not have, such as those after a stage whose results were lost. Their replies
+        stay.
 
-        Called on a work of its own, before the session's work begins.
+        Call this on a separate `SynthesisWork`, before the session's own work begins.
         """
         for item, *_ in self._run.ledger.outcomes():
             if (
@@ -213,7 +214,7 @@ class SynthesisWork:
         return "accepted"
 
     def take(self, item: Item, outcome: StageResult) -> bool:
-        """Put a result among the outputs, in plan order; whether the item has an output. Writes nothing."""
+        """Add a result to `outputs`, in plan order; return whether the item has an output. Writes nothing to the ledger."""
         self._decided += 1
         stage, given = self._planned[item.ord]
         if outcome.notes:
@@ -245,7 +246,7 @@ class SynthesisWork:
 
 
 def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:
-    """Return a stage's inputs. Raises `UserError` in one line if the stage fails or names two of them alike."""
+    """Return a stage's inputs. Raises a one-line `UserError` if the stage fails or gives two inputs the same key."""
     try:
         inputs = list(stage.list_inputs(outputs))
         for given in inputs:

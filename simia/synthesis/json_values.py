@@ -1,4 +1,4 @@
-"""The values and keys of JSON values."""
+"""Iterate over the leaves, values and keys of JSON values."""
 
 from __future__ import annotations
 

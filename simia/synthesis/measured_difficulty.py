@@ -1,4 +1,4 @@
-"""Difficulty of a task for a named agent: the model plays it a few times, and its name is stored with the figure."""
+"""Measure how difficult a task is for a named agent: its model plays the task a few times; name and pass rate are stored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TaskDifficultySettings(Config):
 async def measure_task(
     context: StageContext, built: BuiltEnvironment, task: Task, settings: TaskDifficultySettings
 ) -> dict[str, Measurement]:
-    """Play a task with the agent of the settings: its name → how often it earned the full reward."""
+    """Play a task with the agent of the settings; return its name → how often it earned the full reward."""
     agent = settings.agent
     assert agent is not None
     model = ModelOfStage(context, agent, agent)
@@ -55,8 +55,8 @@ async def measure_task(
 
 
 async def play_agents(environment: Environment, task: Task, agents: Sequence[Agent]) -> list[float | None]:
-    """Play a task with each agent, all at once, so that a batch asks for the next message of every episode together. Returns the rewards in the
-    order of the agents; None for an episode without one."""
+    """Play a task with all agents at the same time, so that batch inference gets the next requests of all episodes together. Returns the
+    rewards in the order of the agents; None for an episode without a reward."""
 
     async def play_once(agent: Agent) -> float | None:
         played = await play(await environment.reset(task), agent)

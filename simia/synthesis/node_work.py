@@ -14,7 +14,7 @@ from simia.synthesis.stage import StageInput
 
 @dataclass(frozen=True)
 class SynthesisNodeWork:
-    """What a worker needs to make the items of a run. `config`: as plain values, since a recipe of a file has a class of its own."""
+    """The facts with which a worker makes the items of a run. `config`: plain values, since a recipe from a file has its own config class."""
 
     recipe: str
     config: dict[str, Any]

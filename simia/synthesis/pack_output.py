@@ -1,4 +1,4 @@
-"""Write the packs of a complete synthesis: beside their place, renamed when they are whole."""
+"""Write the packs of a complete synthesis: into a temporary folder beside the target, renamed when they are complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from simia.synthesis.stage_figures import SynthesisFigures, write_figures
 
 
 def write_packs(recipe: Recipe, outputs: StageOutputs, figures: SynthesisFigures, out: Path, run_id: str) -> list[Path]:
-    """Write the packs to `out` and return their folders; packs that are there already and equal are left as they are.
+    """Write the packs to `out` and return their folders; equal packs that exist already are left as they are.
 
-    Raises `UserError` if `out` holds something else, or the recipe or the disk fails. The run keeps everything.
+    Raises `UserError` if `out` holds something else, or if the recipe or the disk fails. Nothing of the run is lost then.
     """
     again = f"simia runs resume {run_id}"
     draft = out.absolute().parent / f".{out.name}.{run_id}"

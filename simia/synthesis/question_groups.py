@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def ask_together(*questions: Awaitable[T]) -> list[T]:
-    """Await all of these, also where one fails, and return their results in order; then raise the first failure in order.
+    """Await all questions, even if one fails, and return their results in order. If some failed, raise the first failure in order.
 
-    A batch writes down all questions of the group in one session. `asyncio.TaskGroup` cancels the others when the first one is
-    written down, so each session would write one question.
+    In a batch run, a session writes the questions of a group to the batch file, and each raises an exception then. `asyncio.TaskGroup` would
+    cancel the others at the first exception, so each session would write only one question.
     """
     found = await asyncio.gather(*questions, return_exceptions=True)
     for each in found:

@@ -1,4 +1,4 @@
-"""Why an item of a synthesis stage has no output: reason codes with one line each."""
+"""Reason codes for items of a synthesis stage that have no output, each with one line of explanation."""
 
 from __future__ import annotations
 
@@ -196,4 +196,4 @@ class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
 
 
 class Unreadable(ValueError):  # noqa: N818 - a verdict on a reply
-    """A reply does not have the form that was asked for: a parser raises this with what is wrong, which the model is shown."""
+    """A reply does not have the requested form. A parser raises this with a message that the model sees before it is asked again."""

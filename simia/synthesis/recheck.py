@@ -1,4 +1,4 @@
-"""Derive every item of a synthesis again from its stored replies by today's code, at no cost (`simia runs recheck`, `rebuild`)."""
+"""Derive every item of a synthesis again from its stored replies with the installed code, at no cost (`simia runs recheck`, `rebuild`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Decision = tuple[Item, StageResult | None]
 
 
 class StoredReplies:
-    """The replies of one model in a run's store, asked as its engine is."""
+    """The stored replies of one model of a run, with the interface of its engine."""
 
     def __init__(self, ledger: Ledger, name: Mapping[str, str], by_draw: Mapping[str, str]) -> None:
         """`name`: the model's `alias` and `model`. `by_draw`: key of a sample's reply, for prompts that differ from the stored ones."""
@@ -55,14 +55,14 @@ class StoredReplies:
 
 @dataclass(slots=True)
 class Rechecked:
-    """What a recheck changed."""
+    """The result of a recheck."""
 
     run: str
     """The run."""
     figures: dict[str, tuple[int, int]]
     """Count of items by status: before and after."""
     missing: list[str] = field(default_factory=list)
-    """Questions without a stored reply, each of an item that is open now."""
+    """Questions without a stored reply; their items are now open."""
     complete: bool = False
     """Whether every item of every stage is decided."""
     notes: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Rechecked:
 
 
 def recheck_synthesis(runs: Path, name: str, say: Callable[[str], None]) -> Rechecked:
-    """Recheck a run. Raises `UserError`; then nothing has changed."""
+    """Recheck a run. Raises `UserError`; the run is then unchanged."""
     kind = find_recipe(saved_config(find_run(runs, name)).get("recipe"))
     with reopen_run(kind.config, runs, name, say=say) as (run, config):
         return derive_again(run, kind, config)
@@ -129,8 +129,8 @@ def derive_again(run: Run, kind: RecipeKind, config: SynthesisConfig) -> Recheck
 async def derive_items(
     work: SynthesisWork, freed: Mapping[str, Item], ledger: Ledger
 ) -> tuple[list[Decision], list[str]]:
-    """Derive the items stage by stage, as far as stored replies reach. `freed`: rejected items whose replies may have been removed on
-    request; those keep their verdict."""
+    """Derive the items stage by stage, as far as there are stored replies. `freed`: rejected items whose replies may have been removed on
+    request; without replies they keep their verdict."""
     decisions: list[Decision] = []
     missing: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Give the refusal of a question the reason of the faults that its replies had."""
+"""Refuse a question with a reason that names the faults of its replies, instead of `unreadable_reply`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simia.synthesis.reasons import Reason, Refused
 
 @contextlib.contextmanager
 def name_refusal(reason: Reason | Callable[[], Reason]) -> Iterator[None]:
-    """Replace `unreadable_reply` by a reason that says what was wrong with the replies."""
+    """Replace the reason `unreadable_reply` of a refusal in this context by `reason`."""
     try:
         yield
     except Refused as refused:

@@ -1,4 +1,4 @@
-"""Read what a prompt of a synthesis asks for: one JSON value of a given model, or one block of Python."""
+"""Read replies to the prompts of a synthesis: one JSON value of a given model, or one block of Python."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def refuse_faults(faults: Sequence[str], shown: int) -> None:
 
 
 def dump(model: BaseModel) -> dict[str, Any]:
-    """A model as the JSON value of a stage's output, without defaults, except `kind`, by which unions are read."""
+    """Dump a model as the JSON value of a stage's output: without defaults, except `kind`, which is needed to read unions."""
     row: dict[str, Any] = restore_kinds(
         model.model_dump(mode="json", exclude_defaults=True), model.model_dump(mode="json")
     )

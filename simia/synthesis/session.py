@@ -53,7 +53,7 @@ class Synthesized(SessionResult):
     packs: list[Path]
     """The folders of the packs; empty before the run is complete."""
     summary: list[str] = field(default_factory=list)
-    """What a complete run came to, in lines for people, where the recipe says it."""
+    """Lines for people about the results of a complete run, if the recipe writes them."""
 
 
 async def synthesize(
@@ -68,13 +68,13 @@ async def synthesize(
     settings: Mapping[str, Any] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Synthesized:
-    """Make packs from nothing: environments whose tools and tasks were tested by execution.
+    """Make packs without existing environment code: environments whose tools and tasks are tested by execution.
 
     Every reply is stored before it is used, so that a run that was stopped or killed can be resumed (`simia runs resume`) without
     asking for anything twice. The same replies make the same packs.
 
     Args:
-        recipe: `envscaler`, `codegym`, or a Python file that defines `RECIPE`.
+        recipe: `codegym`, `envfactory`, `envscaler`, `scaleenv`, `vary`, or a Python file that defines `RECIPE`.
         source: What the recipe works on: a domain in words, or a file.
         out: The folder of the packs, which must not exist.
         llm: The model: its name at an OpenAI-compatible endpoint, `"embedded"`, an `llm:` section as a mapping or as settings, or an
@@ -83,14 +83,13 @@ async def synthesize(
         runs: The folder in which the run's folder is made.
         name: The run's id. None: one is made up from the time.
         settings: Any further setting by its dotted name, such as `{"limits.max_cost": 20}`.
-        on_progress: Is called with the present figures while the run works.
+        on_progress: Called with the current figures while the run works.
 
     Returns:
         The run's folder, the reason why it stopped, the folders of the packs, and figures by stage.
 
     Raises:
-        UserError: Something must be changed by the caller. Everything else, such as an endpoint that fails, is no exception but the
-            reason in `stop`.
+        UserError: The caller must change something. Other failures, such as a failing endpoint, raise nothing: `stop` has the reason.
 
     Example:
         ```python
@@ -134,7 +133,7 @@ def find_source_file(source: str) -> Path | None:
     try:
         path = Path(source).expanduser()
         return path.absolute() if source and path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # words that no path can hold
+    except (OSError, RuntimeError, ValueError):  # the words cannot be a path
         return None
 
 
@@ -146,14 +145,14 @@ async def start_synthesis(
     name: str | None = None,
     **options: Unpack[SessionOptions],
 ) -> Synthesized:
-    """Start a run and work on it until its packs are written to `out`, or a stop. Raises `UserError` if `out` exists.
+    """Start a run and work on it until its packs are written to `out` or it stops. Raises `UserError` if `out` exists.
 
     A data set of the hub is pinned to its commit, so that a resume reads the same rows.
     """
     refuse_existing(out)
     refuse_unusable(out)
     config = config.model_copy(update={"source": pin_hub_name(config.source)})
-    if name is not None and config.engine.kind != "local":  # else the workers would be started first
+    if name is not None and config.engine.kind != "local":  # otherwise the workers would be started before this check
         refuse_taken(runs, name, config)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     recipe = find_recipe(config.recipe).make(config)
@@ -172,7 +171,7 @@ async def resume_synthesis(
     changes: dict[str, Any] | None = None,
     **options: Unpack[SessionOptions],
 ) -> Synthesized:
-    """Continue a run. `out`: another folder for the packs. `changes` (dotted names) may touch operational settings."""
+    """Continue a run. `out`: another folder for the packs. `changes`: operational settings by their dotted names."""
     say = options.get("say", terminal.say)
     kind = find_recipe(saved_config(find_run(runs, run_id)).get("recipe"))
     with reopen_run(kind.config, runs, run_id, changes, say=say) as (run, config):
@@ -195,8 +194,8 @@ async def work_on_synthesis(
     on_progress: Callable[[Any], None] | None = None,
     handle_signals: bool = False,
 ) -> Synthesized:
-    """Start the models, open the run, work on the stages, and write the packs to `out`, an absolute path, if all are complete. `prompts`: the prompt files that
-    earlier sessions used."""
+    """Start the models, open the run, work on the stages, and write the packs to `out`, an absolute path, if all stages are complete.
+    `prompts`: the prompt files that earlier sessions used."""
     stages = recipe.list_stages()
     list_stage_inputs(stages[0], StageOutputs())  # a source that cannot be read is refused before a model is started
     async with contextlib.AsyncExitStack() as stack:
@@ -253,7 +252,7 @@ class PromptKeeper:
     """Adds each prompt file that a run uses to the run's facts, before its first question."""
 
     def __init__(self, run: Run, *, recorded: bool) -> None:
-        """`recorded`: the run asks recorded requests, whose prompt files are among its facts already."""
+        """`recorded`: the run asks recorded requests; its facts already contain their prompt files."""
         self._run, self._facts, self._recorded = run, run.ledger.meta("facts"), recorded
 
     def __call__(self, name: str, hashed: str) -> None:
@@ -272,7 +271,7 @@ class PromptKeeper:
 def collect_facts(
     config: SynthesisConfig, recipe: Recipe, backends: Mapping[str, ModelBackend], prompts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what identifies a run beyond its config: the models, the content of the source, and today's prompt files of these names."""
+    """Return the facts that identify a run in addition to its config: models, content of the source, present prompt files of these names."""
     writer, source = backends["writer"], find_source_file(config.source)
     recorded = list_recordings(backends)
     files = {name: hashed for each in recorded for name, hashed in each.prompts.items()}
@@ -291,5 +290,5 @@ def collect_facts(
 
 
 def list_recordings(backends: Mapping[str, ModelBackend]) -> list[RecordedBackend]:
-    """Return the back ends that ask recorded requests in place of today's."""
+    """Return the back ends that ask recorded requests instead of newly rendered ones."""
     return [each for each in backends.values() if isinstance(each, RecordedBackend) and each.matches_draws]

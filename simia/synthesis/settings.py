@@ -14,7 +14,7 @@ from simia.llm.backends import LLMSettings
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import EngineLimits
 
-EMBEDDINGS = "embeddings"  # the role whose model embeds texts; no other role takes its place
+EMBEDDINGS = "embeddings"  # the role whose model embeds texts; without it no other role's model is used
 
 
 class SamplingSettings(Config):
@@ -45,7 +45,7 @@ class SynthesisConfig(Config):
     source: str = ""
     """What the recipe works on: a domain in words, or a file."""
     seed: int = 0
-    """Number from which every random choice derives."""
+    """Random seed: every random choice derives from it."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
     """The model that writes; roles without a model of their own use it."""
     roles: dict[str, LLMSettings] = Field(default_factory=dict)
@@ -53,13 +53,13 @@ class SynthesisConfig(Config):
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How replies are sampled."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
-    """How hard endpoints are pushed, and what may be spent."""
+    """Limits of concurrency, rate and spending."""
     engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
     """Where the run works: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=lambda: StopSettings(min_yield=0), json_schema_extra=OPERATIONAL)
     """When the run gives up."""
     executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)
-    """Sandboxes of generated code at once."""
+    """Most sandboxes with generated code at the same time."""
 
     def require_role(self, setting: str, name: str | None) -> None:
         """Raise `UserError` if a setting names a role that has no model."""

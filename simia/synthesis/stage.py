@@ -1,9 +1,9 @@
 """Stages of a synthesis recipe: inputs → prompts → parse → verify by execution → outputs, or a reason code.
 
-A recipe is a list of stages. The inputs of a stage are made from the outputs of the stages before it, which are all decided by then, so
-the same replies make the same outputs at any concurrency. An input may need several replies (a draft, its repairs, the samples of a
-vote): `make` asks for them in its own order, and each is stored before it is used. Inputs and outputs are JSON values; nothing else is
-kept between stages.
+A recipe is a list of stages. The inputs of a stage are made from the outputs of the earlier stages when all of these are decided, so the
+same replies make the same outputs at any concurrency. An input may need several replies (a draft, its repairs, the samples of a vote):
+`make` asks for them in its own order, and each is stored before it is used. Inputs and outputs are JSON values; stages pass nothing else
+to each other.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class StageOutputs:
-    """What the stages of a run have made so far."""
+    """The results of a run's stages so far."""
 
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Stage → key → output, in the order of the inputs."""
@@ -59,7 +59,7 @@ class StageOutputs:
 
 
 class StageContext(Protocol):
-    """What a stage may do for one input: ask models, execute generated code in the sandbox, keep figures for the report."""
+    """The services for a stage's work on one input: ask models, execute generated code in the sandbox, keep figures for the report."""
 
     async def ask(
         self,
@@ -75,7 +75,7 @@ class StageContext(Protocol):
         Args:
             prompt: name under `prompts/`, such as `synthesis/plan.j2`.
             values: the values that the prompt names.
-            parse: reads the reply's text; raises `Unreadable`, whose message the model then sees, and is asked again.
+            parse: reads the reply's text. If it raises `Unreadable`, the model sees the message and is asked again.
             label: names the question within this input: `draft`, `repair2`, `solution7`. Each label is one sample.
             role: which of the config's models is asked.
 
@@ -90,10 +90,10 @@ class StageContext(Protocol):
         """Send one request of an agent that plays an episode, with settings of its own. Each label is one sample."""
 
     def execution(self) -> contextlib.AbstractAsyncContextManager[Path]:
-        """Wait for a place to execute generated code, and yield an empty temporary folder, which is removed afterwards."""
+        """Wait until generated code may be executed, and yield an empty temporary folder, which is removed afterwards."""
 
     def note(self, **figures: Any) -> None:
-        """Keep JSON figures about this input for the report, such as debug rounds. They influence nothing."""
+        """Keep JSON figures about this input for the report, such as debug rounds. They have no effect on results."""
 
 
 class Stage(Protocol):
@@ -103,7 +103,7 @@ class Stage(Protocol):
     """Unique in the recipe; part of every item's id."""
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
-        """Make the inputs from the outputs of earlier stages. A pure function: it asks, executes and samples nothing."""
+        """Make the inputs from the outputs of earlier stages. A pure function: no questions, no execution, no random choices."""
 
     async def make(self, given: StageInput, context: StageContext) -> Any:
         """Return the output of an input, a JSON value. Raises `Refused` for an input that has none."""
@@ -111,7 +111,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a stage is expected to ask, for the estimate of a dry run."""
+    """The questions that a stage is expected to ask, for the estimate of a dry run."""
 
     questions: int
     """Replies."""
@@ -126,8 +126,8 @@ class Expectation:
 class Recipe(Protocol):
     """A method of making packs: its stages, and how their outputs become packs.
 
-    It may also have a method `expected() -> Mapping[str, int | Expectation]`: what each stage is expected to ask, for a dry run; and
-    `summarize(outputs) -> list[str]`: what a complete run came to, in lines for people.
+    It may also have a method `expected() -> Mapping[str, int | Expectation]`: the expected questions of each stage, for a dry run; and
+    `summarize(outputs) -> list[str]`: lines for people about the results of a complete run.
     """
 
     name: str
@@ -136,4 +136,4 @@ class Recipe(Protocol):
         """The stages in order."""
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
-        """Write the packs below or at `out`, which does not exist, and return their folders. Equal outputs make equal bytes."""
+        """Write the packs to `out`, which does not exist, or to folders in it, and return their folders. Equal outputs make equal bytes."""

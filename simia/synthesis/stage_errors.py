@@ -1,4 +1,4 @@
-"""Exceptions of a stage's code: what caused them, whether the item or the machine did, and one line that is the same each time."""
+"""Exceptions of a stage's code: find their cause, tell faults of the item from those of the machine, describe them reproducibly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SANDBOX_LOST = {Code.WORKER_LOST}
 
 
 def find_cause(error: Exception) -> Exception:
-    """Return the exception of a group that decides: what says nothing about the item before a refusal, and a refusal before others."""
+    """Return the decisive exception of a group: first model faults and an exhausted budget, then a refusal, then any other."""
     if not isinstance(error, ExceptionGroup):
         return error
     found = [find_cause(each) for each in error.exceptions]
@@ -31,14 +31,14 @@ def find_cause(error: Exception) -> Exception:
 
 
 def is_infrastructure(error: Exception) -> bool:
-    """Check for a failure of the machine: the item may have an output on another day."""
+    """Check for a failure of the machine: the item may have an output if it is made again."""
     if isinstance(error, Aborted):
         return error.code in SANDBOX_LOST and not error.facts.get("own")
     return isinstance(error, OSError) and error.errno in PASSING
 
 
 def describe_failure(error: BaseException) -> str:
-    """Describe an exception in one line: its type, its text, and the last line of simia's or the recipe's code."""
+    """Describe an exception in one line: its type, its text, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return mask_places(" ".join(f"{type(error).__name__}: {error}".split()))[:LONGEST] + at

@@ -1,4 +1,4 @@
-"""What a synthesis made and refused and what it took, by stage: in each pack as `synthesis.json`, and from a run's ledger."""
+"""Figures of a synthesis by stage (outputs, refusals, tokens, cost): for `synthesis.json` in each pack, and from a run's ledger."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from simia.synthesis.stage import StageOutputs
 from simia.trajectory import Usage
 
 FILE = "synthesis.json"
-NANO = 1_000_000_000  # dollars are summed as integers, so that the order of replies does not matter
+NANO = 1_000_000_000  # dollars are summed as integers of this unit, so that the order of replies does not matter
 
 
 @dataclass(slots=True)
 class Spending:
-    """What some replies took."""
+    """Tokens and cost of some replies."""
 
     questions: int = 0
     prompt: int = 0
@@ -65,7 +65,7 @@ class TokenCounts(BaseModel):
 
 
 class StageFigures(BaseModel):
-    """One stage: its items, and what they took."""
+    """One stage: its items, and their tokens and cost."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -78,7 +78,7 @@ class StageFigures(BaseModel):
     refused: dict[str, int] = Field(default_factory=dict)
     """Reason → items that were refused for it."""
     questions: int = 0
-    """Replies, those that could not be read included."""
+    """Number of replies, including those that could not be read."""
     tokens: TokenCounts = Field(default_factory=TokenCounts)
     """Their tokens."""
     estimated: bool = False
@@ -127,7 +127,7 @@ class SynthesisFigures(BaseModel):
 def collect_figures(
     recipe: str, model: str, stages: Sequence[str], outputs: StageOutputs, spent: Mapping[str, Spending]
 ) -> SynthesisFigures:
-    """Collect the figures of a synthesis. `stages`: their names in order; `spent`: what the replies of each took."""
+    """Collect the figures of a synthesis. `stages`: their names in order; `spent`: tokens and cost of each."""
     found = SynthesisFigures(recipe=recipe, model=model, notes=outputs.notes)
     for name in stages:
         refused = outputs.refused.get(name, {})
@@ -164,14 +164,14 @@ def write_figures(figures: SynthesisFigures, packs: Iterable[Path]) -> None:
 
 
 def sort_keys(value: Any) -> Any:
-    """Sort the keys of a JSON value: parallel parts of an item note in the order of their replies."""
+    """Sort the keys of a JSON value, since parallel parts of an item write notes in the order of their replies."""
     if isinstance(value, dict):
         return {key: sort_keys(value[key]) for key in sorted(value)}
     return [sort_keys(each) for each in value] if isinstance(value, list) else value
 
 
 def cost_by_stage(run: Run) -> list[StageFigures]:
-    """Return the stages of a run as far as they are planned, with all that was paid for them, also for items that are open."""
+    """Return the stages of a run as far as they are planned, with all that was paid for them, including open items."""
     counts: dict[str, Counter[str]] = {}
     reasons: dict[str, Counter[str]] = {}
     spent: dict[str, Spending] = {}

@@ -1,4 +1,4 @@
-"""The figures of a running synthesis: those of every job, and those of its present stage."""
+"""The progress of a running synthesis: the figures of every job, and those of the present stage."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ async def try_call(
     before: Any,
     built: BuiltEnvironment,
 ) -> tuple[tuple[Reason, str] | None, Any, bool]:
-    """Make one call. If it ends the sandbox of the episode, that is a fault of the tool."""
+    """Make one call. If it ends its sandbox, the tool is at fault; raises `Aborted` if the sandbox itself does not work."""
     try:
         return await make_call(world, tool, arguments, before, built)
     except Aborted as error:

@@ -18,8 +18,8 @@ def group_environments(keys: Sequence[str], together: int) -> list[list[str]]:
 def sample_turns(graph: ToolGraph, number: int, rng: random.Random, settings: PlanSettings) -> list[list[str]]:
     """Sample a chain and split it into turns.
 
-    Conversation number n uses at least 1 + (n mod number of environments) environments, but not more than it has turns. If the sampled
-    chain uses fewer, one chain is sampled in each of that many environments. A chain may be cut: the tools before the cut have all they need.
+    Conversation number n shall use at least 1 + (n mod number of environments) environments, `settings.turns` at most. If the sampled chain
+    uses fewer, one chain is sampled in each of that many environments. A chain may be cut: the tools before the cut have all they need.
 
     Args:
         graph: tools named `environment/tool`.

@@ -24,12 +24,12 @@ def make_graph(
     """Build the graph of the agent's tools.
 
     Args:
-        source: a built environment, or a pack, whose own edges are not read.
+        source: a built environment or a pack; the edges that the pack keeps are not read.
         settings: the threshold of the matcher.
-        vectors: text of a parameter → vector of length 1, for the texts of `list_parameter_texts`. None: names are compared alone.
+        vectors: text of a parameter → vector of length 1, for the texts of `list_parameter_texts`. None: only names are compared.
 
     Returns:
-        The graph. Every required argument that is not external has a producer which can itself be called.
+        The graph. Every required argument that is not external has a producer that can be called before.
     """
     described = describe_tools(source)
     matcher = ParameterMatcher(described.schema, settings or GraphSettings(), vectors)
@@ -40,7 +40,7 @@ def make_graph(
 
 
 def read_pack_graph(pack: Pack) -> ToolGraph:
-    """Return the graph of a pack's tools with the edges that the pack keeps; without any, they are found by words."""
+    """Return the graph of a pack's tools with the edges that the pack keeps; if it keeps none, edges are found by names."""
     if not pack.graph:
         return make_graph(pack)
     nodes = {name: tool.node for name, tool in describe_tools(pack).tools.items()}
@@ -48,14 +48,14 @@ def read_pack_graph(pack: Pack) -> ToolGraph:
 
 
 def join_graphs(graphs: Mapping[str, ToolGraph]) -> ToolGraph:
-    """Return the graphs of several environments as one, with tools named `environment/tool`. No edge leads to another environment."""
+    """Join the graphs of several environments to one, with tools named `environment/tool`. No edge leads to another environment."""
     parts = [graph.rename({name: f"{key}/{name}" for name in graph.tools}) for key, graph in graphs.items()]
     tools = {name: tool for part in parts for name, tool in part.tools.items()}
     return ToolGraph(tools=tools, edges=[edge for part in parts for edge in part.edges])
 
 
 def read_parameters(described: DescribedTools, matcher: ParameterMatcher) -> tuple[Inputs, Outputs]:
-    """(tool, argument) → the argument; tool → the fields of its result that its caller did not have before."""
+    """Return (tool, argument) → the argument, and tool → fields of its result, without those that are required arguments of the call."""
     inputs: Inputs = {}
     outputs: Outputs = {}
     for name, tool in described.tools.items():
@@ -71,7 +71,7 @@ def read_parameters(described: DescribedTools, matcher: ParameterMatcher) -> tup
 
 
 def list_known_arguments(source: BuiltEnvironment | Pack) -> set[tuple[str, str]]:
-    """(tool, argument) of the arguments that a user states: all that are no identifiers."""
+    """Return (tool, argument) for the arguments that a user states: all except identifiers."""
     described = describe_tools(source)
     inputs, _ = read_parameters(described, ParameterMatcher(described.schema, GraphSettings()))
     return list_known(described, inputs)
@@ -85,15 +85,15 @@ def list_known(described: DescribedTools, inputs: Inputs) -> set[tuple[str, str]
 def match_parameters(
     described: DescribedTools, matcher: ParameterMatcher, inputs: Inputs, outputs: Outputs
 ) -> Iterator[ToolEdge]:
-    """An edge from each tool whose result has a value for an argument: by the field of the same name if there is one, else by the first
-    that matches."""
+    """Yield an edge from each tool whose result has a value for an argument. Of several fields that match, the one with the same name is
+    taken, otherwise the first."""
     similar: dict[str | tuple[str, ...], set[str]] = defaultdict(set)
     for source, fields in outputs.items():
         for _, given in fields:
             similar[given.words[-2:]].add(source)
             similar[given.table or ""].add(source)
     for (target, argument), wanted in inputs.items():
-        near = similar[wanted.words[-2:]] | (similar[wanted.table] if wanted.table else set())  # no other names match
+        near = similar[wanted.words[-2:]] | (similar[wanted.table] if wanted.table else set())  # others cannot match
         for source, fields in outputs.items():
             if source == target or (source not in near and not matcher.embeds):
                 continue
@@ -111,7 +111,7 @@ def match_parameters(
 
 
 def share_tables(described: DescribedTools, inputs: Inputs, outputs: Outputs) -> Iterator[ToolEdge]:
-    """An edge from each tool that changes a table to each tool that uses it, where both concern its rows (ScaleEnv: state)."""
+    """Yield an edge from each tool that changes a table to each other tool that uses it, if both concern its rows (ScaleEnv: state)."""
     concerns = {name: find_concerned(name, described, inputs, outputs) for name in described.tools}
     for source, tool in described.tools.items():
         for target in described.tools:
@@ -120,7 +120,7 @@ def share_tables(described: DescribedTools, inputs: Inputs, outputs: Outputs) ->
 
 
 def find_concerned(name: str, described: DescribedTools, inputs: Inputs, outputs: Outputs) -> set[str]:
-    """Tables of a tool whose rows its arguments or results name; all of its tables if none is named."""
+    """Return the tables of a tool whose keys occur in its arguments or results; all of its tables if there are none."""
     tables = set(described.tools[name].node.tables)
     named = {found.table for (tool, _), found in inputs.items() if tool == name and found.table}
     named |= {found.table for _, found in outputs[name] if found.table}
@@ -132,10 +132,11 @@ def mark_external(graph: ToolGraph, known: Iterable[tuple[str, str]] = ()) -> To
 
     Args:
         graph: the graph; its edges stay.
-        known: (tool, argument) of values that a user knows. Enumerated arguments and such that no edge concerns need not be named.
+        known: (tool, argument) of values that a user knows. Enumerated arguments, and arguments without an edge, may be left out.
 
     Returns:
-        The graph. An identifier whose producers all need it first is external for one of the tools, so that every tool can be called.
+        The graph. If tools need each other's identifiers first (a cycle), the identifiers are external for one of them, so that every tool
+        can be called.
     """
     users = set(known)
     producers = graph.index_producers()
@@ -159,7 +160,7 @@ def set_external(argument: GraphInput, external: bool) -> GraphInput:
 def release_circular(
     graph: ToolGraph, internal: dict[str, set[str]], producers: Mapping[tuple[str, str], list[str]]
 ) -> None:
-    """Take arguments out of `internal` until every tool can be called: those of the look-up that lacks the fewest first."""
+    """Remove arguments from `internal` until every tool can be called. In a cycle, reading tools and those that lack few come first."""
     required = {name: {each.name for each in tool.inputs if each.required} for name, tool in graph.tools.items()}
     callable_: set[str] = set()
     while len(callable_) < len(graph.tools):

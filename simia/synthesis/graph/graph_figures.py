@@ -1,4 +1,4 @@
-"""Figures of a tool graph: its density, as in ScaleEnv's Fig. 5, how many calls must come before each tool, and which tools stand alone."""
+"""Measure a tool graph: its density, as in ScaleEnv's Fig. 5, the number of calls needed before each tool, and tools without edges."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class GraphFigures:
     edges: Counter[str] = field(default_factory=Counter)
     """Edges by kind."""
     density: float = 0.0
-    """Share of the ordered pairs of tools that an edge of any kind joins."""
+    """Share of the ordered pairs of tools that have an edge of any kind."""
     components: int = 0
-    """Parts that no edge joins."""
+    """Number of connected components."""
     alone: tuple[str, ...] = ()
     """Tools without an edge."""
     levels: dict[str, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class GraphFigures:
 
 def make_digraph(graph: ToolGraph) -> nx.DiGraph:
     """The graph for networkx: one edge for each pair of tools, with its kinds."""
-    import networkx as nx  # here, since a command that measures nothing starts without it
+    import networkx as nx  # imported late, so that other commands start without it
 
     found: nx.DiGraph = nx.DiGraph()
     found.add_nodes_from(graph.tools)
@@ -63,7 +63,7 @@ def measure_graph(graph: ToolGraph, tables: int | None = None) -> GraphFigures:
 
 
 def find_levels(graph: ToolGraph) -> dict[str, int]:
-    """Tool → least number of results that depend on each other before it can be called. Tools that cannot be called are left out."""
+    """Return tool → length of the shortest chain of results needed before it can be called. Tools that cannot be called are left out."""
     needs = list_all_needs(graph)
     levels: dict[str, int] = {}
     level = 0

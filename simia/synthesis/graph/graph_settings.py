@@ -15,16 +15,16 @@ class GraphSettings(Config):
     """How the tool graph is built (EnvFactory §3.3.1, ScaleEnv §4.1.3)."""
 
     matcher: Literal["words", "embeddings"] = "words"
-    """What compares results with arguments: their names, or also embeddings by the model of the role `embeddings`; a
-    run without that role compares names alone."""
+    """How results are compared with arguments: by names, or also by embeddings from the model of the role `embeddings`; a run without
+    that role compares only names."""
     threshold: float | None = Field(default=None, gt=0, le=1)
-    """Likeness from which on a result can be an argument. None: 0.5 for words, 0.85 for embeddings."""
+    """Smallest similarity at which a result can be an argument. None: 0.5 for words, 0.85 for embeddings."""
     refine: bool = True
     """Whether a model adds and removes edges and says which arguments a user knows: one question for each environment."""
 
     @property
     def words_threshold(self) -> float:
-        """The threshold of names, which embeddings do not replace."""
+        """The threshold for names, which also applies if embeddings are used."""
         return self.threshold if self.threshold is not None and self.matcher == "words" else WORDS_THRESHOLD
 
     @property

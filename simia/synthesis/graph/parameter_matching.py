@@ -1,8 +1,8 @@
-"""Compare fields of results with arguments: can this value be that argument? By names, and by embeddings if there are vectors.
+"""Decide whether a field of a result can be an argument of another tool: by names, and by embeddings if there are vectors.
 
-Two identifiers match if both are keys of the same table, or if one name ends with the other (`new_product_id`, `product_id`). Values that
-are no identifiers match only by their full name, unless it is one that means something else in every tool (`status`, `note`) or a date, and
-only as arguments that say what is there, not what shall be. An argument with listed values is never matched: the schema gives its values.
+Two identifiers match if both are keys of the same table, or if one name ends with the other (`new_product_id`, `product_id`). Other values
+match only if their full names are equal. They do not match if the name is a date or means something else in each tool (`status`, `note`), or
+if the argument is a new value to write. An enumerated argument never matches, since the schema gives its values.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LOOSE = frozenset(("string", "integer", "number"))
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument, or a field of a result, as it is compared."""
+    """An argument or a field of a result, in the form that is compared."""
 
     words: tuple[str, ...]
-    """Its name as words in the singular; a bare `id` with what it is of."""
+    """Its name as words in the singular; to a bare `id` the entity of the tool is added: `order`, `id`."""
     kind: str
     """Its JSON type."""
     table: str | None
@@ -64,7 +64,7 @@ class ParameterMatcher:
         return self._vectors is not None
 
     def read_input(self, tool: DescribedTool, argument: GraphInput) -> Parameter | None:
-        """Return an argument as it is compared; None for one that no result can be."""
+        """Return an argument in the form that is compared; None if no result can be this argument."""
         schema = tool.spec.parameters["properties"][argument.name]
         if "enum" in schema or "const" in schema or argument.type == "boolean":
             return None
@@ -77,7 +77,7 @@ class ParameterMatcher:
         return self._read(argument, argument.name, tool.spec.name, rules)
 
     def read_output(self, tool: DescribedTool, field: GraphOutput) -> Parameter:
-        """Return a field of a result as it is compared."""
+        """Return a field of a result in the form that is compared."""
         return self._read(field, field.name, tool.spec.name, {})
 
     def _read(self, of: GraphInput | GraphOutput, name: str, tool: str, rules: Mapping[str, Any]) -> Parameter:
@@ -89,7 +89,7 @@ class ParameterMatcher:
         return Parameter(words, of.type, table, table is not None or looks, describe_parameter(of))
 
     def _find_table(self, words: tuple[str, ...]) -> str | None:
-        """The table whose key a name means: the longest end of the name that is known."""
+        """Return the table whose key a name means, by the longest known ending of the name."""
         for start in range(len(words)):
             if start and len(words) - start < 2:
                 return None
@@ -98,7 +98,7 @@ class ParameterMatcher:
         return None
 
     def find_match(self, given: Parameter, wanted: Parameter, target: DescribedTool) -> str | None:
-        """Return what finds that a value can be the argument, `words` or `embeddings`; None if it cannot."""
+        """Return which comparison matches a value with the argument, `words` or `embeddings`; None if neither does."""
         if not are_compatible(given, wanted):
             return None
         if self._compare_words(given, wanted, target) >= self._settings.words_threshold:
@@ -124,13 +124,13 @@ class ParameterMatcher:
 
 
 def takes_new_values(tool: DescribedTool, wanted: Parameter) -> bool:
-    """Whether an argument that is no identifier says what shall be, not what is there: of tools that write all but texts, and all of
-    those that make something."""
+    """Whether an argument that is no identifier is a new value to write, not one that exists: in tools that make something every such
+    argument, in other writing tools those that are no texts."""
     return tool.node.writes and (wanted.kind != "string" or split_tool_name(tool.spec.name)[:1] in MAKERS)
 
 
 def are_compatible(given: Parameter, wanted: Parameter) -> bool:
-    """Whether the types fit, an element of a list included; a key of one table is never one of another."""
+    """Whether the types fit (a list fits its elements). A key of one table never fits a key of another table."""
     if given.table is not None and wanted.table is not None and given.table != wanted.table:
         return False
     if given.kind == "boolean" or wanted.kind == "boolean":
@@ -142,7 +142,7 @@ def are_compatible(given: Parameter, wanted: Parameter) -> bool:
 
 
 def compare_ends(one: tuple[str, ...], other: tuple[str, ...]) -> float:
-    """The share of the longer name that the shorter one is, if the longer one ends with it."""
+    """If the longer name ends with the shorter one, return the ratio of their numbers of words; otherwise 0."""
     short, long = sorted((one, other), key=len)
     if len(short) < 2 and one != other:
         return 0.0
@@ -156,7 +156,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def name_entity(tool: str) -> tuple[str, ...]:
-    """What a tool is about, by its name without the verb: `get_user` → `user`."""
+    """Return the entity in a tool's name, which is the name without the verb: `get_user` → `user`."""
     words = split_name(tool.rpartition(".")[2])
     return words[1:] if words[0] in LOOK_UPS | CHANGES else words
 

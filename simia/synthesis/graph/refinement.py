@@ -62,11 +62,11 @@ def correct_graph(graph: ToolGraph, known: Iterable[tuple[str, str]], correction
 
     Args:
         graph: the graph as it was found.
-        known: (tool, argument) that a user knows, as the graph has them (`list_known_arguments`).
-        corrections: what a model replied.
+        known: (tool, argument) of values that a user knows (`list_known_arguments`).
+        corrections: the model's reply.
 
     Returns:
-        The corrected graph; still, every tool can be called.
+        The corrected graph, in which every tool can still be called.
     """
     found = CorrectedGraph(graph)
     edges = list(graph.edges)
@@ -98,7 +98,7 @@ def correct_graph(graph: ToolGraph, known: Iterable[tuple[str, str]], correction
 
 
 def means_edge(edge: ToolEdge, named: NamedEdge) -> bool:
-    """Whether a correction means an edge; one without an argument means all `provides` edges between two tools."""
+    """Whether a correction refers to an edge; without an argument it refers to all `provides` edges between two tools."""
     same = edge.kind == named.kind and (edge.source, edge.target) == (named.source, named.target)
     return same and (named.argument is None or named.argument == edge.argument)
 

@@ -1,7 +1,7 @@
-"""Chains and subgraphs of a tool graph in which every tool has what it needs (EnvFactory §3.3.2, ScaleEnv §4.2.2), and a random walk.
+"""Sample chains and subgraphs of a tool graph in which every tool has what it needs (EnvFactory §3.3.2, ScaleEnv §4.2.2); random walks.
 
-A tool can be executed if each of its needs, a required argument that no user knows, has a producer that can be executed before it. Tools that
-never can are not sampled. No chain contains a tool twice.
+A *need* of a tool is a required argument that no user knows. A tool can be executed if each of its needs has a producer that can be executed
+before it. Tools that can never be executed are not sampled. No sampled chain contains a tool twice.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ChainSampling(Config):
     neighbors: int = Field(default=3, ge=1)
     """Most tools that one tool leads to directly."""
     depth: int = Field(default=5, ge=0)
-    """How far producers of producers are looked for."""
+    """How many steps the search for producers of producers goes back."""
     again: float = Field(default=0.1, ge=0, le=1)
-    """Probability that another producer enters the chain for an argument that has one, or a tool that makes a condition true."""
+    """Probability that a tool enters the chain that is not needed: a second producer of an argument, or one that makes a condition true."""
     environments: int = Field(default=3, ge=1)
     """Most environments whose tools one chain contains."""
 
@@ -51,8 +51,8 @@ class ChainSampling(Config):
 def sample_chain(graph: ToolGraph, rng: random.Random, settings: ChainSampling | None = None) -> list[str]:
     """Sample a chain of tools by the topology of the graph (EnvFactory §3.3.2); empty if no tool can be executed.
 
-    The chain starts at a random tool and goes on to 1 to `neighbors` successors of each tool that it contains. Before a tool enters, a
-    producer of each need that no tool of the chain provides enters, and so on up to `depth`.
+    The chain starts at a random tool and continues with 1 to `neighbors` successors of each tool in it. Before a tool enters, producers of
+    its needs that the chain lacks enter, then the producers of their needs, and so on up to `depth` steps.
     """
     settings = settings or ChainSampling()
     sampler = _ChainSampler(graph, rng, settings)
@@ -67,8 +67,8 @@ def sample_chain(graph: ToolGraph, rng: random.Random, settings: ChainSampling |
 def expand_subgraph(graph: ToolGraph, start: Sequence[str], most: int) -> list[str]:
     """Expand a chain to a subgraph of at most `most` tools by dependency-aware breadth-first search (ScaleEnv §4.2.2).
 
-    A tool enters if an edge connects it with the subgraph, and tools of the subgraph provide all that it needs. The chain comes first;
-    the others follow in the order in which they enter.
+    A tool enters if an edge connects it with the subgraph and tools of the subgraph provide all its needs. The result has the chain first,
+    then the other tools in the order in which they enter.
     """
     unknown = [name for name in start if name not in graph.tools]
     if unknown:
@@ -86,7 +86,7 @@ def expand_subgraph(graph: ToolGraph, start: Sequence[str], most: int) -> list[s
 
 
 def walk_randomly(graph: ToolGraph, rng: random.Random, length: int) -> list[str]:
-    """Follow edges from a random tool for at most `length` tools: the baseline, which knows no needs and may return to a tool."""
+    """Follow edges from a random tool, `length` tools at most. This baseline ignores needs and may visit a tool twice."""
     if not graph.tools:
         return []
     walk = [rng.choice(list(graph.tools))]
@@ -112,7 +112,7 @@ def list_all_needs(graph: ToolGraph) -> Needs:
 
 
 def _order(needs: Needs, tools: list[str]) -> list[str]:
-    """Tools that can be executed, each after producers of its needs; among several, the first of the given order comes first."""
+    """Order the tools that can be executed: each after producers of its needs, otherwise in the given order."""
     found: dict[str, None] = {}
     while ready := next((name for name in tools if name not in found and provides_all(found, needs[name])), None):
         found[ready] = None
@@ -126,7 +126,7 @@ def provides_all(tools: Collection[str], needs: list[list[str]]) -> bool:
 
 def _connect(graph: ToolGraph, tools: Collection[str]) -> nx.Graph[str]:
     """Connect tools by edges of any kind, without direction."""
-    import networkx as nx  # here, since a command that samples nothing starts without it
+    import networkx as nx  # imported late, so that other commands start without it
 
     found: nx.Graph[str] = nx.Graph()
     found.add_nodes_from(tools)
@@ -144,7 +144,7 @@ def _shuffle(rng: random.Random, names: Collection[str]) -> list[str]:
 
 
 class _ChainSampler:
-    """A chain that grows. A producer always has a lower rank than the tool that needs it, so that the search for producers ends."""
+    """Builds one chain. Each tool has a rank, and only producers with a lower rank are searched, so that the search ends."""
 
     def __init__(self, graph: ToolGraph, rng: random.Random, settings: ChainSampling) -> None:
         self.graph, self.rng, self.settings = graph, rng, settings
@@ -161,7 +161,7 @@ class _ChainSampler:
         self.connected: list[str] = []
 
     def start(self) -> None:
-        """Start at a random tool from which enough tools are connected, or else as many as there are."""
+        """Start at a random tool in a component with enough tools; if there is none, in the largest component."""
         from networkx import connected_components
 
         parts = [sorted(part, key=self.rank.__getitem__) for part in connected_components(self.near)]
@@ -171,7 +171,7 @@ class _ChainSampler:
         self.connected = homes[first]
 
     def extend(self) -> bool:
-        """Go on from the next tool of the queue; from any tool if it is empty. Returns whether there was anywhere to go."""
+        """Extend the chain from the next tool of the queue; if the queue is empty, from any tool. Returns whether that was possible."""
         if self.queue:
             following = [name for name in self.graph.list_successors(self.queue.popleft()) if name in self.rank]
             branches = self.rng.randint(1, self.settings.neighbors)
@@ -182,7 +182,7 @@ class _ChainSampler:
         return any(self.add(name) for name in (*_shuffle(self.rng, around), *_shuffle(self.rng, self.connected)))
 
     def add(self, tool: str) -> bool:
-        """Add a tool and the producers that it lacks; returns whether it was new and there was room."""
+        """Add a tool, and before it the producers that it lacks. Returns False if the chain has the tool or no room for them."""
         added = None if tool in self.chain else self.resolve(tool, [], self.settings.depth)
         if added is None or not self.has_room(added):
             return False
@@ -191,7 +191,7 @@ class _ChainSampler:
         return True
 
     def resolve(self, tool: str, before: list[str], depth: int) -> list[str] | None:
-        """The tool after tools that provide what it needs, without those of the chain and `before`; None if that goes too deep."""
+        """Return the missing producers of a tool's needs, then the tool; None if the search exceeds `depth`. `before`: tools already added."""
         added: list[str] = []
         needed = [(producers, False) for producers in self.needs[tool]]
         conditions = [([name], True) for name in self.conditions.get(tool, ())]
@@ -213,7 +213,7 @@ class _ChainSampler:
         return [*added, tool]
 
     def has_room(self, added: list[str]) -> bool:
-        """Whether the chain stays within its length and its environments."""
+        """Whether the chain with these tools stays within its limits of length and environments."""
         tools = [*self.chain, *added]
         return (
             len(tools) <= self.length and len({name.rpartition("/")[0] for name in tools}) <= self.settings.environments

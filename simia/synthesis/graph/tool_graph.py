@@ -28,7 +28,7 @@ class GraphInput(StrictModel):
     required: bool = True
     """Whether a call must have it."""
     external: bool = False
-    """Whether a user knows its value (a city), in contrast to one that only another tool's result gives (an id)."""
+    """Whether a user knows its value (a city); False if only another tool's result gives it (an id)."""
 
 
 class GraphOutput(StrictModel):
@@ -66,7 +66,7 @@ class ToolGraph(StrictModel):
     """From the tool that comes first to the tool that needs it."""
 
     def list_producers(self, tool: str, argument: str) -> list[str]:
-        """Return the tools whose result can be this argument, as `index_producers` has them."""
+        """Return the tools whose result can be this argument, as in `index_producers`."""
         return self.index_producers().get((tool, argument), [])
 
     def index_producers(self) -> dict[tuple[str, str], list[str]]:

@@ -1,8 +1,8 @@
-"""What the tools of an environment take, return, read and change: from declarations, else from recorded results.
+"""Describe the arguments, results and tables of an environment's tools, from declarations or recorded results.
 
-The fields of a result come from the declared result (a JSON Schema, or words such as `{order_id, items}`), else from results that tests
-and references hold, else from the columns of the table that the tool's name names. Which tables a tool changes is read from its tests,
-which are more exact than a declaration that lists all tables in use.
+The fields of a result come from the first of these that exists: the declared result (a JSON Schema, or words such as `{order_id, items}`),
+results in tests and references, the columns of the table in the tool's name. The tables that a tool changes come from its tests, since a
+declaration may list all tables in use.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FIELD = re.compile(r"[A-Za-z_]\w{0,60}")
 BRACES = re.compile(r"\{([^{}]*)\}")
 COMPOUND = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 BARE = frozenset(("id", "ids", "key", "uuid", "guid", "code", "ref", "reference", "number", "no"))
-"""Names that mean nothing without what they are of."""
+"""Names that are ambiguous without the name of their entity."""
 MOST_FIELDS, MOST_DEPTH, MOST_ROWS = 200, 8, 5
 KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
 @dataclass(slots=True)
 class DescribedTool:
-    """A tool with everything that edges follow from."""
+    """A tool with all facts from which edges are derived."""
 
     spec: ToolSpec
     node: GraphTool
@@ -121,7 +121,7 @@ def find_kind(schema: Mapping[str, Any], depth: int = 0) -> str:
 def list_graph_outputs(
     spec: ToolSpec, schema: StateSchema, tables: Iterable[str], observed: Iterable[Any]
 ) -> list[GraphOutput]:
-    """The fields of a tool's result, each once; those of a nested object that are named `id` alone get its name: `order.id`."""
+    """List the fields of a tool's result, each once; a field `id` of a nested object gets the object's name: `order.id`."""
     declared = spec.result_schema
     found: dict[str, GraphOutput] = {}
     if isinstance(declared, dict):
@@ -179,7 +179,7 @@ def read_fields(text: str) -> list[str]:
 
 
 def iterate_values(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of every field of a recorded result; keys that are data, such as ids, are no fields."""
+    """Yield (path, value) of every field of a recorded result. Keys that are data, such as ids, are not treated as fields."""
     if depth > MOST_DEPTH:
         return
     if isinstance(value, dict):

@@ -24,8 +24,8 @@ def check(final, initial):
 
 
 def answers_match(found: object, expected: object) -> bool:
-    """Whether two JSON values are the same answer: floats within a relative 1e-6, an integer equals a float of its value, a boolean
-    is no number."""
+    """Whether two JSON values are the same answer. Floats are compared with a relative tolerance of 1e-6, an integer equals a float of the
+    same value, and a boolean never equals a number."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
     if isinstance(found, int | float) and isinstance(expected, int | float):
@@ -38,5 +38,5 @@ def answers_match(found: object, expected: object) -> bool:
 
 
 def write_answer_check(expected: Any) -> str:
-    """The source of a task's check: the final state's `answer` is the expected one. It runs where simia is not installed."""
+    """Write the source of a task's check: the final state's `answer` must be the expected one. The source does not need simia."""
     return CHECK.format(compare=inspect.getsource(answers_match), expected=dump_json(expected))

@@ -1,8 +1,8 @@
 """Run functions of generated Python in the sandbox, under limits of time and memory (CodeGym §3.3.2).
 
-Each run has a process of its own, which a sandbox without any secret forks in milliseconds. A function may get `call` in place of inputs:
-each of its calls then comes to the parent process, which answers it, so that the function shares no process with what answers.
-Time is processor time: a busy machine does not change which functions are fast enough.
+Each run has its own process, forked in milliseconds in a sandbox that holds no secrets. A function may get `call` instead of inputs: the
+parent process then answers each of its calls, so the function never runs in the process that computes the answers. Limits of time are CPU
+time, so that a busy machine does not change which functions are fast enough.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from simia.sandbox.limits import MB, WorkerLimits
 from simia.sandbox.worker import Worker, WorkerLost
 from simia.sandbox.zygote import ForkServer
 
-WAITS = 20.0  # seconds on the clock for each second of processor time: a busy machine must not decide, and sleeping costs no processor
-TRIES = 3  # processes that may end for a reason of the machine before it is the function's
+WAITS = 20.0  # wall-clock seconds for each second of CPU time: enough for a busy machine, and an end for functions that sleep
+TRIES = 3  # tries if a process may have ended because of the machine; then the function is at fault
 FORBIDDEN = {Fault.NETWORK, Fault.PROCESSES, Fault.FILES, Fault.CLOCK}
 SYSTEM = {"os", "gc", "inspect", "posix", "pty", "socketserver"}
 SESSION = 1
@@ -36,16 +36,16 @@ Answer = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 class FunctionLimits(Config):
-    """What one run of a generated function may take (CodeGym §3.3.2)."""
+    """Limits of one run of a generated function (CodeGym §3.3.2)."""
 
     seconds: int = Field(default=3, ge=1)
     """Seconds of processor time."""
     memory: int = Field(default=100, ge=16)
-    """Megabytes beyond those of the interpreter."""
+    """Megabytes in addition to those of the interpreter."""
     output: int = Field(default=4_000_000, ge=100)
     """Characters of the JSON that it returns."""
     calls: int = Field(default=1024, ge=1)
-    """Calls of the environment, where it may make any; one more ends the run."""
+    """Most calls of the environment, if the function may make calls; one more ends the run."""
 
 
 class Ending(StrEnum):
@@ -102,12 +102,12 @@ class FunctionRunner:
     async def run(
         self, source: str, function: str, inputs: Mapping[str, Any], *, seed: str | None = None
     ) -> FunctionRun:
-        """Run `function(**inputs)`. With `seed`, a function with a parameter gets a generator of that seed instead."""
+        """Run `function(**inputs)`. With `seed`, the function instead gets a random generator, if it has a parameter."""
         return await self._repeat(source, function, dict(inputs), seed)
 
     async def run_with_calls(self, source: str, function: str, answer: Answer) -> FunctionRun:
-        """Run `function(call)`, in which `call(name, **arguments)` is answered by `answer`: `{"value": …}`, or `{"error": "…"}`, which
-        the function gets as a `CallError`. A process that is lost is not repeated, since calls may have had effects."""
+        """Run `function(call)`. `answer` answers each `call(name, **arguments)` with `{"value": …}`, or with `{"error": "…"}`, which raises a
+        `CallError` in the function. If the process is lost, the run is not repeated, since calls may have had effects."""
         run, _ = await self._run_once(source, function, None, None, answer)
         return run
 
@@ -121,7 +121,7 @@ class FunctionRunner:
     async def _run_once(
         self, source: str, function: str, inputs: dict[str, Any] | None, seed: str | None, answer: Answer | None
     ) -> tuple[FunctionRun, bool]:
-        """One run in a new process, and whether its end may be the machine's fault."""
+        """Run once in a new process; return the result, and whether the machine may have caused its end."""
         if words := find_forbidden(source):
             return FunctionRun(Ending.FORBIDDEN, detail=words), False
         limits = self._limits
@@ -157,7 +157,7 @@ class FunctionRunner:
 
 
 async def ask_worker(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
-    """The value of one request, or how the run ended where the code that runs it failed."""
+    """Return the value of one request; if the code that runs the function failed, how the run ended."""
     status, value = await worker.ask("call", SESSION, ["agent", name, arguments, 0], alone=True)
     return value if status == 0 else {"ended": "crashed", "detail": str(value)[:300]}
 
@@ -174,9 +174,9 @@ def read_run(found: Any) -> FunctionRun:
 
 
 def find_forbidden(source: str) -> str:
-    """Name what the code must not use: the network, files, processes, the clock, the interpreter. Empty for none.
+    """Name the forbidden things that the code uses: network, files, processes, the clock, the interpreter. Empty if there are none.
 
-    The sandbox refuses all of it anyway; here it gets a name before anything runs.
+    The sandbox refuses all of them anyway; this check names them before anything runs.
     """
     try:
         tree = ast.parse(source)

@@ -1,4 +1,4 @@
-"""The code of a gym as a model writes it, and what can be checked without running it (CodeGym §3.3.1, appendix B.2).
+"""Read the code of a gym from a reply, and check it without running it (CodeGym §3.3.1, appendix B.2).
 
 A reply is one Python block: `TASK` (the task in words), a pydantic `State`, a class `Gym` of tools, and `EXAMPLE_CALLS`.
 """
@@ -22,7 +22,7 @@ from simia.tool import ToolSpec
 GYM, OBSERVE, DONE = "Gym", "observe", "done"
 TASK, EXAMPLE_CALLS = "TASK", "EXAMPLE_CALLS"
 LEAST_TOOLS = 2
-"""Tools of its own that a gym has at least."""
+"""Fewest tools of a gym in addition to `observe` and `done`."""
 READ, WRITE = "read", "write"
 KIT = ("simia.kit", "collections.abc")
 IMPORTS = {
@@ -96,7 +96,7 @@ def derive_gym_tools(code: str) -> list[ToolSpec]:
 
 
 def find_gym_faults(draft: GymDraft, problem: CodingProblem, *, least_tools: int = LEAST_TOOLS) -> list[GymFault]:
-    """What is wrong with the code as it is written: its form, lints, docstrings, and what `done` may do."""
+    """Find faults by static checks: the form of the code, lints, docstrings, and the content of `done`."""
     methods = list_methods(draft.code)
     form = [*check_state(draft.code, problem), *check_tools(methods, least_tools)]
     called = {name for name, _ in draft.calls}
@@ -116,7 +116,7 @@ def find_gym_faults(draft: GymDraft, problem: CodingProblem, *, least_tools: int
 
 
 def check_state(code: str, problem: CodingProblem) -> list[str]:
-    """The state has a field for each input, and `answer`."""
+    """Check that the state has a field for each input, and `answer`."""
     fields = list_state_fields(code)
     wanted = [*problem.inputs["properties"], ANSWER]
     missing = [name for name in wanted if name not in fields]
@@ -124,7 +124,7 @@ def check_state(code: str, problem: CodingProblem) -> list[str]:
 
 
 def check_tools(methods: dict[str, tuple[ast.FunctionDef, str]], least: int) -> list[str]:
-    """`observe()` and `done(answer)` are there, with enough other tools; all have types and complete docstrings."""
+    """Check that the gym has `observe()`, `done(answer)` and enough other tools, all with types and complete docstrings."""
     found = []
     for name, wanted, kind in ((OBSERVE, [], READ), (DONE, [ANSWER], WRITE)):
         if name not in methods:
@@ -147,7 +147,7 @@ def check_tools(methods: dict[str, tuple[ast.FunctionDef, str]], least: int) -> 
 
 
 def lint_gym(code: str) -> list[str]:
-    """The code uses neither network, clock, randomness, files, processes, dynamic code nor globals, and no private names."""
+    """Check that the code uses no network, clock, randomness, files, processes, dynamic code, globals or private names."""
     tree = ast.parse(code)
     found = [(line, f"{what}: {ADVICE[fault]}") for line, fault, what in find_faults(tree)]
     for node in ast.walk(tree):
@@ -171,7 +171,7 @@ def lint_gym(code: str) -> list[str]:
 
 
 def check_done(node: ast.FunctionDef) -> list[str]:
-    """`done` sets `self.state.answer`, calls `self.finish()`, and uses nothing else of the environment, so it can reveal nothing."""
+    """Check that `done` sets `self.state.answer`, calls `self.finish()` and uses nothing else of the environment, so it reveals nothing."""
     places = list_attributes(node)
     used = {each.attr for each in places if is_named(each.value, "self")}
     used |= {f"state.{each.attr}" for each in places if is_state(each.value)}
@@ -191,7 +191,7 @@ def list_attributes(node: ast.AST) -> list[ast.Attribute]:
 
 
 def changes_state(node: ast.FunctionDef) -> bool:
-    """Whether a method assigns to the state, deletes of it, or calls a method of it that changes it."""
+    """Whether a method assigns to a part of the state, deletes one, or calls a method that changes one."""
     for each in ast.walk(node):
         if isinstance(each, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
             targets = each.targets if isinstance(each, ast.Assign | ast.Delete) else [each.target]

@@ -29,11 +29,11 @@ class InputSettings(Config):
     """How inputs are made and answered (CodeGym §3.3.2)."""
 
     repairs: int = Field(default=1, ge=0)
-    """How often code that makes no inputs is written again."""
+    """How often the model is asked again if its code makes no inputs."""
     longest_answer: int = Field(default=100, ge=1)
     """Most characters of an answer as JSON."""
     limits: FunctionLimits = Field(default_factory=FunctionLimits)
-    """What one run of the reference solution, and of code that makes inputs, may take."""
+    """Limits of one run of the reference solution, and of code that makes inputs."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ async def ask_for_inputs(
     most: int,
     settings: InputSettings,
 ) -> None:
-    """Ask for `most` inputs, again where the code makes none, and answer them. Results go to `found`, from position `first` on."""
+    """Ask for `most` inputs, again if the code makes none, and answer them. Results are added to `found`, from position `first` on."""
     fault = code = ""
     for attempt in range(settings.repairs + 1):
         name = label + (f"-repair{attempt}" if attempt else "")
@@ -99,7 +99,7 @@ async def ask_for_inputs(
 
 
 async def generate_inputs(runner: FunctionRunner, code: str, seed: str) -> tuple[list[Any], str]:
-    """Run `inputs` twice with the same seed. Returns its list, or what is wrong in words for the model that wrote it."""
+    """Run `inputs` twice with the same seed. Returns (its list, fault), where the fault is a text for the model that wrote the code."""
     first, second = [await runner.run(code, INPUTS, {}, seed=seed) for _ in range(2)]
     if first.ended is not Ending.RETURNED:
         return [], str(first)

@@ -1,7 +1,7 @@
 """Play solution functions in a gym: each of their calls is a real tool call in a world of the gym's own sandbox (CodeGym §3.3.2).
 
-The function and the gym run in two sandboxes that share nothing; this process carries calls and results between them. So a solution
-reaches the hidden inputs through tools alone.
+The function and the gym run in two separate sandboxes; this process passes calls and results between them. So a solution can reach the
+hidden inputs only through tools.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SOLVE_BY_CALLS = "solve_by_calls"
 OBSERVE, DONE = "observe", "done"
 EPISODE = EpisodeLimits(turns=600)  # the tasks have limits of their own
 AT_ONCE = 8
-LONGEST_PLAY = 300  # seconds on the clock of one play, whose tools may be slow
+LONGEST_PLAY = 300  # wall-clock seconds of one play, since tools may be slow
 
 
 class ToolBroken(Exception):  # noqa: N818 - an ending
@@ -49,7 +49,7 @@ class ToolBroken(Exception):  # noqa: N818 - an ending
 
 @dataclass(slots=True)
 class SolverPlay:
-    """How a solution function did on one input."""
+    """The result of a solution function on one input."""
 
     right: bool = False
     """Whether it submitted the reference answer, and returned within its limits."""
@@ -92,7 +92,7 @@ class GymPlayer:
     async def _play_once(
         self, source: str, task: Task, expected: Any, only: Collection[str]
     ) -> tuple[SolverPlay, Aborted | None]:
-        """A play, and what was lost where it says nothing about the function."""
+        """Play once; return the play, and what was lost if the result says nothing about the function."""
         played = SolverPlay()
         ended = False
         try:
@@ -139,8 +139,8 @@ class GymPlayer:
     async def play_pack(
         self, instances: Sequence[GymInstance], make_agents: Callable[[Task], Sequence[Agent]], name: str
     ) -> list[list[Reward]]:
-        """Write the pack with these inputs, and play agents in each of its tasks, as a user of the pack would. Returns the rewards of each
-        task. Raises `Aborted` for an episode without one."""
+        """Write the pack with these inputs, and play agents in each of its tasks, as in ordinary use. Returns the rewards of each task.
+        Raises `Aborted` if an episode has no reward."""
         places = asyncio.Semaphore(AT_ONCE)
 
         async def play_one(task: Task, agent: Agent) -> Reward:
@@ -182,7 +182,7 @@ async def call_tool(world: ExecutableWorld, name: str, arguments: dict[str, Any]
 
 @contextlib.asynccontextmanager
 async def open_gym(gym: GymEnvironment, folder: Path, limits: FunctionLimits) -> AsyncIterator[GymPlayer]:
-    """Open a gym in its sandbox, and another sandbox for the functions that play in it. Raises `Refused` for code that does not load."""
+    """Open a gym in its sandbox, and a second sandbox for the functions that play in it. Raises `Refused` if the code does not load."""
     write_gym(folder / "gym", gym, [])
     pack = Pack.load(folder / "gym")
     bounds = WorkerLimits(memory=limits.memory * MB)
@@ -204,8 +204,8 @@ async def start_gym(backend: ExecutableBackend) -> None:
 
 
 async def pass_gate(player: GymPlayer, instances: Sequence[GymInstance], context: StageContext) -> list[GymInstance]:
-    """Verify the tasks of the pack that will be written: the oracle's calls earn the full reward, twice the same, and agents that do not
-    read the task earn none. Returns the instances that pass. Raises `Refused` where none does."""
+    """Run the verification gate on the pack's tasks: the oracle's calls must earn the full reward twice, and agents that do not read the
+    task must earn none. Returns the instances that pass. Raises `Refused` if none does."""
     async with player.open_pack(instances, "verified") as environment:
         report = await verify_tasks(environment, environment.pack.tasks, concurrency=AT_ONCE)
     whole = [str(finding) for finding in report.findings if finding.refuses]

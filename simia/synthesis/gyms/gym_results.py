@@ -24,7 +24,7 @@ class SolvedGym(StrictModel):
     oracle: str
     """Python source of the function that passes all inputs."""
     instances: list[GymInstance]
-    """The inputs that it solves in as many calls as are wanted, with these calls."""
+    """The inputs that it solves with a number of calls within the limits, and these calls."""
     solvers: list[str] = Field(default_factory=list)
     """The different functions that were written for it, right or wrong."""
     observers: list[str] = Field(default_factory=list)
@@ -32,7 +32,7 @@ class SolvedGym(StrictModel):
 
 
 def collect_instances(outputs: StageOutputs, key: str) -> list[GymInstance]:
-    """Return the instances of a gym's pack: those that passed the last stage that there is, and the enlarged ones."""
+    """Return the instances of a gym's pack: the outputs of the last stage that the recipe has, and the enlarged inputs."""
     final = DIFFICULTY if DIFFICULTY in outputs.made or DIFFICULTY in outputs.refused else SOLUTIONS
     rows = [outputs.of(stage).get(key, {}).get("instances", []) for stage in (final, HARD)]
     return [GymInstance.model_validate(row) for found in rows for row in found]

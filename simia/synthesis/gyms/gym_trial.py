@@ -35,9 +35,9 @@ from simia.trajectory import digest
 
 LIMITS = WorkerLimits(wall=3.0, start=20.0, memory=128 * MB)
 RANDOM_CALLS = 20
-"""Schema-valid calls at random in each example; half of them are repeated with small integers."""
+"""Random schema-valid calls in each example; half of them are repeated with small integers."""
 SMALL, FAR = 12, 1_000_000
-"""Some integers are below the one, so that they are places in the lists of the examples, and some are beyond any place."""
+"""Small integers are below the first number, so that they can be valid indices; the second one is beyond any index."""
 SHOWN = 300
 Call = tuple[str, dict[str, Any]]
 
@@ -92,7 +92,7 @@ class GymRehearsal:
         self.trial.faults.append(GymFault(reason, words))
 
     async def run(self) -> None:
-        """Stop after the first step with faults: what follows may be a consequence."""
+        """Run the steps, and stop after the first one with faults, since later faults may be its consequences."""
         for step in (self._observe, self._play_examples, self._submit, self._play_at_random, self._check_refusals):
             await step()
             if self.trial.faults:
@@ -214,7 +214,7 @@ class GymRehearsal:
         self._keep_example([], Action(name=DONE, arguments={ANSWER: answer}), result)
 
     async def _play_at_random(self) -> None:
-        """Make schema-valid calls, at random and at bounds: none fails, and a call that reads or is refused changes nothing."""
+        """Make schema-valid calls with random and extreme values: none may fail, and one that reads or is refused may change nothing."""
         tools = [tool for tool in self._gym.tools if tool.name != DONE]
         for number, example in enumerate(self._examples):
             rng = random.Random(f"{self._gym.problem.id}/{number}")
@@ -238,7 +238,7 @@ class GymRehearsal:
     async def _step(
         self, world: ExecutableWorld, example: SolvedExample, name: str, arguments: dict[str, Any]
     ) -> ToolResult:
-        """One call, and what holds of every call."""
+        """Make one call, and check what must hold for every call."""
         before = digest(await world.state())
         result = await self._call(world, name, arguments)
         if self.trial.faults:
@@ -254,7 +254,7 @@ class GymRehearsal:
         return result
 
     async def _check_refusals(self) -> None:
-        """The words of a refusal do not name the answer."""
+        """Check that the text of a refusal does not name the answer."""
         for name, found in self._refusals.items():
             answers = {dump_json(answer): answer for _, answer in found}
             texts = [" ".join(text for text, given in found if dump_json(given) == key) for key in answers]

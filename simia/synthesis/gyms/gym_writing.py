@@ -51,7 +51,7 @@ def write_gym(
         provenance: How it was made.
 
     Raises:
-        UserError: the folder is not empty, or an instance's answer is null, which is the answer of an agent that gave none.
+        UserError: the folder is not empty, or an instance's answer is null, which would reward an agent that gives no answer.
     """
     problem = gym.problem
     tasks = [make_task(gym, instance, split) for instance in instances]
@@ -91,7 +91,7 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
     head |= {
         "user": "none",
         "ends": ["done"],
-        # The answer alone is judged: two episodes with the same one have reached the same goal.
+        # Only the answer is judged: two episodes with the same answer have reached the same goal.
         "match": {name: "exempt" for name in list_state_fields(gym.code) if name != ANSWER},
         "executable": {"code": "tools.py", "object": "Gym", "isolation": "process"},
     }
@@ -101,7 +101,7 @@ def make_pack_yaml(gym: GymEnvironment, provenance: PackProvenance | None, *, ha
 
 
 def cut_after_sentence(text: str, most: int = LONGEST_DESCRIPTION) -> str:
-    """The first sentences of a text, as many as fit; the first words where not even one does."""
+    """Return the first sentences of a text, as many as fit; if not even one fits, its first words."""
     if len(text) <= most:
         return text
     end = max(text.rfind(mark, 0, most) for mark in (". ", "! ", "? "))

@@ -1,6 +1,6 @@
-"""Whether a tool's result shows inputs that a gym hides, or its answer: the static part of the observe lint (CodeGym §3.3.1).
+"""Check whether a tool's result shows inputs that a gym must hide, or the answer (part of the observe lint, CodeGym §3.3.1).
 
-Results and inputs are compared as sequences of words and numbers, so that a list in a text, in a list or in pieces is found alike.
+Results and inputs are compared as sequences of words and numbers, so that a list is found whether it is a list, part of a text, or split.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simia.synthesis.gyms.answer_comparison import answers_match
 from simia.synthesis.json_values import list_plain_values
 
 MOST_ELEMENTS, MOST_CHARACTERS = 4, 8
-"""A list, an object or a text that is no longer than this may be shown."""
+"""Longest list, object or text that may be shown."""
 WORD = re.compile(r"-?\d+(?:\.\d+)?|\w+")
 
 
@@ -46,7 +46,7 @@ def list_parts(value: Any) -> Iterator[Any]:
 
 
 def shows(result: Any, value: Any) -> bool:
-    """Whether a result holds a value as a whole: its words in their order, or a text within a text."""
+    """Whether a result contains a whole value: its words in order; for a text, the same characters."""
     if isinstance(value, str) and value:
         leaves = [*map(str, list_plain_values(result))]
         return value in "".join(leaves) or any(value in each for each in leaves)
@@ -63,7 +63,7 @@ def shows_elements(result: Any, value: Any) -> bool:
 
 
 def find_shown_input(result: Any, inputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """The name of a long input that the result of one call holds as a whole, unless the call's arguments did."""
+    """Return the name of a long input that the result of one call contains as a whole, unless the call's arguments contain it."""
     for name, value in inputs.items():
         if is_long(value) and shows(result, value) and not shows(dict(arguments), value):
             return name
@@ -84,7 +84,7 @@ def shows_all_inputs(result: Any, inputs: Mapping[str, Any]) -> bool:
 
 
 def reveals_answer(results: Sequence[Any], answers: Sequence[Any]) -> bool:
-    """Whether results, one for each answer, have the answer at the same place in all of them, and the answers differ."""
+    """Whether all results, one for each answer, contain their answer at the same place, and the answers differ."""
     if len(results) < 2 or all(answers_match(each, answers[0]) for each in answers):
         return False
     places = [find_places(result, answer) for result, answer in zip(results, answers, strict=True)]

@@ -1,4 +1,4 @@
-"""Compare a unified solution with the original one by execution: on the examples, and on the calls that the original's tests make."""
+"""Compare a unified solution with the original one by executing both on the examples and on the calls in the original's tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def compare_with_original(
         "examples": [[row[name] for name in names] for row in unified.examples if len(row) == len(names)],
     }
     run = await runner.run(read_recorder(), "record_original", arguments)
-    if run.ended is not Ending.RETURNED and given.tests:  # its tests may hang, or end the process
+    if run.ended is not Ending.RETURNED and given.tests:  # the tests may hang or end the process: try without them
         run = await runner.run(read_recorder(), "record_original", {**arguments, "tests": ""})
     if run.ended is not Ending.RETURNED:
         return OriginalComparison(missing=f"the original cannot be run: {run}")

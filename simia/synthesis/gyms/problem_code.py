@@ -16,7 +16,7 @@ from simia.tool import SchemaError, compile_schema
 
 SOLVE, EXAMPLES = "solve", "EXAMPLES"
 RESERVED = {"answer", "self", "state"}
-"""Names that the state of a gym has itself."""
+"""Names that the state of a gym already uses."""
 LEAST_EXAMPLES, MOST_EXAMPLES = 2, 8
 
 
@@ -38,7 +38,7 @@ def read_unified(text: str) -> UnifiedSolution:
 
 
 def adopt_unified(given: SourceProblem) -> UnifiedSolution | None:
-    """The solution of a row that already has the unified form: it defines `solve` with typed inputs, and brings examples."""
+    """Return the solution of a row that already has the unified form: it defines `solve` with typed inputs and has examples."""
     if not given.examples:
         return None
     try:
@@ -100,7 +100,8 @@ def derive_inputs(solve: ast.FunctionDef) -> dict[str, Any]:
 
 
 def take_literals(code: str, names: set[str]) -> tuple[str, dict[str, Any]]:
-    """Take assignments of literals out of a module: (the rest of its source, name → value). Raises `Unreadable` for what is no literal."""
+    """Remove the assignments of `names` from a module; return (remaining source, name → value). Raises `Unreadable` for a value that is no
+    literal."""
     lines, found = code.splitlines(keepends=True), dict[str, Any]()
     for node in ast.parse(code).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)

@@ -67,7 +67,7 @@ class SourceProblem(StrictModel):
 
 
 def read_problems(source: str, *, limit: int | None = None) -> list[SourceProblem]:
-    """Read the problems of a file, a folder or a data set. A row that cannot be used costs that row only.
+    """Read the problems of a file, a folder or a data set. A row that cannot be used does not affect the others.
 
     Args:
         source: a JSON, JSON lines, Parquet, Markdown or Python file, a folder of such files, a data set (`hf:OWNER/NAME`), or
@@ -95,7 +95,7 @@ def read_problems(source: str, *, limit: int | None = None) -> list[SourceProble
 
 
 def iterate_rows(source: str) -> Iterator[tuple[str, Any, str | None]]:
-    """Yield (place, row, licence): the row is an object, or a line of text that says why there is none."""
+    """Yield (place, row, licence). The row is an object; if it cannot be read, a line of text with the reason."""
     if is_data_set(source):
         data = open_data_set(source)
         yield from name_rows(data.rows(RowLimits()), data.title, data.licence)
@@ -141,7 +141,7 @@ def read_text_problem(path: Path) -> Any:
 
 
 def read_problem(row: Any, place: str, number: int, licence: str | None) -> SourceProblem:
-    """The problem of a row; with a reason where the row has none."""
+    """Return the problem of a row; its `reason` is set if the row cannot be used."""
     fallback = f"row-{number}"
     if not isinstance(row, Mapping):
         words = row if isinstance(row, str) else "the row is not a JSON object"

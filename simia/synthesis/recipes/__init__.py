@@ -21,7 +21,7 @@ from simia.synthesis.stage_errors import describe_failure
 
 @dataclass(frozen=True, slots=True)
 class RecipeKind:
-    """One recipe: its settings, and what makes it of them."""
+    """One recipe: the class of its settings, and the function that makes the recipe from them."""
 
     config: type[SynthesisConfig]
     make: Callable[[Any], Recipe]

@@ -32,7 +32,7 @@ packs: [{packs}]
 episode: {{turns: {turns}}}
 """
 MOST_TURNS = 600
-"""Above the calls that a task allows: the task's own limit holds."""
+"""More than any task allows, so that the task's own limit applies."""
 
 
 class CodeGymConfig(SynthesisConfig):
@@ -42,15 +42,15 @@ class CodeGymConfig(SynthesisConfig):
     problems: int | None = Field(default=None, ge=1)
     """How many rows of the source are read; unset: all."""
     repairs: int = Field(default=3, ge=0)
-    """Rounds in which the model may correct a solution or a gym that failed when it was executed."""
+    """Most rounds in which the model corrects a solution or a gym that failed in execution."""
     least_tools: int = Field(default=2, ge=0)
     """Tools that a gym has at least, besides `observe` and `done`."""
     instances: InstanceSettings = Field(default_factory=InstanceSettings)
     """Test inputs, and what one run of a problem's solution may take."""
     solutions: SolutionSettings = Field(default_factory=SolutionSettings)
-    """Solution functions through tools alone, and how many calls and tools they must need."""
+    """Solution functions that use only tools, and how many calls and tools they must use."""
     difficulty: GymDifficultySettings = Field(default_factory=GymDifficultySettings)
-    """The agent that must not find an input too easy."""
+    """The agent that measures which inputs are too easy."""
     hard: HardSettings = Field(default_factory=HardSettings)
     """Enlarged inputs."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
@@ -113,7 +113,7 @@ class CodeGymRecipe:
 
 
 def choose_split(key: str, seed: int, share: float) -> str:
-    """The split of a gym, by its name: the same for the same seed, whatever other gyms there are."""
+    """Choose the split of a gym by its name and the seed, independent of the other gyms."""
     number = int.from_bytes(hashlib.blake2b(f"{seed}/{key}".encode(), digest_size=8).digest(), "big")
     return "test" if number < share * 2**64 else "train"
 

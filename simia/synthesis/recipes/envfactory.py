@@ -1,4 +1,4 @@
-"""EnvFactory: environments grounded in given sources, which a pool of packs lacks, and tasks over several of their tools.
+"""EnvFactory: environments that are based on given sources and missing in a pool of packs, and tasks that use several of their tools.
 
 Stages: `sources`, then in each round `search1`, … (with a search function) and `proposals1`, …; `proposals`, `design`, `examples`, `tools`,
 `environments`; then those of `list_task_stages`.
@@ -42,13 +42,13 @@ from simia.synthesis.stages.tools import ToolStage
 
 
 class EnvFactoryConfig(SynthesisConfig):
-    """Settings of `simia synth envfactory`. `source` says in words what is wanted; it may be empty."""
+    """Settings of `simia synth envfactory`. `source` describes the wanted environments in words; it may be empty."""
 
     recipe: str = "envfactory"
     """Name of the recipe."""
     sources: list[str] = Field(default_factory=list)
-    """What environments are grounded in: text, Markdown, HTML and OpenAPI files, folders of them, packs, and `mcp:COMMAND` for a server of the
-    Model Context Protocol."""
+    """Sources on which environments are based: text, Markdown, HTML and OpenAPI files, folders of them, packs, and `mcp:COMMAND` for a server
+    of the Model Context Protocol."""
     search: SearchSettings = Field(default_factory=SearchSettings)
     """Search for more sources by a function of your own."""
     pool: list[str] = Field(default_factory=list)
@@ -150,8 +150,8 @@ class EnvFactoryRecipe:
         return found
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
-        """Write a pack for each composition that has tasks, and for each environment that is in none of them: below `out`, or at `out`
-        where there is one."""
+        """Write a pack for each composition with tasks, and for each environment that is in none of these: in folders of `out`, or `out` itself
+        if there is only one pack."""
         proposals = outputs.of(Proposals.name)
         composed = list_kept_compositions(outputs)
         inside = {key for row in composed.values() for key in row["environments"]}

@@ -54,7 +54,7 @@ class DiscoverySettings(Config):
     modelability: int = Field(default=6, ge=1, le=10)
     """Smallest modelability of an environment that is kept, from 1 to 10."""
     cosine: float | None = Field(default=None, gt=0, le=1)
-    """Likeness from which on two descriptions are the same environment. None: as suits embeddings or words."""
+    """Cosine similarity from which on two descriptions count as the same environment. None: a default for embeddings or for words."""
 
 
 class StateSettings(Config):
@@ -84,7 +84,7 @@ class EnvScalerConfig(SynthesisConfig):
     scenarios: ScenarioSettings = Field(default_factory=ScenarioSettings)
     """Scenarios of each initial state."""
     variants: list[VariantKind] = Field(default_factory=lambda: list(VARIANT_KINDS))
-    """Variants that are made of each scenario with a conversation: a value that the user tells only when asked, a tool that appears later."""
+    """Variants of each scenario with a conversation: the user tells a value only when asked, or a tool becomes visible later."""
     difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
     """Measured difficulty of the tasks; off unless an agent is named."""
 
@@ -178,7 +178,7 @@ class EnvScalerRecipe:
         }
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
-        """Write a pack for each environment that has tasks: below `out`, or at `out` where there is one."""
+        """Write a pack for each environment that has tasks: in folders of `out`, or `out` itself if there is only one."""
         environments = list_environments(outputs)
         tasks: dict[str, list[Task]] = {key: [] for key in environments}
         for key, rows in group_by_scenario(outputs, "gated", "variants").items():

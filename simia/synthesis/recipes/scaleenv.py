@@ -1,5 +1,5 @@
-"""ScaleEnv: a domain becomes tested tools and their graph; chains of the graph become tasks, around which the environment grows until all
-tools execute (ScaleEnv §4).
+"""ScaleEnv: build tested tools and their graph for a domain, make tasks from chains of the graph, and expand each task's environment until
+all its tools execute (ScaleEnv §4).
 
 Stages: `design`, `examples`, `tools`, `environments`, `graph`, `chains`, `expansions`, `instructions`, `verdicts`, `gated`.
 """
@@ -59,7 +59,7 @@ class ScaleEnvConfig(SynthesisConfig):
     graph: GraphSettings = Field(default_factory=GraphSettings)
     """How the tool graph is built."""
     topology: bool = True
-    """Whether chains are sampled by the dependencies of the graph. False walks at random along its edges, to measure what that costs."""
+    """Whether chains are sampled by the dependencies of the graph. False: random walks along its edges, for comparison."""
     chain_sampling: ChainSampling = Field(default_factory=ChainSampling)
     """How chains are sampled."""
     chains: ChainSettings = Field(default_factory=ChainSettings)
@@ -158,7 +158,7 @@ class ScaleEnvRecipe:
         }
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:
-        """Write a pack for each environment with tasks: at `out`, or below it with configs that name them all, where there are several."""
+        """Write a pack for each environment with tasks: at `out`; several ones in folders of `out`, with configs that name all of them."""
         environments, graphs = outputs.of("environments"), outputs.of("graph")
         tasks: dict[str, list[Task]] = {key: [] for key in environments}
         for key, row in outputs.of("gated").items():

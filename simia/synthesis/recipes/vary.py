@@ -1,4 +1,4 @@
-"""Vary: harder and easier variants of tasks that an agent always or never solves, until they teach it something.
+"""Vary: make harder variants of tasks that an agent solves too often, and easier ones of tasks that it solves too rarely.
 
 Stages: `baseline`, `variations`, `verdicts`, `measured`. The source is a pack of any origin, with tasks and code.
 """
@@ -36,7 +36,7 @@ MESSAGES = 6  # of an agent in an episode, for the projection of a dry run
 
 
 class VaryAgentSettings(Config):
-    """Whose pass rates decide."""
+    """The agent whose pass rates decide which tasks are varied."""
 
     agent: Literal["llm", "reference", "nothing", "canned", "echo", "policy", "random"] = "llm"
     """`llm`: the model of the role `agent`, or of `llm` without such a role; or a baseline."""
@@ -58,7 +58,7 @@ class VaryConfig(SynthesisConfig):
     limit: int | None = Field(default=None, ge=1)
     """Most tasks that are measured, and most that are varied; None: all."""
     agent: VaryAgentSettings = Field(default_factory=VaryAgentSettings)
-    """Whose pass rates decide."""
+    """The agent whose pass rates decide which tasks are varied."""
     low: float = Field(default=0.25, ge=0, le=1)
     """Tasks that are solved less often get easier variants."""
     high: float = Field(default=0.75, ge=0, le=1)
@@ -70,7 +70,7 @@ class VaryConfig(SynthesisConfig):
     repairs: int = Field(default=2, ge=0)
     """How often a variant that execution or the gate refuses is written again."""
     grants: dict[str, Any] = Field(default_factory=dict)
-    """What the pack is granted, as `backend_settings` of an environment: `read`, `network`, `variables`."""
+    """Grants for the pack, as in `backend_settings` of an environment: `read`, `network`, `variables`."""
 
     @field_validator("source")
     @classmethod

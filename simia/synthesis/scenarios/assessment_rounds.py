@@ -1,7 +1,7 @@
 """Rounds of the dual-agent assessment: a test call, its execution on an evolving state, and its judgement (EnvScaler §2.3).
 
-What execution shows is judged by execution: an exception that the tool does not declare, a reading tool that writes, a refusal that changes
-the state, a state that breaks the schema. The check agent judges the rest.
+Faults that execution shows need no agent: an exception that the tool does not declare, a reading tool that writes, a refusal that changes
+the state, a state that breaks the schema. The check agent judges everything else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EARLIER = 12  # calls of the chain that the test agent sees
 class TestCall(BaseModel):
     """What the test agent writes."""
 
-    __test__ = False  # pytest would take it for a test
+    __test__ = False  # otherwise pytest would collect this class as a test
 
     tool: str
     """Name of the tool."""
@@ -65,7 +65,7 @@ class PlannedRound:
 
 @dataclass(slots=True)
 class Round:
-    """One round and its outcome. `invalid`: the call broke the schema, and was refused before it reached the tool."""
+    """One round and its outcome. The outcome `invalid`: the call broke the schema and was refused before it reached the tool."""
 
     name: str
     intent: str
@@ -74,7 +74,7 @@ class Round:
     call: str = ""
     reason: str = ""
     record: dict[str, Any] | None = field(default=None, repr=False)
-    """The values that the check agent saw, of a call that it passed."""
+    """The values that the check agent saw, if it passed the call."""
 
     def note(self) -> dict[str, Any]:
         """The round as the report shows it."""
@@ -108,7 +108,7 @@ class RoundChain:
             await self._leave()
 
     async def _enter(self) -> ExecutableWorld:
-        """The chain's world; a new one, from the example, after one that ended or was lost."""
+        """Return the chain's world; if it ended or was lost, open a new one from the example state."""
         if self._world is None:
             seed = 1000 * self._number + self._opened
             self._opened += 1
@@ -162,7 +162,7 @@ class RoundChain:
         await self._judge(found, given, result, before, after)
         if (
             result.ends or found.outcome == "failed"
-        ):  # what it has damaged is no fault of the tools that are called next
+        ):  # start again: a damaged state is not the fault of the tools that are called next
             await self._leave()
         return found
 
@@ -188,7 +188,7 @@ class RoundChain:
                 found.record = record
 
     def _find_fault(self, tool: str, result: ToolResult, changes: list[Change], before: Any, after: Any) -> str | None:
-        """What execution alone shows to be wrong."""
+        """Return the fault that execution shows, if any."""
         if result.error in BROKEN:
             return f"unexpected failure: {result.detail or result.content}"
         if not changes:
@@ -254,7 +254,7 @@ def clip(text: str, most: int) -> str:
 
 
 def show_state(state: Any, most: int) -> str:
-    """The state as JSON, a line for each table; of a large one the first rows of each table, as many as fit."""
+    """Write the state as JSON, one line for each table; if it is too large, only the first rows of each table, as many as fit."""
     tables = state if isinstance(state, dict) else {"state": state}
     rows = max((len(table) for table in tables.values() if isinstance(table, dict | list)), default=0)
     while True:

@@ -1,4 +1,4 @@
-"""Check functions of a checklist: read them from a reply, run them in the sandbox, and judge whether they discriminate.
+"""Check functions of a checklist: read them from replies, run them in the sandbox, and test whether they discriminate.
 
 A check is kept if it is pure, false on the untouched state and true after the solution (EnvScaler §3.3; its released checks hold on
 the untouched state in 15.5 % of the cases).
@@ -72,7 +72,7 @@ def check(final, initial):
 
 
 def read_check(text: str) -> str:
-    """Return the source of a check. Raises `Unreadable` unless it defines `check(final, initial)` and only computes."""
+    """Return the source of a check. Raises `Unreadable` unless it defines `check(final, initial)` without side effects."""
     code = read_python(text)
     if len(code) > MOST_CODE:
         raise Unreadable(f"the code is longer than {MOST_CODE:,} characters")
@@ -98,7 +98,7 @@ def read_check(text: str) -> str:
 
 
 def write_guard(initial: dict[str, JSON], final: dict[str, JSON]) -> str:
-    """Write the check that no more rows change, in each table, than the solution changes."""
+    """Write a check that in each table no more rows change than the solution changes."""
     most = {}
     for table in sorted({*initial, *final}):
         if count := count_changed_rows(initial.get(table), final.get(table)):

@@ -1,8 +1,8 @@
-"""Look-ups of a reference solution: reading calls by which an agent finds the keys that the user does not say.
+"""Add look-ups to a reference solution: reading calls that find the keys which the user does not mention.
 
-The writer of a solution sees the state and leaves look-ups out. Without them a reference would name keys that an agent cannot know, and no
-trajectory of it could be a seed. A look-up links a key to what the user says: for the booking of "Lucie Moreau" first the guest of that name,
-then the bookings of that guest. An amount that a call names, such as a balance, is looked up with the keys of that call.
+The model that writes a solution sees the state, so it leaves look-ups out. Such a reference would use keys that an agent cannot know, and
+its trajectory could not be a seed. Look-ups link a key to what the user says: for the booking of "Lucie Moreau", first find the guest of
+that name, then the guest's bookings. An amount in a call, such as a balance, is looked up with the keys of that call.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from simia.synthesis.scenarios.solution_runs import REFERENCE, PlayedSolution
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 
-MOST_TRIED = 60  # calls of one tool for one key
-LONGEST_CHAIN = 3  # look-ups of one key, as from a name to a guest to a booking to a task
+MOST_TRIED = 60  # most calls of one tool for one key
+LONGEST_CHAIN = 3  # most look-ups for one key, as from a name to a guest to a booking to a task
 LEAST_AMOUNT = 100  # smaller numbers are counts, which occur everywhere
-SHORTEST = 3  # characters of a value that is looked for in what was said
+SHORTEST = 3  # the user's messages are searched for values with at least this many characters
 LINKED, WEAK, SHOWN = 0, 1, 2
-"""How well a result shows what a key belongs to: by what the user says of its row, by another known key, or not at all."""
+"""How well a result identifies a key: by what the user says of its row, by another known key, or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ async def add_look_ups(
     said: Sequence[str],
     tools: Sequence[ToolSpec],
 ) -> list[Action]:
-    """Return the written calls of a solution with look-ups before each call that names a key of the state which is unknown by then.
+    """Return the written calls of a solution, with look-ups before each call that uses a key or an amount that is not known yet.
 
     Args:
         backend: the environment's sandbox.
         state: the initial state.
         played: the solution as it was executed.
-        said: what the user tells, in each mode; a value is known if every text holds it.
-        tools: the tools that read.
+        said: the user's messages in each mode, one text per mode; a value is known if every text contains it.
+        tools: the reading tools.
 
     A key that no reading call finds has no look-up.
     """
     found: list[Action] = []
-    places: list[int] = []  # of the solution's calls, counted from 1
+    places: list[int] = []  # new numbers of the solution's calls, counted from 1
     known = KnownKeys(state, said)
     async with await backend.open(Task(id="look-ups", initial={"state": dict(state)}), seed=0) as world:
         for written, literal in zip(played.written, played.calls, strict=True):
@@ -77,11 +77,11 @@ async def add_look_ups(
 
 
 class KnownKeys:
-    """The keys of a state that an agent can tell by what the user says and by the results so far."""
+    """The keys of a state that an agent can know from the user's messages and the results so far."""
 
     def __init__(self, state: Mapping[str, Any], said: Sequence[str]) -> None:
         self.rows: dict[str, list[str]] = {}
-        """Key → texts of its row, or of its rows where several tables have the key."""
+        """Key → texts of its row; of all its rows if several tables have the key."""
         for table in state.values():
             for key, row in table.items() if isinstance(table, Mapping) else ():
                 self.rows.setdefault(key, []).extend(list_texts(row))
@@ -95,15 +95,15 @@ class KnownKeys:
         self._records: list[frozenset[str]] = []
 
     def list_names(self, key: str) -> list[str]:
-        """What the user says of a row and of no other one."""
+        """Return the texts of a key's row that the user says and that no other row has."""
         return [text for text in self.rows[key] if text in self._names]
 
     def list_parents(self, key: str) -> list[str]:
-        """The keys that a row holds."""
+        """Return the keys of other rows in a key's row."""
         return [text for text in self.rows[key] if text in self.rows and text != key]
 
     def grade_record(self, key: str, record: frozenset[str]) -> int:
-        """How well a record that holds a key shows what the key belongs to."""
+        """Grade how well a record that contains a key identifies it."""
         names = self.list_names(key)
         if record.intersection(names):
             return LINKED
@@ -112,7 +112,7 @@ class KnownKeys:
         return SHOWN
 
     def add_result(self, arguments: Mapping[str, Any], content: str) -> None:
-        """Take in a result; keys become known that it links to what is known."""
+        """Add a result. Keys that it links to known values become known."""
         self._records += list_records(arguments, content)
         self.amounts.update(list_amounts(read_content(content)))
         before = -1
@@ -132,8 +132,8 @@ class KnownKeys:
 async def find_chain(
     world: ExecutableWorld, known: KnownKeys, key: str, tools: Sequence[ToolSpec], most: int
 ) -> list[LookUp]:
-    """The look-ups, at most `most`, that link a key to what is known, with the shortest result at the end; one that shows the key where no
-    chain does. A key of which the user says nothing is reached by the keys that its row holds."""
+    """Return at most `most` look-ups that link a key to known values. Of several such chains the one with the shortest last result is taken;
+    without any, a single look-up that shows the key. If the user says nothing about a row, the keys in this row are looked up first."""
     if key in known.keys:
         return []
     best = await find_look_up(world, known, key, tools)
@@ -155,7 +155,7 @@ async def find_chain(
 
 
 async def find_look_up(world: ExecutableWorld, known: KnownKeys, key: str, tools: Sequence[ToolSpec]) -> LookUp | None:
-    """The reading call whose result holds the key: one that shows its row, links it best, and has the shortest result."""
+    """Return the best reading call whose result contains the key: prefer one that shows its row, then the best link, then a short result."""
     best: tuple[tuple[bool, int, int], LookUp] | None = None
     row = frozenset(known.rows[key])
     near = [text for text in known.rows[key] if text in known.keys or text in known.said]
@@ -178,8 +178,8 @@ async def find_look_up(world: ExecutableWorld, known: KnownKeys, key: str, tools
 async def find_amounts(
     world: ExecutableWorld, known: KnownKeys, given: Mapping[str, Any], tools: Sequence[ToolSpec]
 ) -> list[LookUp]:
-    """Reading calls with the keys of a call that show its amounts, unless an earlier result does. Amounts that the user says, and those that
-    nothing shows, have none."""
+    """Return reading calls that show the amounts of a call, made with the keys of that call. Amounts that earlier results show, and those that
+    no call shows, have none."""
     found: list[LookUp] = []
     keys = list(dict.fromkeys(list_named_keys(known.rows, given)))
     for amount in sorted(set(list_amounts(dict(given))) - known.amounts):
@@ -197,7 +197,7 @@ async def find_amounts(
 
 
 def list_amounts(value: Any) -> Iterator[float]:
-    """The numbers of a JSON value that are large enough to be told apart."""
+    """Yield the numbers of a JSON value that are at least `LEAST_AMOUNT`."""
     if isinstance(value, Mapping | list):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from list_amounts(each)
@@ -220,7 +220,7 @@ def list_texts(row: Any) -> list[str]:
 
 
 def list_records(arguments: Mapping[str, Any], content: str) -> list[frozenset[str]]:
-    """The texts of each object of a result, with those of the objects around it and of the call's arguments."""
+    """Return for each object of a result its texts, those of the objects around it, and those of the call's arguments."""
     return list(walk_records(read_content(content), frozenset(list_texts(arguments))))
 
 
@@ -252,9 +252,9 @@ def is_said(value: str, said: Sequence[str]) -> bool:
 
 
 def list_arguments(tool: ToolSpec, values: Sequence[str], filters: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Arguments from known values: the required ones only, then each with one of `filters` for an optional text.
+    """Yield arguments from known values: first only the required arguments, then each of these with one of `filters` for an optional text.
 
-    Nothing if a required one is neither a text nor one of a list.
+    Yields nothing if a required argument is neither a text nor enumerated.
     """
     required = tool.parameters.get("required", [])
     properties = tool.parameters.get("properties", {})

@@ -1,4 +1,4 @@
-"""Scenarios of an environment: a task in an initial state, its checklist with one check an item, its solution, and the user."""
+"""Scenarios of an environment: a task in an initial state, a checklist with a check for each item, a solution, and the user."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Scenario(StrictModel):
     checklist: list[ChecklistItem]
     """Conditions with checks that are false at the start and true after the solution."""
     guard: str | None = None
-    """Source of the check that no more rows change than in the solution; None: the solution was not executed."""
+    """Source of a check that no more rows change than in the solution; None: the solution was not executed."""
     dropped: list[DroppedItem] = Field(default_factory=list)
     """Conditions whose checks were not kept."""
     solution: list[Action]

@@ -1,4 +1,4 @@
-"""What the prompts of scenarios are told of an environment: values, demands on a task, and the parsers of a task and its user."""
+"""Prompts of scenarios: the values that they show of an environment, the requirements on a task, and parsers of replies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from simia.synthesis.scenarios.scenario import ScenarioUser
 from simia.task import Action, StrictModel
 
 MOST_ITEMS = 8
-SHORTEST = 3  # characters of a text that is looked for in the user's part
+SHORTEST = 3  # the user's part is searched for texts with at least this many characters
 DEMANDS = (
     "It takes 2 changes. One of them concerns a row that the user describes and that has to be found first.",
     "It takes 3 changes. A condition on what the state holds decides between two things to do.",
@@ -64,7 +64,7 @@ def format_state(state: Mapping[str, Any]) -> str:
 
 
 def write_demand(built: BuiltEnvironment, seed: int, key: str, number: int) -> str:
-    """What the task must be like: its difficulty follows from its number, the operations it needs from the seed."""
+    """Write the requirements on a task: its number decides its difficulty, the seed decides which operations it needs."""
     writing = [name for name, tool in built.tools.items() if tool.writes]
     chosen = random.Random(f"{seed}/{key}").sample(writing, min(2, len(writing)))
     return f"{DEMANDS[number % len(DEMANDS)]} Among the operations that it needs: {', '.join(sorted(chosen))}."
@@ -80,8 +80,8 @@ def read_draft(text: str) -> TaskDraft:
 
 
 def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
-    """Return the user of a reply. Raises `Unreadable` for a fact that cannot be asked for, and for values of the task that the user
-    could not tell."""
+    """Return the user of a reply. Raises `Unreadable` for a withheld fact that no question can reach, and for values of the task that the
+    user's part lacks."""
     user: ScenarioUser = read_json(text, ScenarioUser)
     free = check_withheld_facts(user)
     needed = [value for value in list_values([call.arguments for call in solution]) if value in task.casefold()]
@@ -98,7 +98,8 @@ def read_user(text: str, task: str, solution: Sequence[Action]) -> ScenarioUser:
 
 
 def check_withheld_facts(user: ScenarioUser) -> str:
-    """Return the words that a user does not withhold. Raises `Unreadable` for a fact that cannot be asked for, or that the other words hold."""
+    """Return the words that a user does not withhold. Raises `Unreadable` for a withheld fact that no question can reach, or that these words
+    already contain."""
     free = "\n".join([user.opening, user.instruction, *user.knows])
     for each in user.withheld:
         if not matches_question(each.asked, each.question):

@@ -28,7 +28,7 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
         key: key of the scenario, `environment/state/number`.
         scenario: the scenario.
         start: its initial state.
-        modes: which tasks it makes. A conversation needs the scenario's user.
+        modes: the kinds of tasks to make. A conversation needs the scenario's user.
     """
     name = key.split("/", 1)[1].replace("/", "-")
     checks = {each.item: each.code for each in scenario.checklist}
@@ -56,7 +56,7 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
 
 
 def add_user(task: Task, solution: Sequence[Action], user: ScenarioUser) -> Task:
-    """The task with a user, and with a script in which the user tells everything, and the agent asks for the facts that are withheld."""
+    """Add a user to a task, and a script in which the user tells everything and the agent asks for the withheld facts."""
     details = " ".join([change_to_first_person(user.instruction), *user.knows])
     turns = [ScriptTurn(user=user.opening), ScriptTurn(agent=DETAILS), ScriptTurn(user=details)]
     if user.withheld:

@@ -38,11 +38,11 @@ class PlayedSolution:
     written: list[Action] = field(default_factory=list)
     """The calls as they were written."""
     calls: list[Action] = field(default_factory=list)
-    """Those that were executed, with literal arguments."""
+    """The calls that were executed, with literal arguments."""
     results: list[str] = field(default_factory=list)
     """What each call returned, shortened."""
     fault: str | None = None
-    """Why it is no solution; the call after `calls` is the one that failed. None: every call succeeded, and the state changed."""
+    """Why this is no solution; the call after `calls` is the one that failed. None: every call succeeded, and the state changed."""
     changes: list[Change] = field(default_factory=list)
     """What it changed."""
     final: Any = None
@@ -65,7 +65,7 @@ async def play_solution(backend: ExecutableBackend, state: dict[str, Any], calls
 async def play_calls(
     backend: ExecutableBackend, task: Task, calls: Sequence[Action], *, refused: bool = False
 ) -> PlayedSolution:
-    """Execute calls from the start of a task, up to the first that fails; with `refused` all of them."""
+    """Execute calls from the start of a task, up to the first that fails; with `refused` continue after failed calls."""
     played = PlayedSolution(written=list(calls))
     values: list[Any] = []
     async with await backend.open(task, seed=0) as world:

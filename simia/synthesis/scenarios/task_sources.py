@@ -1,6 +1,6 @@
-"""Read task texts from any file of tasks: packs, trajectories in every dialect, rows with a text, lines (EnvScaler's existing tasks).
+"""Read task texts from any source: packs, trajectories in every dialect, rows with a text, lines (EnvScaler's existing tasks).
 
-One row that cannot be read costs no other row: it is counted, and the first ones are named.
+A row that cannot be read does not affect the others: such rows are counted, and the first ones are named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simia.trajectory import Trajectory
 FIELDS = ("task", "instruction", "query", "question", "prompt")
 LINES = (".txt", ".md", ".text")
 DIALECTS = (*formats.SUITE_DIALECTS.values(), *formats.DIALECTS.values())
-NAMED = 5  # rows that could not be read, in messages
+NAMED = 5  # unreadable rows that messages name
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def read_task_texts(source: str | Path, *, text_field: str | None = None, limit:
     """Read the task texts of a source in its order.
 
     Args:
-        source: A pack, a data set, a file of trajectories (the user's first message counts), of rows, or of lines.
+        source: A pack, a data set, or a file of trajectories (the user's first message is the text), of rows, or of lines.
         text_field: The field of a row that holds its text. None: the first of `FIELDS` that a row has.
         limit: How many texts are read at most.
 
@@ -139,7 +139,7 @@ def iterate_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_task_row(row: FileRow, as_fields: bool) -> Any:
-    """The value of a row, as a trajectory where it is one of any dialect."""
+    """Return the value of a row; a trajectory if it is one in any dialect."""
     if row.error is not None:
         return row.refused(row.error)
     if not as_fields and isinstance(row.value, dict) and any(dialect.sniff(row.value) for dialect in DIALECTS):

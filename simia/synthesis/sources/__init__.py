@@ -1,1 +1,1 @@
-"""Sources of environments: documents, OpenAPI files, MCP servers, packs and a search function, and what a pool of packs has already."""
+"""Read the sources of environments (documents, OpenAPI files, MCP servers, packs, a search function), and the pool of existing packs."""

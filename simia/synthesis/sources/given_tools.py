@@ -1,4 +1,4 @@
-"""Tools of a source as a design keeps them: name, words and schema are the source's; rules, tables and refusals are the design's."""
+"""Merge tools of a source into a design: name, description and schema come from the source; rules, tables and refusals from the design."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simia.synthesis.sources.source_document import GivenTool
 
 
 def fill_given_tools(rows: Sequence[dict[str, Any]], given: Sequence[GivenTool]) -> list[dict[str, Any]]:
-    """Return designed operations in which the given tools have the source's name, words and schema.
+    """Return the designed operations; those that are given tools get the source's name, description and schema.
 
     Raises:
         Unreadable: a given tool is missing.

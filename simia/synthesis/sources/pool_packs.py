@@ -42,7 +42,7 @@ def read_pool(given: Sequence[str]) -> list[PoolEntry]:
 
 
 def describe_pack(pack: Pack) -> PoolEntry:
-    """A pack in the words that proposals are compared by: its description, or the beginning of its system text."""
+    """Return the text of a pack that proposals are compared with: its description, or the beginning of its system text."""
     words = pack.description or (pack.policy or "")[:LONGEST]
     return PoolEntry(
         name=pack.name, text=f"{pack.name.replace('_', ' ')}\n{words}", tools=[tool.name for tool in pack.tools]
@@ -50,6 +50,6 @@ def describe_pack(pack: Pack) -> PoolEntry:
 
 
 def make_pool_absolute(name: str) -> str:
-    """The name of a bundled pack as it is, a folder by its whole path."""
+    """Return the name of a bundled pack unchanged, and a folder as an absolute path."""
     folder = Path(name).expanduser()
     return str(folder.absolute()) if folder.is_dir() else name

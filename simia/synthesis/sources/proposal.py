@@ -1,4 +1,4 @@
-"""Proposals of environments, grounded in quotes of sources that code looks up (EnvFactory §3.2)."""
+"""Proposals of environments with quotes of sources; code checks that the quotes occur there (EnvFactory §3.2)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ProposalSettings(Config):
     number: int = Field(default=4, ge=1)
     """Proposals that one question asks for, at most."""
     questions: int = Field(default=4, ge=1)
-    """Questions of a round, at most, each with another part of the sources; later rounds go on where earlier ones ended."""
+    """Most questions of a round, each with another part of the sources; a later round continues after the parts of earlier ones."""
     characters: int = Field(default=40_000, ge=1000)
     """Characters of the sources that one question shows."""
     quotes: int = Field(default=2, ge=1)
-    """Quotes that a proposal has at least, after those that do not occur in their source are refused."""
+    """Fewest quotes of a proposal that occur in their source."""
     usefulness: int = Field(default=6, ge=1, le=10)
     """Smallest usefulness of an environment that is kept, from 1 to 10."""
     modelability: int = Field(default=6, ge=1, le=10)
     """Smallest modelability of an environment that is kept, from 1 to 10."""
     cosine: float | None = Field(default=None, gt=0, le=1)
-    """Likeness from which on two environments are the same. None: as suits embeddings or words."""
+    """Cosine similarity from which on two environments count as the same. None: a default for embeddings or for words."""
 
 
 class Quote(BaseModel):
@@ -58,7 +58,7 @@ class ToolChoice(BaseModel):
 
 
 class Proposal(Theme):
-    """An environment that sources call for."""
+    """An environment that a model proposes on the basis of sources."""
 
     adds: str = Field(min_length=1)
     """What the pool lacks, and this environment adds."""

@@ -1,4 +1,4 @@
-"""A search function of the user's own: finds documents for a query (EnvFactory §3.2: the search agent's tool).
+"""Call a user's own search function, which finds documents for a query (EnvFactory §3.2: the search agent's tool).
 
     def find(query: str) -> list[dict[str, str]]:
         return [{"name": "Parcel lockers, an overview", "text": "…", "licence": "CC-BY-4.0"}]

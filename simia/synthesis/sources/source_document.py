@@ -1,4 +1,4 @@
-"""A source as proposals quote it: its passages, its tools, and the hash of its content (EnvFactory §3.2)."""
+"""A source that proposals quote: its passages, its tools, and the hash of its content (EnvFactory §3.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from simia.task import StrictModel
 
 LEAST_QUOTE = 20
-"""Characters that a quote has at least: a shorter one occurs in every text."""
+"""Fewest characters of a quote: a shorter one could occur in any text."""
 QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-"})
 WORDS = ("summary", "description")
 
@@ -48,7 +48,7 @@ class SourceDocument(StrictModel):
     """The tools that it defines."""
 
     def find_quote(self, quote: str) -> bool:
-        """Whether a passage contains the quote; runs of white space, and the forms of dashes and quotation marks, do not count."""
+        """Whether a passage contains the quote; differences in white space, dashes and quotation marks are ignored."""
         wanted = normalize_passage(quote)
         return len(wanted) >= LEAST_QUOTE and any(wanted in normalize_passage(each) for each in self.passages)
 

@@ -163,7 +163,7 @@ def read_source(source: SourcePlace, folder: Path | None = None) -> SourceDocume
 
 
 def read_api(source: SourcePlace) -> SourceDocument:
-    """The operations of an OpenAPI file as tools, and its words."""
+    """Read the operations of an OpenAPI file as tools, and its texts."""
     value = read_document(source.place)
     found = find_operations(OpenAPIDocument(value))
     if not found.operations:
@@ -175,12 +175,12 @@ def read_api(source: SourcePlace) -> SourceDocument:
 
 
 def read_pack_source(source: SourcePlace, pack: Pack) -> SourceDocument:
-    """The tools of a pack, such as one that `simia import mcp` wrote, and its words."""
+    """Read the tools and texts of a pack, such as one that `simia import mcp` wrote."""
     specs = [(tool, find_writes(tool)) for tool in pack.tools]
     rows: list[dict[str, Any]] = [
         tool.model_dump(mode="json", include={"description", "parameters"}) for tool in pack.tools
     ]
-    served = pack.root is not None and (pack.root / "mcp.json").is_file()  # then the description is the importer's
+    served = pack.root is not None and (pack.root / "mcp.json").is_file()  # then the importer wrote the description
     words = [pack.policy or "", "" if served else pack.description]
     passages = collect_passages([*({"description": each} for each in words), *rows])
     listed = source

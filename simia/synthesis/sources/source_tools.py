@@ -1,4 +1,4 @@
-"""Tools of a source in a form that methods can have (EnvFactory §3.2: tool definitions and schemas)."""
+"""Convert tools of a source so that Python methods can implement them (EnvFactory §3.2: tool definitions and schemas)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = 2000  # characters of what a tool returns
 
 
 def convert_tool(spec: ToolSpec, writes: bool | None, taken: Collection[str] = ()) -> GivenTool:
-    """The tool of a source. A name, or the name of an argument, that Python cannot have is changed as little as possible.
+    """Convert a tool of a source. If its name or the name of an argument is no Python name, it is changed as little as possible.
 
     Args:
         spec: the tool as the source defines it.

@@ -25,12 +25,12 @@ from simia.synthesis.reply_reading import dump
 from simia.synthesis.scenarios.assessment_rounds import PlannedRound, Round, RoundChain
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 
-MOST_UNREADABLE = 0.2  # share of the rounds
-LEAST_REACHED = 0.5  # share of the rounds whose call reaches a tool
+MOST_UNREADABLE = 0.2  # largest share of rounds with an unreadable reply
+LEAST_REACHED = 0.5  # smallest share of rounds whose call reaches a tool
 LEAST_JUDGED, LEAST_POSITIVE = (
     3,
     2,
-)  # rounds of a tool from which on it has a score of its own, for all calls and for positive ones
+)  # fewest rounds of a tool for a score of its own: of all calls, and of positive calls
 LEAST_CONTROLS = 2
 MOST_FAILURES = 100  # failed rounds that the report keeps
 
@@ -48,10 +48,10 @@ class AssessmentSettings(Config):
     """Tools with a smaller share of passed rounds, or of passed rounds with a positive call, are dropped, and the environment is assessed
     once more; 0 drops none. A tool that does nothing passes all negative calls, which are half of them."""
     check_agent: bool = True
-    """Whether the check agent judges calls. Without it all calls pass that show no fault in execution (for experiments)."""
+    """Whether the check agent judges calls. False: every call passes unless execution shows a fault (for experiments)."""
     controls: int = Field(default=4, ge=0)
-    """Passed calls that the check agent is asked about again with their changes taken out of the record. An environment whose check
-    agent passes most of them is refused; 0 asks for none."""
+    """Controls: passed calls that the check agent judges again after their changes were removed from the record. If it passes most of them,
+    the environment is refused. 0: no controls."""
 
 
 class Assessment:
@@ -84,7 +84,7 @@ class Assessment:
     async def _assess(
         self, key: str, built: BuiltEnvironment, context: StageContext, prefix: str
     ) -> tuple[list[Round], list[bool]]:
-        """All rounds in the order of their chains; and whether the check agent failed each of the controls."""
+        """Return all rounds in the order of their chains, and for each control whether the check agent failed it, as it should."""
         settings = self._settings
         plan = plan_rounds(f"{self._rng_seed}/{key}/{prefix}", settings.rounds, list(built.tools))
         async with context.execution() as folder, open_backend_of(built, folder / "pack") as backend:
@@ -98,7 +98,7 @@ class Assessment:
             return rounds, await ask_together(*(check_control(chains[0], each) for each in chosen))
 
     def _list_weak_tools(self, built: BuiltEnvironment, rounds: Sequence[Round]) -> list[str]:
-        """Tools whose own score is too small, without those that another tool calls; none if no other tool would be left."""
+        """Return tools with a too small score, except those that another tool calls; none if no tool would be left."""
         weak = []
         for tool in built.tools:
             judged = [each for each in rounds if each.tool == tool and each.outcome in ("passed", "failed")]
@@ -134,7 +134,7 @@ class Assessment:
 
 
 def plan_rounds(word: str, count: int, tools: Sequence[str]) -> list[PlannedRound]:
-    """Half of the calls positive and half negative, each tool about equally often, in an order that the word decides."""
+    """Plan rounds: half positive and half negative calls, each tool about equally often, in a random order seeded by `word`."""
     random = Random(word)
     intents = [("positive", "negative")[number % 2] for number in range(count)]
     targets: list[str] = []
@@ -148,7 +148,7 @@ def plan_rounds(word: str, count: int, tools: Sequence[str]) -> list[PlannedRoun
 
 
 async def check_control(chain: RoundChain, passed: Round) -> bool:
-    """Whether the check agent fails a passed call whose record says that it changed nothing. An unreadable reply does not."""
+    """Whether the check agent fails a passed call if the record says that nothing changed. An unreadable reply counts as no."""
     try:
         verdict = await chain.check({**(passed.record or {}), "changes": "[]"}, f"control{passed.name}")
     except Refused:
@@ -187,7 +187,7 @@ def drop_tools(built: BuiltEnvironment, names: Sequence[str]) -> BuiltEnvironmen
 def summarize_rounds(rounds: Sequence[Round]) -> dict[str, Any]:
     """The figures of an assessment: the score with its 95 % interval (Wilson), outcomes by tool, failed rounds.
 
-    Calls that broke the schema test simia's validation, not a tool: they are counted as `invalid`, outside of the score.
+    Calls that broke the schema test simia's validation and not a tool, so they are counted as `invalid` and left out of the score.
     """
     counts = Counter(each.outcome for each in rounds)
     judged = counts["passed"] + counts["failed"]

@@ -1,6 +1,6 @@
-"""Stage `chains`: sampled tools become executable code with an initial state in which it executes (ScaleEnv §4.2.1).
+"""Stage `chains`: write executable code for sampled tools, and an initial state in which it executes (ScaleEnv §4.2.1).
 
-The order is code, state, execution, repair of state or code, distractors. From then on the state is frozen.
+The order is code, state, execution, repair of state or code, distractors. This stage does not change the state after that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.states import list_environments
 
 CODE_PROMPT, REPAIR_PROMPT = "synthesis/chain_code.j2", "synthesis/chain_repair.j2"
-SAMPLES = 40  # chains that are sampled until one differs from those before
+SAMPLES = 40  # most chains that are sampled to find one that differs from the earlier chains
 SHOWN = 4
 ChainMode = Literal["conversation", "non_conversation", "goals"]
 Sampler = Callable[[ToolGraph, random.Random], Sequence[str]]
@@ -51,10 +51,10 @@ class ChainSettings(Config):
     number: int = Field(default=12, ge=1)
     """Chains of each environment; each gives a task."""
     modes: list[ChainMode] = Field(default=["conversation", "goals", "non_conversation"], min_length=1)
-    """What the tasks are, in turns. `conversation`: a user tells the task bit by bit. `goals`: the user asks for one thing after the other.
-    `non_conversation`: the whole task is the first message."""
+    """Kinds of tasks; the chains get them in turn. `conversation`: a user tells the task bit by bit. `goals`: the user asks for one thing after
+    the other. `non_conversation`: the first message is the whole task."""
     turns: int = Field(default=3, ge=2)
-    """Most turns of a task of the mode `goals`. A chain with fewer calls that write has fewer; one with a single one becomes a conversation."""
+    """Most turns of a task of the mode `goals`. Each turn needs a writing call; a chain with a single writing call becomes a conversation."""
     rows: int = Field(default=5, ge=1)
     """About how many rows a table of the initial state has, before distractors are added."""
     repairs: int = Field(default=2, ge=0)
@@ -93,7 +93,7 @@ class ChainStage:
         return dump(await writer.write(rng))
 
     def _choose_tools(self, built: BuiltEnvironment, graph: ToolGraph, environment: str, number: int) -> list[str]:
-        """The tools of the chain of this number. All chains before it are sampled too, since each must differ from them."""
+        """Sample the tools of the chain with this number. All earlier chains are sampled too, since it must differ from them."""
         rng, found = self._chosen.setdefault(environment, (random.Random(f"{self._seed}/{environment}/chains"), []))
         while len(found) <= number:
             several = self._settings.modes[len(found) % len(self._settings.modes)] == "goals"
@@ -105,7 +105,7 @@ class ChainStage:
     def _choose_next(
         self, built: BuiltEnvironment, graph: ToolGraph, rng: random.Random, taken: set[frozenset[str]], writing: int
     ) -> list[str]:
-        """Tools that differ from those of earlier chains; among several samples the first of which so many write, or else any that writes."""
+        """Sample tools that differ from those of earlier chains: the first sample with `writing` writing tools, else the first with any."""
         chosen: list[str] = []
         for _ in range(SAMPLES):
             tools = [name for name in self._sample(graph, rng) if name in built.tools]
@@ -206,7 +206,7 @@ class ChainWriter:
     async def _judge(
         self, backend: ExecutableBackend, code: ChainCode, state: Mapping[str, Any]
     ) -> tuple[PlayedChain, Reason, list[str]]:
-        """Execute the chain: what came of it, and what is wrong with it."""
+        """Execute the chain; return the result, and what is wrong with it."""
         played = await self._play(backend, state, code)
         if played.fault is not None:
             return played, Reason.CHAIN_FAILS, [played.fault]
@@ -234,7 +234,7 @@ class ChainWriter:
         played: PlayedChain,
         rng: random.Random,
     ) -> tuple[dict[str, Any], PlayedChain, int]:
-        """The state with the distractors that leave the chain's effect as it is: all of them, or table by table."""
+        """Add distractors that do not change the chain's effect: all at once; if that fails, table by table."""
         if not self._settings.distractors or played.fault is not None:
             return state, played, 0
         schema = self._built.design.state

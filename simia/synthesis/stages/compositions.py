@@ -1,4 +1,4 @@
-"""Stage `compositions`: up to three built environments as one, in which the tests of all pass (EnvFactory §3.3.2). Nothing is asked."""
+"""Stage `compositions`: join up to three built environments to one, in which all their tests pass (EnvFactory §3.3.2). No questions."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ async def check_composition(built: BuiltEnvironment, context: StageContext) -> N
 
 
 def connect_environments(composition: Composition, graphs: dict[str, ToolGraph]) -> ToolGraph:
-    """The graphs of the environments as one, with tools named `environment/tool`.
+    """Join the graphs of the environments, with tools named `environment/tool`.
 
-    A result of one environment can be an argument in another if it is a value that a user knows, such as a date. Identifiers belong to one
-    environment.
+    A result of one environment can be an argument in another one if it is a value that a user knows, such as a date. An identifier is valid in
+    only one environment.
     """
     joined = join_graphs(graphs).select(composition.tools)  # an environment may have fewer tools than its graph
     if len(graphs) == 1:

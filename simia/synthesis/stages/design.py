@@ -1,4 +1,4 @@
-"""Stage `design`: a domain becomes tables, rules and operations (EnvScaler §2: logic planning; ScaleEnv §3.1)."""
+"""Stage `design`: design tables, rules and operations for a domain (EnvScaler §2: logic planning; ScaleEnv §3.1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Domain(StrictModel):
     domain: str = Field(min_length=1)
     """The domain in words."""
     title: str = ""
-    """The environment in a few words, where the domain is only its field."""
+    """The environment in a few words, if `domain` names only its field."""
     name: str | None = Field(None, pattern=r"^[a-z][a-z0-9_]{0,40}$")
     """Name of the pack; None: made from the words."""
     description: str = ""
@@ -55,7 +55,7 @@ class TablePlan(StrictModel):
     tables: dict[str, Any]
     """Tables with keys, columns, references and values."""
     constraints: list[str] = Field(default_factory=list)
-    """What is always true of the data, in words."""
+    """Conditions that the data always satisfies, in words."""
 
 
 class DesignStage:
@@ -130,7 +130,7 @@ def read_tool_designs(text: str, given: Sequence[GivenTool]) -> list[ToolDesign]
 
 
 def read_schema(plan: TablePlan) -> StateSchema:
-    """The tables of a plan as a schema. Raises `Unreadable` for one that pydantic refuses."""
+    """Return the tables of a plan as a schema. Raises `Unreadable` if they are not valid."""
     try:
         return StateSchema.model_validate({"tables": plan.tables})
     except ValidationError as error:
@@ -138,9 +138,9 @@ def read_schema(plan: TablePlan) -> StateSchema:
 
 
 def make_name(words: str, most: int = MOST_NAME, prefix: str = "environment") -> str:
-    """A pack's name of words in any script: `Hotel front desk` → `hotel_front_desk`, cut between words if it has more than `most` characters.
+    """Make a pack's name from words in any script: `Hotel front desk` → `hotel_front_desk`, cut between words to at most `most` characters.
 
-    `prefix`: before words that begin with no letter.
+    `prefix`: put in front if the name would not begin with a letter.
     """
     name = re.sub(r"[^a-z0-9]+", "_", anyascii(words).lower()).strip("_")
     name = name if name[:1].isalpha() else f"{prefix}_{name}"

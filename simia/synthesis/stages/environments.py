@@ -1,4 +1,4 @@
-"""Stage `environments`: the tools of an environment together, with all tests and random calls (EnvScaler §2: assembly)."""
+"""Stage `environments`: assemble the tools of an environment; run all tests and random calls (EnvScaler §2: assembly)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Faults = dict[str, tuple[Reason, str]]
 
 
 class EnvironmentStage:
-    """Assembles the tools of each environment, and drops those that fail when all are together."""
+    """Assembles the tools of each environment, and drops those that fail together with the others."""
 
     name = "environments"
 
@@ -64,7 +64,7 @@ class EnvironmentStage:
         return dump(built)
 
     async def _settle(self, built: BuiltEnvironment, context: StageContext) -> None:
-        """Check, repair each faulty tool once, and drop it at its second fault, until no tool has one."""
+        """Check, and repair each faulty tool once; drop a tool at its second fault. Repeat until no tool has a fault."""
         repaired: set[str] = set()
         dropped: dict[str, str] = {}
         succeeded = 0
@@ -101,7 +101,7 @@ class EnvironmentStage:
 async def check_environment(
     built: BuiltEnvironment, context: StageContext, calls: int, repeats: int = 0
 ) -> tuple[Faults, int]:
-    """Run all tests; if they pass, random calls, and the tests again with other new ids.
+    """Run all tests; if they pass, make random calls, and run the tests of writing tools again with other new ids.
 
     Returns tool → its first fault, and how many random calls succeeded.
     """

@@ -1,4 +1,4 @@
-"""Stage `expansions`: the tools around a chain, in a state that was refined until each of them executes (ScaleEnv §4.2.2)."""
+"""Stage `expansions`: add tools around a chain, and refine the state until each of them executes (ScaleEnv §4.2.2)."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.synthesis.stages.states import list_environments
 
-AUXILIARY = 200  # chains that are sampled to reach the least number of tools
+AUXILIARY = 200  # most chains that are sampled to reach the least number of tools
 
 
 class ExpansionSettings(Config):
     """How the subgraph H of a chain grows, and how its tools are verified (ScaleEnv §4.2.2)."""
 
     least: int = Field(default=20, ge=1)
-    """Fewest tools of H. Where the chains give fewer, tools of auxiliary chains enter; a task with fewer is refused."""
+    """Fewest tools of H. If the chains give fewer, tools of auxiliary chains are added; a task that still has fewer is refused."""
     most: int = Field(default=30, ge=1)
     """Most tools of the subgraph K(C) of one chain."""
     chains: int = Field(default=3, ge=1)
-    """Most chains whose subgraphs make H. With 1, no further chain is looked for."""
+    """Most chains whose subgraphs form H. With 1, no further chain is searched."""
     searched: int | None = Field(default=None, ge=0)
-    """Tasks of each environment, the first ones, for which further chains are looked for. None: all."""
+    """For how many tasks of each environment, from the first one on, further chains are searched. None: all."""
     rollouts: int = Field(default=16, ge=1)
     """Attempts of the role `searcher` to find an executable chain among the tools outside of H: k of the feasibility g."""
     threshold: float = Field(default=0.5, ge=0, le=1)
@@ -133,7 +133,7 @@ class ChainExpansion:
             await expander.enter(new)
 
     async def _search(self) -> None:
-        """Add the subgraphs of further chains while the model finds that they fit (LLM-gated chain expansion)."""
+        """Add the subgraphs of further chains as long as the model decides that they fit (LLM-gated chain expansion)."""
         expander, settings = self._expander, self._settings
         for number in range(2, settings.chains + 1):
             left = expander.list_candidates()
@@ -155,7 +155,7 @@ class ChainExpansion:
             self._chains += 1
 
     def _sample_auxiliary(self) -> list[str]:
-        """Tools of randomly sampled chains, until H has the least number of tools with them."""
+        """Return tools of randomly sampled chains, enough to reach the least number of tools of H."""
         expander, found = self._expander, list[str]()
         for _ in range(AUXILIARY):
             candidates = [name for name in expander.list_candidates() if name not in found]

@@ -1,7 +1,7 @@
-"""Stages `verdicts` and `gated`: the tasks of an environment pass the verification gate together, and each has its verdict.
+"""Stages `verdicts` and `gated`: run the verification gate on all tasks of an environment together, then give each task its verdict.
 
-The gate plays the solutions of all tasks against each other, so an environment is verified as a whole. When tasks are refused, those that
-are left are verified again, until all that are left pass: then the written pack passes too.
+The gate scores each task with the solutions of the others, so an environment is verified as a whole. If tasks are refused, the remaining
+ones are verified again, until all remaining ones pass: then the written pack passes too.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ LONGEST_DETAIL = 400
 
 
 class TaskSource(Protocol):
-    """What the tasks of a recipe are made of."""
+    """Makes the tasks of a recipe from the outputs of its stages."""
 
     def list_tasks(self, outputs: StageOutputs) -> dict[str, dict[str, Task]]:
         """Environment → key of a task → task, in order."""
 
     def list_words(self, outputs: StageOutputs) -> dict[str, dict[str, str]]:
-        """Environment → key → the user's words, by which duplicates are found. A key is that of a task, or what it begins with: `KEY/MODE`."""
+        """Return environment → key → the user's words, by which duplicates are found. The key is a task's key, or its part before `/MODE`."""
 
 
 class ScenarioTasks:
@@ -100,7 +100,7 @@ class Verdicts:
 
 
 class Gated:
-    """Give each task its verdict, and measure its difficulty where the config names an agent."""
+    """Give each task its verdict, and measure its difficulty if the config names an agent."""
 
     name = "gated"
 
@@ -137,7 +137,7 @@ class Gated:
 
 
 def find_duplicate_words(words: Mapping[str, str]) -> Refusals:
-    """The keys whose words are nearly those of an earlier one."""
+    """Return the keys whose words are nearly equal to those of an earlier key."""
     refused: Refusals = {}
     index = NearDuplicateIndex()
     for name, text in words.items():
@@ -167,7 +167,7 @@ async def run_gate(folder: Path, built: BuiltEnvironment, tasks: dict[str, Task]
 
 
 def explain_faults(faults: Sequence[Finding]) -> tuple[Reason, str]:
-    """The reason with the name of the gate's first fault, and a line of all."""
+    """Return the reason that has the name of the gate's first fault, and one line with all faults."""
     try:
         reason = Reason(str(faults[0].fault))
     except ValueError:

@@ -42,7 +42,7 @@ class GraphStage:
         return dump(graph)
 
     async def _refine(self, graph: ToolGraph, built: BuiltEnvironment, context: StageContext) -> ToolGraph:
-        """Ask a model for corrections. Without a readable reply the graph stays as it is: an environment is not refused for it."""
+        """Ask a model for corrections. Without a readable reply the graph stays unchanged; the environment is not refused."""
         try:
             corrections = await context.ask(PROMPT, describe_graph(graph, built), read_corrections, label="refine")
         except Refused as refused:
@@ -53,7 +53,7 @@ class GraphStage:
         return found.graph
 
     async def _embed(self, built: BuiltEnvironment, context: StageContext) -> Vectors | None:
-        """Vectors of the parameters; None without embeddings, and if the config names no model for them."""
+        """Return the vectors of the parameters; None if embeddings are not used or the config names no model for them."""
         if self._settings.matcher == "words":
             return None
         texts = list_parameter_texts(built)

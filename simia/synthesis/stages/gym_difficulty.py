@@ -29,7 +29,7 @@ NOT_MEASURED = "not measured"
 
 
 class GymDifficultySettings(Config):
-    """Which agent must not find a gym too easy (CodeGym §3.4)."""
+    """The agent that measures how easy a gym's inputs are (CodeGym §3.4)."""
 
     agent: Literal["llm", "nothing", "canned", "echo", "policy", "random"] | None = None
     """`llm`: the model of the role `agent`, or of `llm` without such a role; or a baseline. Unset: nothing is measured."""
@@ -50,7 +50,7 @@ def name_agent(settings: GymDifficultySettings, config: SynthesisConfig) -> str:
 
 
 class DifficultyStage:
-    """Measure each input, and drop those that are too easy. Without an agent all pass, and the note says so."""
+    """Measure each input, and drop those that are too easy. Without an agent all inputs pass, and a note says so."""
 
     name = DIFFICULTY
 
@@ -84,7 +84,7 @@ class DifficultyMeasure:
     async def filter(
         self, gym: GymEnvironment, instances: Sequence[GymInstance], limits: FunctionLimits, context: StageContext
     ) -> list[GymInstance]:
-        """Return the instances that the agent solves rarely enough, measured. Raises `Refused` where none is left."""
+        """Return the instances that the agent solves rarely enough, with their measurements. Raises `Refused` if none is left."""
         if self.settings.agent is None:
             context.note(agent=NOT_MEASURED)
             return list(instances)

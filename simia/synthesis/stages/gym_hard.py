@@ -32,8 +32,8 @@ class HardSettings(Config):
     most_calls: int = Field(default=MOST_AUGMENTED_CALLS, ge=1, le=MOST_AUGMENTED_CALLS)
     """Most calls of the oracle."""
     observe_check: bool = True
-    """Whether inputs are dropped that a function of stage `solutions` answers with `observe` and `done` alone. The shipped gyms were made
-    without it."""
+    """Whether to drop inputs that a function of stage `solutions` answers with only `observe` and `done`. The shipped gyms were made
+    without this check."""
     attempts: int = Field(default=8, ge=1)
     """Episodes of each input, where an agent measures difficulty."""
     most: float = Field(default=0.125, ge=0, le=1)
@@ -97,7 +97,7 @@ class HardStage:
     async def _keep_solved(
         self, gym: GymEnvironment, solved: SolvedGym, instances: Sequence[GymInstance], context: StageContext
     ) -> list[GymInstance]:
-        """The instances that the oracle solves in a number of calls within the bounds, with these calls."""
+        """Return the instances that the oracle solves with a number of calls within the limits, and that pass the gate; add its calls."""
         least, most = self._least_calls, self._settings.most_calls
         async with context.execution() as folder, open_gym(gym, folder, self._making.limits) as player:
             plays = [await player.play(solved.oracle, instance) for instance in instances]
@@ -121,8 +121,8 @@ class HardStage:
 async def drop_observed(
     player: GymPlayer, solved: SolvedGym, instances: Sequence[GymInstance], context: StageContext
 ) -> list[GymInstance]:
-    """The instances that no function of stage `solutions` answers with `observe` and `done` alone. Nothing is asked. Raises `Refused`
-    where none is left."""
+    """Drop instances that a function of stage `solutions` answers with only `observe` and `done`. Asks no questions. Raises `Refused` if
+    none is left."""
     leaks = [
         *await find_observe_leaks(player, solved.solvers, instances),
         *await find_observer_leaks(player, solved.observers, instances),

@@ -29,7 +29,7 @@ class InstanceSettings(InputSettings):
     least: int = Field(default=10, ge=1)
     """Fewest valid inputs of a gym."""
     share: float = Field(default=0.8, ge=0, le=1)
-    """Smallest share of valid inputs among the different ones."""
+    """Smallest share of valid inputs among the proposed ones, each counted once."""
 
 
 class InstanceStage:
@@ -73,7 +73,7 @@ class InstanceStage:
 
 
 def make_instance(position: int, inputs: dict[str, Any], answer: Any) -> GymInstance:
-    """The instance of an input; its place in its list says its level."""
+    """Make the instance of an input; its position in the list decides its level."""
     question, place = divmod(position, PER_QUESTION)
     level = LEVELS[place // PER_LEVEL]
     number = question * PER_LEVEL + place % PER_LEVEL + 1

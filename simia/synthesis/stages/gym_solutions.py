@@ -1,4 +1,4 @@
-"""Stage `solutions`: a gym is solvable through its tools, needs them, and has an oracle trajectory for each input (CodeGym §3.3.2, §3.4)."""
+"""Stage `solutions`: check that a gym can be solved only through its tools; make an oracle trajectory for each input (CodeGym §3.3.2, §3.4)."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class SolutionSettings(Config):
     least_tools: int = Field(default=4, ge=1)
     """Fewest different tools that the oracle uses."""
     observe_only: int = Field(default=1, ge=0)
-    """Functions that must answer from the result of `observe` alone; none may."""
+    """Number of functions that are asked to answer from the result of `observe` alone; none should succeed."""
     leak: float = Field(default=0.5, ge=0, le=1)
-    """Share of the hard inputs that one function may answer with `observe` and `done` alone; with a larger one, which a constant answer does
-    not reach, the gym is refused. Hard inputs that any function answers so are dropped."""
+    """Largest share of the hard inputs that one function may answer with only `observe` and `done`. A gym is refused if a function answers more
+    than this share and more than a constant answer would. Hard inputs that any function answers in this way are dropped."""
     limits: FunctionLimits = Field(default_factory=FunctionLimits)
-    """What one run of a solution function may take, and its most calls."""
+    """Limits of one run of a solution function, calls included."""
 
 
 class SolutionStage:
-    """Prove that a gym can be solved through its tools, and only through them."""
+    """Check that a gym can be solved through its tools, and only through them."""
 
     name = SOLUTIONS
 
@@ -88,7 +88,7 @@ class SolutionStage:
         return dump(SolvedGym(oracle=oracle, instances=kept, solvers=solvers, observers=observers))
 
     async def _ask_solvers(self, gym: GymEnvironment, context: StageContext) -> list[str]:
-        """The K functions; an empty text for a reply that cannot be read."""
+        """Ask for k solution functions; an unreadable reply gives an empty text."""
         values = {"task": gym.task, "tools": [describe_tool_for_solver(tool, gym.examples) for tool in gym.tools]}
 
         async def ask(number: int) -> str:
@@ -101,7 +101,7 @@ class SolutionStage:
     async def _ask_observers(
         self, gym: GymEnvironment, hard: Sequence[GymInstance], observation: Any, context: StageContext
     ) -> list[str]:
-        """Different functions that see the result of `observe` alone."""
+        """Ask for functions that see only the result of `observe`; return the different ones."""
         values = {"task": gym.task, "observation": dump_json(observation)[:SHOWN_OBSERVATION]}
 
         async def ask(number: int) -> str:
@@ -113,8 +113,8 @@ class SolutionStage:
         return [source for source in dict.fromkeys(asked) if source]
 
     def _refuse_leaks(self, leaks: Sequence[set[str]], hard: Sequence[GymInstance], who: str) -> set[str]:
-        """Return the hard inputs that any function answers by `observe` alone. Raises `Refused` where one answers too many, and more than
-        a constant answer would."""
+        """Return the hard inputs that any function answers by `observe` alone. Raises `Refused` if one function answers too many, and more
+        than a constant answer would."""
         most = max(map(len, leaks), default=0)
         constant = max((sum(answers_match(each.answer, other.answer) for other in hard) for each in hard), default=0)
         if most > max(self._settings.leak * len(hard), constant):
@@ -123,7 +123,7 @@ class SolutionStage:
         return set().union(*leaks)
 
     def _keep(self, instances: Sequence[GymInstance], plays: Sequence[SolverPlay]) -> list[GymInstance]:
-        """The instances that need a number of calls within the bounds, with these calls."""
+        """Return the instances that the oracle solves with a number of calls within the limits; add these calls."""
         settings = self._settings
         used = set().union(*(play.tools for play in plays))
         if len(used) < settings.least_tools:
@@ -169,7 +169,7 @@ def describe_tool_for_solver(tool: ToolSpec, examples: dict[str, str]) -> dict[s
 
 
 async def play_until_wrong(player: GymPlayer, source: str, instances: Sequence[GymInstance]) -> list[SolverPlay]:
-    """Play a function on each input, up to the first that it does not solve."""
+    """Play a function on each input, up to the first input that it does not solve."""
     plays: list[SolverPlay] = []
     for instance in instances:
         plays.append(await player.play(source, instance) if source else SolverPlay(why="the reply could not be read"))
@@ -179,7 +179,7 @@ async def play_until_wrong(player: GymPlayer, source: str, instances: Sequence[G
 
 
 def choose_oracle(plays: dict[str, list[SolverPlay]], least_tools: int) -> str:
-    """Of the functions that pass: one that uses enough tools, with the fewest calls; the first of equal ones."""
+    """Choose the oracle among the functions that pass: prefer enough tools, then the fewest calls, then the first."""
 
     def rank(source: str) -> tuple[bool, int]:
         used = set().union(*(play.tools for play in plays[source]))
@@ -189,7 +189,7 @@ def choose_oracle(plays: dict[str, list[SolverPlay]], least_tools: int) -> str:
 
 
 async def find_observe_leaks(player: GymPlayer, sources: Sequence[str], hard: Sequence[GymInstance]) -> list[set[str]]:
-    """Hard inputs that each solver answers although it can call `observe` and `done` only."""
+    """Return for each solver the hard inputs that it answers when it may call only `observe` and `done`."""
     return [
         {each.id for each in hard if (await player.play(source, each, only=(OBSERVE, DONE))).right}
         for source in sources
@@ -200,7 +200,7 @@ async def find_observe_leaks(player: GymPlayer, sources: Sequence[str], hard: Se
 async def find_observer_leaks(
     player: GymPlayer, sources: Sequence[str], instances: Sequence[GymInstance]
 ) -> list[set[str]]:
-    """Inputs that each function answers which sees the result of `observe` alone."""
+    """Return for each function that sees only the result of `observe` the inputs that it answers."""
     return [
         {each.id for each in instances if await answers_from_observation(player, source, each)} for source in sources
     ]

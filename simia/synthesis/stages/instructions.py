@@ -1,7 +1,7 @@
-"""Stage `instructions`: the user and the task, grounded in an executed chain (ScaleEnv §4.2.1, Instruction Synthesis).
+"""Stage `instructions`: write the user and the task for an executed chain (ScaleEnv §4.2.1, Instruction Synthesis).
 
-The chain is executed once more in its final state: what it changes there is the goal, and shows how columns are compared. Recipes that
-expand their chains have a stage `expansions`, whose chains and visible tools are then used.
+The chain is executed once more in the initial state in its final form: its changes there are the goal, and decide how columns are compared.
+If the recipe has a stage `expansions`, its chains and visible tools are used.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Instructions:
 
 
 async def ask_words(context: StageContext, kind: str, values: dict[str, Any], parse: Callable[[str], Any]) -> Any:
-    """Ask for words. Raises `Refused`: `task_ungrounded` if the last reply was refused for its values."""
+    """Ask for the user's words. Raises `Refused`; the reason is `task_ungrounded` if the last reply was refused for its values."""
     last: list[Reason] = []
 
     def read(text: str) -> Any:
@@ -100,7 +100,7 @@ async def ask_words(context: StageContext, kind: str, values: dict[str, Any], pa
 
 
 def list_expansions(outputs: StageOutputs) -> dict[str, dict[str, Any]]:
-    """Key → chain and visible tools: of the stage `expansions` if the recipe has one, otherwise chains that show all tools."""
+    """Return key → chain and visible tools: those of the stage `expansions` if the recipe has it; otherwise all tools are visible."""
     if "expansions" in outputs.made or "expansions" in outputs.refused:
         found = {key: Expansion.model_validate(row) for key, row in outputs.of("expansions").items()}
         return {key: {"chain": dump(each.chain), "visible": each.visible} for key, each in found.items()}

@@ -1,7 +1,7 @@
-"""Stages `proposals1`, `proposals2`, … and `proposals`: what the pool lacks, grounded in sources, in rounds (EnvFactory §3.2).
+"""Stages `proposals1`, `proposals2`, … and `proposals`: propose environments that the pool lacks, from sources, in rounds (EnvFactory §3.2).
 
-The pool grows: each round sees what the rounds before it proposed, and proposals that repeat the pool, an earlier proposal or a better
-one of their own round are refused.
+Each round sees the proposals of earlier rounds. A proposal is refused if it repeats a pack of the pool, an earlier proposal, or a better
+proposal of its own round.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POOL, EARLIER = "pool/", "earlier/"
 
 
 class ProposalRound:
-    """Asks what environments the sources carry that the pool and the earlier rounds lack. One item."""
+    """Asks which environments can be made from the sources and are neither in the pool nor in earlier rounds. One item."""
 
     def __init__(
         self, number: int, settings: ProposalSettings, topic: str, pool: Callable[[], Sequence[PoolEntry]], tools: int
@@ -46,7 +46,7 @@ class ProposalRound:
         documents = list_documents(outputs, self._number)
         last = outputs.of(f"proposals{self._number - 1}").get("all")
         if last and last["whole"] and not last["kept"] and f"search{self._number}" not in outputs.made:
-            return []  # it would be shown nothing that the last round was not
+            return []  # this round would see nothing that the last round has not seen
         value = {
             "documents": [dump(document) for document in documents],
             "pool": [dump(entry) for entry in self._pool()],
@@ -96,7 +96,7 @@ class ProposalRound:
         return {"kept": rows, "refused": refused, "whole": len(groups) == len(parts)}
 
     def _choose_groups(self, groups: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
-        """The parts of the sources that this round shows: all of them, or those after the ones that the last round showed."""
+        """Return the parts of the sources for this round: all, or, if they are too many, those after the parts of the last round."""
         most = self._settings.questions
         if len(groups) <= most:
             return groups
@@ -106,7 +106,7 @@ class ProposalRound:
     async def _find_doubles(
         self, new: list[GroundedProposal], earlier: list[GroundedProposal], pool: list[PoolEntry], context: StageContext
     ) -> list[tuple[int, Reason, str]]:
-        """Which proposals repeat the pool, an earlier proposal or a better new one: (index, reason, detail)."""
+        """Return (index, reason, detail) of proposals that repeat the pool, an earlier proposal or a better new one."""
         known = {f"{POOL}{each.name}": each.text for each in pool}
         known |= {f"{EARLIER}{index}": each.comparable for index, each in enumerate(earlier)}
         themes = {str(index): each for index, each in enumerate(new)}

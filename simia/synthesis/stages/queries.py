@@ -1,4 +1,4 @@
-"""Stage `queries`: what the user says in each turn: subgoals → query → the four calibrated refinements (EnvFactory §3.4).
+"""Stage `queries`: write the user's message of each turn: subgoals → query → the four calibrated refinements (EnvFactory §3.4).
 
 All turns of a conversation are written in one reply and refined in another: two questions, or one if no refinement is on.
 """

@@ -1,7 +1,7 @@
-"""Stage `scenarios`: a task in an initial state, with a solution, a checklist of executable checks and a user (EnvScaler §3.3).
+"""Stage `scenarios`: write a task in an initial state, with a solution, a checklist of executable checks and a user (EnvScaler §3.3).
 
-The order is task and checklist, solution, checks, user, look-ups. The solution is executed and repaired before any check is asked for; a check
-is kept if it is false on the untouched state and true after the solution.
+The order is task and checklist, solution, checks, user, look-ups. The model is asked for checks after the solution was executed and repaired;
+a check is kept if it is false on the untouched state and true after the solution.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from simia.synthesis.stage_errors import is_infrastructure
 from simia.synthesis.stages.states import list_environments
 from simia.task import Action
 
-LIMITS = WorkerLimits(cpu=4)  # seconds: an endless check ends soon, also where the machine is busy
+LIMITS = WorkerLimits(cpu=4)  # CPU seconds: an endless check ends soon, even on a busy machine
 TASK_PROMPT, SOLUTION_PROMPT = "synthesis/scenario_task.j2", "synthesis/scenario_solution.j2"
 CHECK_PROMPT, USER_PROMPT = "synthesis/scenario_check.j2", "synthesis/scenario_user.j2"
 
@@ -51,7 +51,7 @@ class ScenarioSettings(Config):
     number: int = Field(default=3, ge=1)
     """Scenarios of each initial state."""
     checks: int = Field(default=2, ge=1)
-    """Fewest checks of a scenario. It is also refused if more than half of its checklist was dropped."""
+    """Fewest checks of a scenario. A scenario is also refused if more than half of its checklist was dropped."""
     repairs: int = Field(default=2, ge=0)
     """How often the solution is asked for again, with what was wrong with it."""
     modes: list[Mode] = Field(default=["conversation", "non_conversation"], min_length=1)
@@ -182,7 +182,7 @@ class ScenarioWriter:
         return await self._context.ask(SOLUTION_PROMPT, values, read_solution, label=label)
 
     async def _add_look_ups(self, scenario: Scenario, played: PlayedSolution) -> None:
-        """Let the solution look up the keys that the user does not say, if all checks hold then too."""
+        """Add look-ups of keys that the user does not mention to the solution, unless a check fails then."""
         said, user = [scenario.task], scenario.user
         if user is not None:
             said.append(
@@ -193,7 +193,7 @@ class ScenarioWriter:
             try:
                 calls = await add_look_ups(backend, self._start.state, played, said, tools)
                 again = await play_solution(backend, self._start.state, calls)
-            except Aborted as error:  # a reading tool that does not end, with arguments that no test has
+            except Aborted as error:  # a reading tool did not end, with arguments that no test covers
                 if is_infrastructure(error):
                     raise
                 return
@@ -206,7 +206,7 @@ class ScenarioWriter:
     # -- the checks -----------------------------------------------------------------------------------------------
 
     async def _ask_checks(self, draft: TaskDraft) -> tuple[list[ChecklistItem], list[DroppedItem]]:
-        """Ask for one function an item. An item whose function cannot be used is dropped."""
+        """Ask for one function per item. An item whose function cannot be used is dropped."""
 
         async def ask_check(number: int, item: str) -> ChecklistItem | DroppedItem:
             values = {**self._values, "task": draft.task, "item": item}

@@ -1,7 +1,7 @@
 """Stage `solved`: solvers play each turn, a selector keeps the best solution or none, and essential calls are derived (EnvFactory §3.4).
 
-A turn starts in the state and with the messages that the selected solutions of the turns before left. The first turn without a solution ends
-the conversation; the turns before it are kept.
+A turn starts with the state and the messages after the selected solutions of the earlier turns. The first turn without a solution ends the
+conversation; the turns before it are kept.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.task import CallLimits, Goal, Match, RewardSpec
 from simia.trajectory import Message
 
-MOST_MESSAGES = 400  # of an agent in a conversation; the task's own limit is lower
+MOST_MESSAGES = 400  # most messages of an agent in a conversation; the task's own limit is lower
 
 
 class Solved:
@@ -209,7 +209,7 @@ class ConversationSolver:
         return Goal(query=turn.query, calls=plain.turns[-1], answer=answer, parts=parts), plain.changes[-1]
 
     def _satisfies(self, play: SolverTurn, goal: Goal, expected: list[Change]) -> bool:
-        """Whether a solver's turn has the full reward by the goal."""
+        """Whether a solver's turn earns the full reward of the goal."""
         if play.fault:
             return False
         evidence = {

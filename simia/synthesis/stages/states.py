@@ -25,7 +25,7 @@ FOCUS = (
 
 
 class States:
-    """Ask for initial states. A state that the schema refuses is shown to the model with its faults, and asked for again."""
+    """Ask for initial states. If the schema refuses a state, the model sees its faults and is asked again."""
 
     name = "states"
 
@@ -50,6 +50,6 @@ class States:
 
 
 def list_environments(outputs: StageOutputs) -> dict[str, Any]:
-    """The built environments by key: as the assessment leaves them, where the recipe has one."""
+    """Return the built environments by key; after the assessment, if the recipe has one."""
     assessed = "assessment" in outputs.made or "assessment" in outputs.refused
     return outputs.of("assessment" if assessed else "environments")

@@ -31,7 +31,7 @@ class Theme(BaseModel):
     description: str = Field(min_length=1)
     """What the system is for, who uses it, which records it holds."""
     usefulness: int = Field(ge=1, le=10)
-    """How much an agent learns there that matters, 1 to 10."""
+    """How useful the environment is for training an agent, 1 to 10."""
     modelability: int = Field(ge=1, le=10)
     """How well a program with a few tables models it, 1 to 10."""
 
@@ -102,8 +102,8 @@ def find_duplicates(
 ) -> dict[str, tuple[str, float]]:
     """Return key → (key of the kept theme that it repeats, their cosine).
 
-    The best themes come first, of equally good ones the first given. A theme repeats the most similar of those that are kept, at or above
-    the threshold, so that no chain of similar themes joins two that differ. `known`: keys of vectors that are kept in any case.
+    Themes are visited from the best to the worst. A theme is a duplicate if its cosine with the most similar kept theme reaches the threshold.
+    It is compared only with kept themes, so a chain of similar themes cannot join two different ones. `known`: keys that are kept in any case.
     """
     kept: list[str] = list(known)
     found: dict[str, tuple[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Stage `tools`: one method a question, tested by execution and repaired (EnvScaler §2: one method at a time; ScaleEnv §3.2)."""
+"""Stage `tools`: ask for one method per question, test it by execution and repair it (EnvScaler §2: one method at a time; ScaleEnv §3.2)."""
 
 from __future__ import annotations
 

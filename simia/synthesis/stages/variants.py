@@ -1,8 +1,8 @@
 """Stage `variants`: scenarios that an agent solves only if it asks, or waits for a tool (EnvScaler §4; BFCL's multi-turn categories).
 
-Each scenario with a gated task gives at most one variant of each kind. It is made by rule from the conversation, or from the task without
-one, which becomes a conversation. Only where no rule removes a value from the words, a model is asked for them, once. A variant is
-kept if agents that do not ask or wait do not solve it, and the gate passes it.
+Each scenario with a task that passed the gate gives at most one variant of each kind. Rules make it from the conversation, or from the task
+without one, which then becomes a conversation. If no rule can remove a value from the user's words, a model is asked for them, once. A
+variant is kept if agents that do not ask or do not wait fail to solve it, and if the gate passes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from simia.synthesis.stages.gated import explain_faults
 from simia.synthesis.stages.states import list_environments
 from simia.task import Task
 
-MOST_SCENARIOS = 8  # scenarios whose solutions are guesses, and must not solve a variant
+MOST_SCENARIOS = 8  # other scenarios whose solutions are used as guesses, and must not solve a variant
 
 
 class Variants:
@@ -48,7 +48,7 @@ class Variants:
         for key, own in tasks.items() if self._kinds else ():
             environment, state, _ = key.split("/")
             others = [each for each in tasks if each != key and each.split("/")[0] == environment]
-            others.sort(key=lambda each: each.split("/")[1] != state)  # those that start alike come first
+            others.sort(key=lambda each: each.split("/")[1] != state)  # scenarios with the same start come first
             value = {
                 "built": environments[environment],
                 "tasks": own,
@@ -88,7 +88,7 @@ class VariantSearch:
         return [candidate for task in tasks for candidate in list_hidden(task, self._writing, user="llm")]
 
     async def ask_for_words(self) -> list[Candidate]:
-        """Ask for the words of the first value that no rule removes, if there is one."""
+        """Ask a model for the wording without the first value that no rule can remove, if there is one."""
         for task in make_conversations(self._tasks) if self._kind == MISSING_PARAMETER else ():
             for variant, needed in list_withheld(task):
                 if needed and isinstance(variant, NoVariant) and variant.fault is VariantFault.VALUE_NOT_REMOVABLE:
@@ -97,7 +97,7 @@ class VariantSearch:
         return []
 
     async def find_first(self, candidates: Sequence[Candidate]) -> Task | None:
-        """The first candidate that holds when it is played and that the gate passes."""
+        """Return the first candidate that passes its own checks and the gate."""
         left = iter(candidates)
         async with self._context.execution() as folder:
             write_environment(folder / "pack", self._built, tasks=[*self._tasks, *self._others], user="scripted")

@@ -55,13 +55,13 @@ class VariedPack:
     tasks: Sequence[Task]
     """The tasks that may be varied."""
     grants: Mapping[str, Any] = field(default_factory=dict)
-    """What the person who opens the pack grants it."""
+    """Grants for the pack."""
     limit: int | None = None
     """Most tasks that are measured, and most that are varied; None: all."""
 
     @cached_property
     def content(self) -> str:
-        """A hash of the pack's files: results of another version of the pack are not used."""
+        """A hash of the pack's files, so that results of another version of the pack are not used."""
         root = self.pack.root
         files = sorted(path for path in root.rglob("*") if path.is_file()) if root else []
         kept = [path for path in files if root and not any(map(is_leftover, path.relative_to(root).parts))]
@@ -98,7 +98,7 @@ class AgentEpisodes:
 
 
 class Baseline:
-    """How often the agent solves each task: as the pack says, or played where the pack says it of no task. Key: task."""
+    """How often the agent solves each task: the pack's own figures, or, if it has none for any task, played. Key: task."""
 
     name = "baseline"
 
@@ -135,7 +135,7 @@ class VariationPlan:
     seed: int
 
     def list_changes(self, task: str, rate: float) -> list[TaskChange]:
-        """The changes of one task: none within the range of pass rates."""
+        """Return the changes for one task; none if its pass rate is within the range."""
         if self.low <= rate <= self.high:
             return []
         wanted = [each for each in self.changes if (each == EASIER) is (rate < self.low)]
@@ -144,7 +144,7 @@ class VariationPlan:
 
 
 class Variations:
-    """A variant of a task, verified alone. Key: `task/change`."""
+    """Write a variant of a task, and verify it without the other variants. Key: `task/change`."""
 
     name = "variations"
 
@@ -211,7 +211,7 @@ class Variations:
 
 
 class VariantVerdicts:
-    """Verify all variants together, since the solution of one must not solve another. One item; nothing is asked."""
+    """Verify all variants together, since the solution of one must not solve another. One item; no questions."""
 
     name = "verdicts"
 

@@ -1,4 +1,4 @@
-"""Whether a variant holds: its solution is executed, it differs as asked for, and the verification gate passes it."""
+"""Check a variant: its solution executes, it differs from its task as requested, and the verification gate passes it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def check_draft(environment: Environment, task: Task, change: TaskChange, 
 
 
 async def check_withholding(environment: Environment, variant: Task, draft: VariantDraft) -> Fault | None:
-    """Whether an agent must ask for the withheld value."""
+    """Check that an agent must ask for the withheld value."""
     backend, needed = get_backend(environment), draft.needed
     assert needed is not None
     declared = (await backend.declared()).get("agent", {})
@@ -100,7 +100,7 @@ async def check_withholding(environment: Environment, variant: Task, draft: Vari
 
 
 def find_change_fault(task: Task, variant: Task, change: TaskChange, played: PlayedSolution, *, alike: bool) -> str:
-    """Why a variant does not differ from its task as asked for; empty if it does. `alike`: both start in the same state."""
+    """Return why a variant does not differ from its task as requested; empty if it does. `alike`: both start in the same state."""
     before, after = list_own_calls(task), list_own_calls(variant)
     if change == "dependent_call" and not (len(after) > len(before) and has_dependent_call(variant, played)):
         return (
@@ -125,7 +125,7 @@ def list_own_calls(task: Task) -> list[Action]:
 
 
 def has_dependent_call(variant: Task, played: PlayedSolution) -> bool:
-    """Whether a call has a value that an earlier result gives, and that the user does not name."""
+    """Whether a call has a value that an earlier result gives and that the user does not name."""
     words = "\n".join([variant.instruction, *(turn.user or "" for turn in variant.make_script())]).casefold()
     for place, call in enumerate(played.calls):
         earlier = "\n".join(played.results[:place]).casefold()

@@ -1,4 +1,4 @@
-"""Write a pack with the tasks of another one and their variants, all with what was measured."""
+"""Write a pack with the tasks of another one and their variants, all with their measured pass rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simia.task import Measurement, Task
 def write_varied_pack(
     pack: Pack, out: Path, variants: Sequence[Task], *, agent: str, measured: Mapping[str, Measurement]
 ) -> None:
-    """Copy a pack to `out`, with the variants after its own tasks. `measured`: figures of `agent` for its own tasks."""
+    """Copy a pack to `out`, with the variants after its own tasks. `measured`: pass rates of `agent` on its own tasks."""
     assert pack.root is not None
     refuse_existing(out)
     with draft_pack(out) as draft:

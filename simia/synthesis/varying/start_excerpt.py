@@ -1,4 +1,4 @@
-"""The part of a start that a prompt shows: the rows that a task concerns, those that are connected with them, and a few others."""
+"""Write the part of a start state that a prompt shows: the rows that a task mentions, rows connected with them, and a few others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def excerpt_start(state: Any, mentions: str) -> str:
 
 
 def excerpt_table(name: str, rows: dict[str, Any], named: set[str], linked: dict[str, int]) -> str:
-    """A table: its most important rows, and the keys of others. `linked`: row → how many rows share the rarest of its links."""
+    """Write a table: its most important rows, and the keys of others. `linked`: row → number of rows that share its rarest link."""
     groups = (
         ([key for key in rows if key in named], MOST_ROWS),
         (sorted((key for key in rows if key in linked), key=linked.__getitem__), LINKED_ROWS),

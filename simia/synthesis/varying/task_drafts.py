@@ -1,4 +1,4 @@
-"""A variant of a task as a model writes it: how it may differ, how a reply is read, and the task that it becomes."""
+"""Variants of tasks that a model writes: the possible changes, the parser of a reply, and the task that is made from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEMANDS: dict[TaskChange, str] = {
     "easier": "Easier. The same kind of wish with fewer calls, or with fewer decisions: the user says what the assistant had to find out, "
     "wants one thing less, or the start leaves nothing to compare. It still takes at least one call.",
 }
-"""What a variant must be like, for its prompt."""
+"""Change → requirements on a variant, for its prompt."""
 
 
 class WithheldValue(StrictModel):
@@ -135,13 +135,13 @@ def list_rules(pack: Pack) -> list[str]:
 
 
 def is_quoted(quote: str, texts: Sequence[str]) -> bool:
-    """Whether a passage of at least four words stands in one of the texts, whatever its spaces."""
+    """Whether a passage of at least four words occurs in one of the texts; white space is ignored."""
     words = " ".join(quote.split()).casefold()
     return len(words.split()) >= 4 and any(words in " ".join(text.split()).casefold() for text in texts)
 
 
 def has_state_patches(pack: Pack, task: Task) -> bool:
-    """Whether the task's start is a patch over the pack's state; imported worlds may have a form of their own."""
+    """Whether the task's start is a patch of the pack's state; imported worlds may use another form."""
     name = pack.file.state if pack.file else None
     return (name or "").endswith(".json") and set(task.initial) <= {"patch", "state"}
 
@@ -159,14 +159,14 @@ def patch_start(pack: Pack, task: Task, patch: dict[str, Any]) -> dict[str, Any]
 
 
 def join_patches(first: Any, second: Any) -> Any:
-    """One merge patch that does what two do after each other; what the second removes stays null."""
+    """Join two merge patches to one with the effect of both in order; values that the second removes are null in it."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return second
     return {**first, **{key: join_patches(first.get(key), value) for key, value in second.items()}}
 
 
 def make_varied_task(pack: Pack, task: Task, change: TaskChange, draft: VariantDraft, calls: Sequence[Action]) -> Task:
-    """The variant of a task, judged by the state that its solution leaves, and by what the agent must say. `calls`: those of the script with
+    """Make the variant of a task. Its reward judges the final state, and the answer if one is expected. `calls`: the calls of the script with
     literal arguments."""
     spec = next((part for part in task.reward.parts if isinstance(part, StateSpec)), StateSpec())
     literal = iter(calls)
