@@ -45,7 +45,7 @@ class GoalSettings(Config):
 async def rewrite_goals(
     goals: Sequence[UserGoal], settings: GoalSettings, store: Path
 ) -> list[tuple[str, list[str]] | None]:
-    """Return instruction and known facts for each goal; None where no reply could be used.
+    """Return instruction and known facts for each goal; None if no reply could be used.
 
     Replies are kept in `store` before they are used, so that the same call after a crash asks for the missing ones only. Raises
     `UserError` if the budget ends or the model does not answer.

@@ -153,7 +153,7 @@ def check_tables(pack: Pack, functions: set[str] | None) -> list[Finding]:
 
 
 def read_initial_state(pack: Pack) -> Any:
-    """The tables of the pack's state file; None where it has none."""
+    """The tables of the pack's state file; None if it has none."""
     path = pack.path_of("state") if pack.file and pack.file.state and pack.file.state.endswith(".json") else None
     try:
         return orjson.loads(path.read_bytes()) if path else None
@@ -162,7 +162,7 @@ def read_initial_state(pack: Pack) -> Any:
 
 
 def list_check_functions(pack: Pack) -> set[str] | None:
-    """Functions that the checks file defines or imports; empty without one, None where it cannot be read."""
+    """Functions that the checks file defines or imports; empty without one, None if it cannot be read."""
     path: Path | None = pack.path_of("checks")
     if path is None:
         return set()

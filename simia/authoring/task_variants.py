@@ -175,7 +175,7 @@ def withhold_value(task: Task, needed: NeededValue, wording: WithheldWording | N
 
 
 def word_by_rule(opening: str, instruction: str, needed: NeededValue) -> WithheldWording | None:
-    """The wording by rule; None where the value cannot be taken out."""
+    """The wording by rule; None if the value cannot be taken out."""
     without = remove_value(opening, needed.value, needed.noun)
     wanted = remove_value(instruction, needed.value, needed.noun) if needed.value in instruction else instruction
     if without is None or wanted is None:

@@ -20,7 +20,7 @@ EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def read_tool_list(value: Any) -> list[dict[str, Any]] | None:
-    """The items of a list of tools, each `{name, description, parameters, extra}`; None where the value is no such list."""
+    """The items of a list of tools, each `{name, description, parameters, extra}`; None if the value is no such list."""
     rows = list(iterate_tool_candidates(value))
     read = [tool for row in rows if (tool := flatten_tool(row)) is not None]
     return read if read and len(read) == len(rows) else None

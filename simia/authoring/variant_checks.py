@@ -232,7 +232,7 @@ async def is_found_by_tools(
 
 
 async def call_once(world: World, name: str, arguments: dict[str, Any]) -> Any:
-    """The result of a call as JSON; None where it failed."""
+    """The result of a call as JSON; None if it failed."""
     result = (await world.call([ToolCall(id="", name=name, arguments=arguments)], "agent"))[0]
     if result.error:
         return None

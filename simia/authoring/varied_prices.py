@@ -49,7 +49,7 @@ def is_number(value: Any) -> bool:
 
 
 def choose_factor(amounts: Iterable[float], rng: random.Random) -> float | None:
-    """A factor that keeps whole cents; None where there is no amount but 0."""
+    """A factor that keeps whole cents; None if there is no amount but 0."""
     known = [each for each in amounts if each]
     if not known:
         return None

@@ -214,7 +214,7 @@ class RowMaker:
     def _make_row(
         self, task: Task, step: RecordedStep, prompt: list[dict[str, Any]], found: CollectedRows
     ) -> SimulatorRow | None:
-        """The row of one call, or None where it is counted as left out."""
+        """The row of one call, or None if it is counted as left out."""
         answer = read_answer(step)
         truth = make_truth(answer.content, answer.failed, step.before, step.after, self.pack.state_schema)
         messages = [*prompt, {"role": "assistant", "content": write_reply(truth)}]

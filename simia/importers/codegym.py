@@ -147,7 +147,7 @@ def read_inputs(path: Path) -> list[dict[str, Any]]:
 
 
 async def find_answers(draft: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any] | None]:
-    """For each input the reference answer and the calls of the environment's own solution; None where the reference fails."""
+    """For each input the reference answer and the calls of the environment's own solution; None if the reference fails."""
     backend = ExecutableBackend(Pack.load(draft), limits=LIMITS)
     found: list[dict[str, Any] | None] = []
     try:

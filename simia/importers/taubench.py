@@ -169,7 +169,7 @@ def read_user_prompt(path: Path) -> str:
 
 
 def read_tasks(path: Path) -> list[dict[str, Any]]:
-    """The tasks of a file `NAME = [Task(…), …]` as dictionaries; none where there is no file. Raises `UserError`."""
+    """The tasks of a file `NAME = [Task(…), …]` as dictionaries; none if there is no file. Raises `UserError`."""
     if not path.is_file():
         return []
     rows: list[dict[str, Any]] = []

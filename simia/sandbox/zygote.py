@@ -102,7 +102,7 @@ class ForkServer:
         return made
 
     async def start(self) -> None:
-        """Load the pack's code inside. Raises `UserError` where there is no sandbox or the code cannot be loaded."""
+        """Load the pack's code inside. Raises `UserError` if there is no sandbox or the code cannot be loaded."""
         async with self._guard:
             if self._process is None:
                 await self._begin()

@@ -28,5 +28,5 @@ ADVICE = {
 
 
 def advise(reason: str) -> str:
-    """Return what to do about a reason; empty where there is no general advice."""
+    """Return what to do about a reason; empty if there is no general advice."""
     return ADVICE[Reason(reason)] if reason in set(ADVICE) else ""

@@ -218,7 +218,7 @@ def check_argument(number: int, argument: int, checks: list[bytes]) -> list[byte
 
 
 def install_filter(program: bytes) -> None:
-    """Install the filter for this process, for good. Raises `Unconfined` where the kernel refuses."""
+    """Install the filter for this process, for good. Raises `Unconfined` if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     class Program(ctypes.Structure):

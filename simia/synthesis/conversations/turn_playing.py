@@ -88,7 +88,7 @@ def make_turn_task(key: str, state: dict[str, Any], queries: Sequence[str]) -> T
 
 
 async def play_turn(environment: Environment, task: Task, before: Sequence[Message], agent: Agent) -> SolverTurn:
-    """Play the last turn of a task, after `before`, the messages of the earlier turns. Raises `Aborted` where infrastructure failed."""
+    """Play the last turn of a task, after `before`, the messages of the earlier turns. Raises `Aborted` if infrastructure failed."""
     trajectory = await play(await environment.reset(task), ContinuingAgent(before, agent))
     if trajectory.end.kind == "aborted":
         raise Aborted(trajectory.end.code or Code.INTERNAL, "; ".join(each.detail or "" for each in trajectory.issues))

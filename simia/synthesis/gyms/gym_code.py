@@ -53,7 +53,7 @@ class GymDraft:
 
 
 def read_gym(text: str) -> GymDraft:
-    """Read a reply. Raises `Unreadable` where it is not in the form of a gym."""
+    """Read a reply. Raises `Unreadable` if it is not in the form of a gym."""
     reply = read_python(text)
     code, found = take_literals(reply, {TASK, EXAMPLE_CALLS})
     task, rows = found.get(TASK), found.get(EXAMPLE_CALLS)

@@ -71,7 +71,7 @@ class GymPlayer:
         self.gym, self.runner, self._backend, self._folder = gym, runner, backend, folder
 
     async def observe(self, instance: GymInstance) -> Any:
-        """The result of `observe` at the start of an input; None where it fails."""
+        """The result of `observe` at the start of an input; None if it fails."""
         async with await self._backend.open(make_task(self.gym, instance)) as world:
             try:
                 return (await call_tool(world, OBSERVE, {})).get("value")
@@ -196,7 +196,7 @@ async def open_gym(gym: GymEnvironment, folder: Path, limits: FunctionLimits) ->
 
 
 async def start_gym(backend: ExecutableBackend) -> None:
-    """Load a gym's code in its sandbox. Raises `Refused` where it cannot be loaded."""
+    """Load a gym's code in its sandbox. Raises `Refused` if it cannot be loaded."""
     try:
         await backend.start()
     except UserError as error:

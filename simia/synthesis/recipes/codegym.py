@@ -63,7 +63,7 @@ class CodeGymRecipe:
     name = "codegym"
 
     def __init__(self, config: CodeGymConfig) -> None:
-        """Read the problems. Raises `UserError` where the source has none."""
+        """Read the problems. Raises `UserError` if the source has none."""
         if not config.source:
             raise UserError("codegym: name a file of problems: simia synth codegym problems.jsonl --out FOLDER")
         self._config = config

@@ -102,7 +102,7 @@ class ScaleEnvRecipe:
     name = "scaleenv"
 
     def __init__(self, config: ScaleEnvConfig) -> None:
-        """Read the domains. Raises `UserError` where there is none."""
+        """Read the domains. Raises `UserError` if there is none."""
         self._config = config
         given = {config.source: config.chains.number} if config.source.strip() else config.domains
         if not given:

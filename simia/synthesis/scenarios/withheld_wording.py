@@ -18,7 +18,7 @@ PROMPT = "synthesis/withheld_value.j2"
 
 
 async def ask_withheld_wording(context: StageContext, task: Task, needed: NeededValue) -> WithheldWording:
-    """Ask for the wording of a variant in which a value is withheld. Raises `Refused` where no reply can be used."""
+    """Ask for the wording of a variant in which a value is withheld. Raises `Refused` if no reply can be used."""
     values = {
         "value": needed.value,
         "argument": needed.argument,

@@ -192,7 +192,7 @@ def read_pack_source(source: SourcePlace, pack: Pack) -> SourceDocument:
 
 
 def find_writes(tool: ToolSpec) -> bool | None:
-    """Whether a tool of a pack may change the state; None where nothing says so."""
+    """Whether a tool of a pack may change the state; None if nothing says so."""
     if tool.writes is not None:
         return bool(tool.writes)
     annotations = tool.extra.get("annotations")

@@ -51,7 +51,7 @@ class Screening:
 
 
 def read_verdicts(text: str, *, numbers: set[int]) -> dict[str, dict[str, Any]]:
-    """Read a verdict for each of these tasks. Raises `Unreadable` where one is missing, repeated or of another task."""
+    """Read a verdict for each of these tasks. Raises `Unreadable` if one is missing, repeated or of another task."""
     found: list[NumberedVerdict] = read_json(text, list[NumberedVerdict])
     given = [each.task for each in found]
     if sorted(given) != sorted(numbers):
