@@ -104,8 +104,8 @@ class GateReport:
 def write_passing_tasks(pack: Pack, verdicts: Collection[TaskVerdict], out: Path) -> int:
     """Copy a pack with the tasks that pass, and without the references and seeds of the others; return their number.
 
-    Links stay links; files of version control and editors are left out. Raises `UserError` for a folder that exists or lies in the
-    pack, and where no task passes.
+    Links stay links; files of version control and editors are left out. Raises `UserError` if the folder exists or lies in the pack, or if
+    no task passes.
     """
     root = pack.root
     assert root is not None

@@ -127,7 +127,7 @@ def iterate_leaves(value: Any, path: Path) -> Iterator[Path]:
 
 
 def is_described(state: Any, path: Path) -> bool:
-    """Whether a value describes a binary file that stands beside it."""
+    """Whether a value is part of the description of a binary file, next to the file's bytes."""
     return any("base64" in place for n in range(len(path)) if isinstance(place := read_place(state, path[:n]), dict))
 
 
@@ -182,7 +182,7 @@ def is_prefix(path: Path, other: Path) -> bool:
 
 
 def spread(items: list[Path], most: int) -> list[Path]:
-    """At most so many of the items, evenly spread."""
+    """Return at most `most` items, evenly spread."""
     if len(items) <= most:
         return items
     return [items[n * (len(items) - 1) // (most - 1)] for n in range(most)]

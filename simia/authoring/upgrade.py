@@ -62,8 +62,8 @@ def describe_schema(schema: StateSchema) -> list[str]:
 
 
 def infer_schema(state: Any) -> StateSchema:
-    """Infer tables, keys and references from a state: a table is a mapping of objects, or a list of objects with an `id`; a column
-    is a reference where all its values are keys of one other table."""
+    """Infer tables, keys and references from a state: a table is a mapping of objects, or a list of objects with an `id`; a column is a
+    reference if all its values are keys of one other table."""
     tables: dict[str, TableSpec] = {}
     rows: dict[str, list[dict[str, Any]]] = {}
     keys: dict[str, set[str]] = {}

@@ -33,7 +33,7 @@ async def validate_pack(
     findings = [*check_seeds_and_tasks(pack), *check_pack_names(pack)]
     if pack.executable is None or pack.root is None:
         return findings, [*facts, "no executable world: it can be simulated only"]
-    if pack.executable.python is None:  # an imported world runs foreign code, which its importer cannot change
+    if pack.executable.python is None:  # an imported world runs foreign code, which its user does not change
         how = pack.executable.isolation
         findings += lint_code(find_pack_file(pack.root / "pack.yaml", pack.executable.code), isolation=how)
         if pack.file and pack.file.checks:

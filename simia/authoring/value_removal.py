@@ -21,7 +21,7 @@ LEAST_WORDS = 3
 
 
 def count_mentions(text: str, value: str) -> int:
-    """How often a value stands in a text as a whole."""
+    """Count how often a value occurs in a text, not within a longer one."""
     return len(re.findall(mark_value(value), text))
 
 

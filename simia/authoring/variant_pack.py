@@ -77,7 +77,7 @@ async def write_variants(
 ) -> VariantReport:
     """Write the variants of a pack's tasks that pass to a new folder.
 
-    Raises `UserError` for a pack that cannot be opened or has no code, for a folder that exists, and where no variant passes.
+    Raises `UserError` if the pack cannot be opened or has no code, if the folder exists, or if no variant passes.
     """
     refuse_existing(out)
     root, path = pack.root, pack.path_of("tasks")

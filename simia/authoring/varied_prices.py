@@ -73,7 +73,7 @@ def scale_amounts(value: Any, factor: float, kept: set[float], *, inside: bool =
 
 
 def pair_numbers(old: Any, new: Any) -> Iterator[tuple[float, float]]:
-    """Yield the numbers that stand at the same place of two JSON values."""
+    """Yield pairs of numbers that are at the same place of two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() & new.keys():
             yield from pair_numbers(old[key], new[key])

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from simia.formats.parquet_rows import TABLE_MESSAGE, TABLE_TEXTS, import_arrow
 from simia.trajectory import Trajectory
 
-ROWS = 1000  # of a row group: what is held at once
+ROWS = 1000  # rows of a row group, which are held in memory
 
 
 def build_arrow_schema(metadata: dict[str, str]) -> Any:

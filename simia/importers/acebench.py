@@ -61,7 +61,7 @@ TO_DO_LIST = [
 ]  # fmt: skip
 LOGIN = "[login_food_platform(username='Helen', password='password321')]"
 CORRECTED: dict[str, list[str]] = {f"agent_multi_step_{number}": TO_DO_LIST for number in (14, 15, 16, 17)}
-"""Task → all its calls, where those of the milestones do not reach the end state."""
+"""Task → all its calls, for tasks whose milestones do not reach the end state."""
 FIRST = {"agent_multi_step_12": LOGIN, "agent_multi_step_13": "[turn_on_wifi(), " + LOGIN[1:], "agent_multi_turn_6": "[login_device()]"}  # fmt: skip
 """Task → calls that its milestones lack at the beginning."""
 WRONG_NAME = ("'Super Supreme'", "'Super Supreme Pizza'")

@@ -187,7 +187,7 @@ def convert_task(
 
 
 def convert_turn(messages: list[dict[str, Any]], truth: list[str], signatures: dict[str, list[str]]) -> dict[str, Any]:
-    """A goal of the user's message and the ground truth of a turn. BFCL has no message where the missing function is revealed."""
+    """Make a goal from a turn's user message and ground truth. In the turn that reveals the missing function, BFCL has no message."""
     query = "\n".join(message["content"] for message in messages) or REVEAL
     calls = [parse_call(text, signatures) for text in truth]
     parts = [{"kind": "state"}, {"kind": "results"}] if calls else [{"kind": "results"}]

@@ -6,7 +6,7 @@ after the task's actions, and each of its `outputs` must occur in a message of t
 test split is for evaluation; retail also has tasks for training and development. Differences from tau-bench:
 
 - An episode that reaches its limit of messages is scored by its final state; tau-bench gives it 0.
-- Keys that a tool makes up are compared by what they name (docs/packs.md).
+- Keys that a tool makes up may differ: the rows that they identify are compared (docs/packs.md).
 - Actions that end an episode (`transfer_to_human_agents`) are no part of the reference: tau-bench skips them too.
 - A task that compares only data also requires a message of the agent: otherwise a task in which nothing may change could not earn 1.
 """

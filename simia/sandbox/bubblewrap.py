@@ -22,7 +22,7 @@ from pathlib import Path
 Bind = tuple[str, str]  # (path outside, path inside)
 NOBODY = "65534"
 DROP_ROOT = ("setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs")
-# An ordinary user's outer bubblewrap is root in a namespace of its own, which may mount a /proc there.
+# If simia runs as an ordinary user, the outer bubblewrap is root in its own namespace, so that it may mount a /proc there.
 OWN_ROOT = ("--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL")
 APART = ("--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox")
 SYSTEM = (

@@ -145,7 +145,7 @@ class ItemContext:
 
 
 def measure_usage(request: Request, reply: Reply) -> Usage:
-    """Return the tokens of a reply; an estimate where the endpoint counted none."""
+    """Return the tokens of a reply; an estimate if the endpoint counted none."""
     usage = reply.usage
     if usage.prompt or usage.completion:
         return usage

@@ -71,7 +71,7 @@ class DryRun:
     item: str = ""
     """The item that asks it."""
     expected: dict[str, Expectation] = field(default_factory=dict)
-    """Stage → what it is expected to ask, where the recipe says so."""
+    """Stage → the questions that it is expected to ask, if the recipe states them."""
 
 
 def preview_synthesis(recipe: Recipe) -> DryRun:
@@ -101,7 +101,7 @@ async def find_first_question(recipe: Recipe) -> DryRun:
 
 
 def read_expectations(recipe: Recipe) -> dict[str, Expectation]:
-    """Return what the recipe's method `expected` says; empty without one."""
+    """Return the result of the recipe's method `expected`; empty if it has none."""
     expected: Callable[[], Mapping[str, int | Expectation]] | None = getattr(recipe, "expected", None)
     given = expected() if expected is not None else {}
     return {name: Expectation(each) if isinstance(each, int) else each for name, each in given.items()}

@@ -158,7 +158,7 @@ async def derive_items(
 
 
 def make_askers(ledger: Ledger, config: SynthesisConfig, *, loose: bool) -> dict[str, StoredReplies]:
-    """Return the stored replies of each role's model. `loose`: match by sample where the request has no reply."""
+    """Return the stored replies of each role's model. `loose`: if a request has no reply, use that of the same sample."""
     facts: dict[str, Any] = ledger.meta("facts") or {}
     models: Sequence[Any] = (config.llm, *config.roles.values())
     loose = loose or any(isinstance(llm, ReplaySettings) and llm.match == "draw" for llm in models)

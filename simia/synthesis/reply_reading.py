@@ -23,7 +23,7 @@ def list_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def read_python(text: str) -> str:
-    """Return the Python of a reply: its last fenced block, or the whole reply where it has none.
+    """Return the Python of a reply: its last fenced block; if it has none, the whole reply.
 
     Raises `Unreadable` unless it parses.
     """

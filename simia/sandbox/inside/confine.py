@@ -103,7 +103,7 @@ def set_worker_limits(*, memory: int, files: int, processes: int, cpu: int, size
 
 
 def lower_limits(*limits: tuple[int, int]) -> None:
-    """Set soft and hard limits to these values, or to the present hard limits where these are lower."""
+    """Set soft and hard limits to these values, or to the present hard limits if those are lower."""
     for which, value in limits:
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -192,12 +192,12 @@ def build_filter_program(*, loading: bool = False, alone: bool = False, unix: bo
 
 
 def encode_instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
-    """Encode an instruction. `yes`, `no`: instructions that a comparison skips where it holds, and where it does not."""
+    """Encode an instruction. `yes`, `no`: how many instructions a comparison skips if it is true, and if it is false."""
     return struct.pack("=HBBI", code, yes, no, value)
 
 
 def return_for(values: Iterable[int], action: int) -> list[bytes]:
-    """End the filter with an action where the loaded value is one of these."""
+    """End the filter with an action if the loaded value is one of these."""
     return [
         each
         for value in values
@@ -206,7 +206,7 @@ def return_for(values: Iterable[int], action: int) -> list[bytes]:
 
 
 def refuse_others(values: Sequence[int]) -> list[bytes]:
-    """Refuse the call where the loaded value is none of these."""
+    """Refuse the call if the loaded value is none of these."""
     skips = [encode_instruction(EQUAL, value, len(values) - n) for n, value in enumerate(values)]
     return [*skips, encode_instruction(RETURN, REFUSE)]
 

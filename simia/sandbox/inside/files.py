@@ -243,7 +243,7 @@ def is_wanted_file(path: Path, status: os.stat_result, kind: str, data: bytes) -
 
 @contextlib.contextmanager
 def write_temporary_files(files: Files) -> Iterator[Path]:
-    """Write files into a temporary folder, which is not part of the state even where that is the whole root."""
+    """Write files into a temporary folder. It is not part of the state, even if the state is the whole root."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="before-", dir=place))
     try:

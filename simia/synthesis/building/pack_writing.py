@@ -41,7 +41,7 @@ def write_environment(
         checks: source of `checks.py`. Constraints of the schema that it does not define are left out of `pack.yaml`.
         seeds: rows of `seeds.jsonl`, trajectories; without them the pack has no such file.
         provenance: how the environment was made.
-        user: which user plays where none is chosen.
+        user: the pack's default user.
         clock: when every episode starts.
         graph: its edges between tools that the environment still has become `graph.jsonl`.
 

@@ -108,7 +108,7 @@ def list_values(nodes: list[ast.expr]) -> dict[str, Any]:
 
 
 def join_schemas(members: list[dict[str, Any]]) -> dict[str, Any]:
-    """The schema of any of these: a list of types where that is enough, else `anyOf`."""
+    """Join alternative schemas: a list of types if that is enough, otherwise `anyOf`."""
     flat = [each for member in members for each in member.get("anyOf", [member])]
     if {} in flat:
         return {}

@@ -81,7 +81,7 @@ def write_type(schema: Any) -> str:
 
 
 def write_literals(values: list[Any]) -> str:
-    """`Literal[…]` for texts, integers, truth values and None; `Any` where another value is among them."""
+    """`Literal[…]` for texts, integers, truth values and None; `Any` if there is another value among them."""
     if not all(value is None or isinstance(value, str | int | bool) for value in values):
         return "Any"
     named = [
@@ -99,7 +99,7 @@ def join_type_names(names: list[str]) -> str:
 
 
 def name_row_classes(schema: StateSchema) -> dict[str, str]:
-    """Table → name of its rows' class: the singular in capitals, with `Row` where that name is taken."""
+    """Return table → name of its row class: the singular in capitals, followed by `Row` if that name is taken."""
     found: dict[str, str] = {}
     for table in schema.tables:
         name = "".join(word.capitalize() for word in find_singular(table).split("_"))

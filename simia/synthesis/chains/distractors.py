@@ -179,7 +179,7 @@ def vary_text(value: str, others: Sequence[str], rng: random.Random) -> str:
 
 
 def adapt_addresses(row: dict[str, Any], base: Mapping[str, Any]) -> None:
-    """Replace the name in an e-mail address by the new name of the row, where the address has the old one."""
+    """Replace the old name in an e-mail address by the new name of the row, if the address contains the old one."""
     names = {
         write_slug(old): write_slug(row[column])
         for column, old in base.items()

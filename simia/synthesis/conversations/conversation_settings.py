@@ -24,7 +24,7 @@ class PlanSettings(Config):
     turns: int = Field(default=3, ge=1)
     """Most turns of a conversation; a longer chain is cut."""
     tools: int = Field(default=5, ge=1)
-    """Most sampled tools of a turn; a turn has 1 to so many (EnvFactory §3.4)."""
+    """Most sampled tools of a turn; the number is random, from 1 on (EnvFactory §3.4)."""
     rows: int = Field(default=5, ge=1)
     """About how many rows the tables of the initial state have."""
     sampling: ChainSampling = Field(default_factory=ChainSampling)

@@ -48,7 +48,7 @@ def adopt_unified(given: SourceProblem) -> UnifiedSolution | None:
 
 
 def check_unified(code: str, inputs: dict[str, Any] | None, examples: Any) -> UnifiedSolution:
-    """Check the form of a solution and of its examples; `inputs` is derived from the signature where it is None. Raises `Unreadable`."""
+    """Check the form of a solution and of its examples; `inputs` None: derived from the signature. Raises `Unreadable`."""
     functions = [node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef) and node.name == SOLVE]
     if not functions:
         raise Unreadable("there is no function `solve` at the top of the block")

@@ -53,11 +53,11 @@ class SourceProblem(StrictModel):
     tests: str = ""
     """Python source of tests, with asserts; empty: it has none."""
     entry: str | None = None
-    """The solution's function, where the row names it."""
+    """The solution's function, if the row names it."""
     inputs: dict[str, Any] | None = None
-    """JSON Schema of the inputs, where the row has it."""
+    """JSON Schema of the inputs, if the row has it."""
     examples: list[dict[str, Any]] = Field(default_factory=list)
-    """Inputs by name, where the row has some."""
+    """Inputs by name, if the row has some."""
     licence: str = "unknown"
     """Licence, as an SPDX expression."""
     reason: str = ""
@@ -195,7 +195,7 @@ def find_examples(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def unwrap_code(text: str) -> str:
-    """The content of a text's last fenced block; the text where it has none."""
+    """Return the content of a text's last fenced block; if it has none, the text."""
     blocks = FENCE.findall(text + "\n")
     return (blocks[-1] if blocks else text).strip()
 
@@ -209,7 +209,7 @@ def make_id(name: str) -> str:
 
 
 def make_unique_id(name: str, taken: set[str]) -> str:
-    """The id, with a number where it is taken."""
+    """Return the id, with a number appended if it is taken."""
     number, found = 1, name
     while found in taken:
         number += 1

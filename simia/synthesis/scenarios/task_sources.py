@@ -122,7 +122,7 @@ def iterate_task_rows(source: str | Path, *, as_fields: bool) -> Iterator[tuple[
 
 
 def iterate_pack(pack: Pack) -> Iterator[tuple[str, Any]]:
-    """The tasks of a pack, or its seeds where it has no tasks."""
+    """Yield the tasks of a pack; if it has none, its seeds."""
     for task in pack.tasks:
         first = task.opening or task.instruction or next((goal.query for goal in task.goals), "")
         yield f"{pack.name}: task {task.id}", {"task": first}

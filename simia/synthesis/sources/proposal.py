@@ -82,7 +82,7 @@ class GroundedProposal(Theme):
 
 
 def read_proposals(text: str, most: int) -> list[Proposal]:
-    """Read the proposals of a reply, at most so many. An empty list says that nothing is to be added. Raises `Unreadable`."""
+    """Read at most `most` proposals of a reply. An empty list means that there is nothing to add. Raises `Unreadable`."""
     found: list[Proposal] = read_json(text, list[Proposal])
     for each in found:
         if not each.quotes:

@@ -150,5 +150,5 @@ def make_name(words: str, most: int = MOST_NAME, prefix: str = "environment") ->
 
 
 def make_unique(name: str, taken: Collection[str]) -> str:
-    """The name, with a number where it is taken."""
+    """Return the name, with a number appended if it is taken."""
     return next(each for each in (name, *(f"{name}_{n}" for n in range(2, len(taken) + 3))) if each not in taken)

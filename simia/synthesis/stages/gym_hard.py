@@ -35,7 +35,7 @@ class HardSettings(Config):
     """Whether to drop inputs that a function of stage `solutions` answers with only `observe` and `done`. The shipped gyms were made
     without this check."""
     attempts: int = Field(default=8, ge=1)
-    """Episodes of each input, where an agent measures difficulty."""
+    """Episodes of each input, if an agent measures difficulty."""
     most: float = Field(default=0.125, ge=0, le=1)
     """Largest share of solved episodes of an input that is kept."""
 

@@ -71,7 +71,7 @@ class GymStage:
     async def _verify(
         self, draft: GymDraft, problem: CodingProblem, context: StageContext
     ) -> tuple[GymEnvironment, GymTrial, list[GymFault]]:
-        """Check the code as it is written; where it is well-formed, execute it."""
+        """Check the code without running it; if it has no faults, execute it."""
         gym = GymEnvironment(problem=problem, task=draft.task, code=draft.code, tools=[])
         if faults := find_gym_faults(draft, problem, least_tools=self._least_tools):
             return gym, GymTrial(), faults

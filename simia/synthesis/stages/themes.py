@@ -74,7 +74,7 @@ def read_theme(text: str) -> Theme:
 
 
 class Clusters:
-    """Find descriptions of the same environment, by embeddings, or by words where the config names no embedding model. One item."""
+    """Find descriptions of the same environment, by embeddings, or by words if the config names no embedding model. One item."""
 
     name = "clusters"
 

@@ -52,7 +52,7 @@ def excerpt_table(name: str, rows: dict[str, Any], named: set[str], linked: dict
 
 
 def contains_key(key: str, text: str) -> bool:
-    """Whether a text has a key as a word of its own."""
+    """Whether a text contains a key as a whole word."""
     return key in text and is_mentioned(key, text)
 
 
