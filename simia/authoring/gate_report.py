@@ -1,4 +1,4 @@
-"""What the verification gate reports: a verdict for each task, findings on the pack, and a copy of the pack with the tasks that pass."""
+"""The report of the verification gate: a verdict for each task and findings on the pack; and a copy of the pack with the tasks that pass."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ DEEP, MANY = 6, 40  # an object with more keys than that is a map, not a record
 
 
 def infer_tools(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[ToolSpec]:
-    """A tool for each name that is called and that neither its seed nor `known` lists, in the order of the first calls."""
+    """Infer a tool for each called name that neither its seed nor `known` lists, in the order of the first calls."""
     listed = set(known)
     seen: dict[str, list[dict[str, Any]]] = {}
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Findings on a pack as a whole: what no task touches, and a state that rewards cannot see."""
+"""Check a pack as a whole: find tools, tables and columns that no task uses, and a state that no solution changes although it is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make tasks of seed trajectories: what the user wants and knows, the conversation as script, and its calls as solution.
+"""Make tasks from seed trajectories: what the user wants and knows, the conversation as the script, and its calls as the solution.
 
 A task's script replays the seed. Its reference is the list of calls that succeeded; the reward requires each of them (a `trace` part),
 but does not compare arguments that the agent worded itself, such as the text of a note. If no call succeeded, the reward requires the

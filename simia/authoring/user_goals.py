@@ -1,4 +1,4 @@
-"""What the user of a seed trajectory wants and knows, from the user's turns alone.
+"""Derive what the user of a seed trajectory wants and knows, only from the user's turns.
 
 A user simulator must not know what the seed's user learned during the conversation, such as an order's total or the flights that were
 found. So each value in the user's turns that the assistant or a tool mentioned first is replaced by `[…]`.

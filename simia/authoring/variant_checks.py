@@ -1,4 +1,4 @@
-"""Verify variants of tasks by execution: the solution scores 1, and agents that do not ask, or do not wait, do not.
+"""Verify variants of tasks by execution: the solution must score 1, and agents that do not ask, or do not wait, must score less.
 
 A value that an agent can look up with reading tools is no missing parameter. To find such values, the tools are called with the values in
 the user's first message (arguments of the solution and texts of the state), and then with the values that these calls return.

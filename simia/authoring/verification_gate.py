@@ -1,4 +1,4 @@
-"""The verification gate: a task passes if its reward is 1 for the solution, and 0 for agents that do not read the task.
+"""The verification gate: a task passes if its solution earns 1, doing nothing earns 0, and acting without reading the task does not solve it.
 
 None of the five papers has such a gate, and their released verifiers need one: an agent that does nothing scores 0.17 on one set, and an
 unchanged database passes on another (facts in docs/packs.md). The gate compares effects, not calls: an agent whose final state equals the

@@ -1,4 +1,4 @@
-"""The texts of a Harbor task's files, and a writer of TOML for the few forms of values that `task.toml` holds."""
+"""The texts of a Harbor task's files, and a TOML writer for the few types of values in `task.toml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say in a data card how a run's trajectories were made: who played the agent, the user and the tools."""
+"""Describe for a data card how a run's trajectories were made: who played the agent, the user and the tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DISTURBED = "Some results or messages of users were disturbed on purpose (`pertu
 
 
 def describe_origin(run: Run) -> str:
-    """A few sentences on who wrote a run's trajectories."""
+    """Write a few sentences about who wrote a run's trajectories."""
     if run.is_training:
         return TRAINED
     if not run.is_rollout:

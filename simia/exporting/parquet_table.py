@@ -1,4 +1,4 @@
-"""Parquet: whole trajectories as columns, for `datasets`, a warehouse, or a later simia.
+"""Write Parquet files: one row with columns for each trajectory, for `datasets`, a data warehouse, or a later simia.
 
 Tools, arguments and fields without a column of their own are stored as JSON text: in Arrow columns each absent argument would become a
 null, which changes the tool call. `simia.formats` reads a written trajectory back unchanged.

@@ -1,4 +1,4 @@
-"""Settings of `simia export --to simulator`: how the rows ask, how long they are, what is held out."""
+"""Settings of `simia export --to simulator`: the form of the prompts, the length of rows, and what is held out."""
 
 from __future__ import annotations
 

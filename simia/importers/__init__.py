@@ -1,1 +1,1 @@
-"""Import foreign environments as packs: their data is converted once, their code runs as installed and is never copied."""
+"""Import foreign environments as packs. Their data is converted once; their code, if a pack runs it, is not changed."""

@@ -1,7 +1,7 @@
-"""State that a server of the Model Context Protocol holds in memory: two of its tools load and save it.
+"""Load and save the state that a server of the Model Context Protocol holds in memory, by two of its tools.
 
-LOAD takes the state and SAVE returns it, as a JSON object. The importer reads from LOAD's schema how it takes the state, and calls
-both in the sandbox: the state that SAVE returns at the start is written into the pack, and what does not survive a second round is reported.
+LOAD takes the state and SAVE returns it, as a JSON object. The importer reads from LOAD's schema how it takes the state, and calls both in
+the sandbox. The state that SAVE returns at the start is written into the pack; parts that LOAD or SAVE does not keep are reported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Synthesis on the nodes of a cluster: each worker runs stages, asks through the job's engines, and executes generated code in its sandbox."""
+"""Synthesis on a cluster: each worker runs stages, sends questions through the job's engines, and executes generated code in its sandbox."""
 
 from __future__ import annotations
 

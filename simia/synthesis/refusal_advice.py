@@ -1,4 +1,4 @@
-"""What a user can do about refused items, by reason."""
+"""Advice for users about refused items, by reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthesize packs from config to stop: `simia.synthesize`, the session of a new run, and the session of a resume."""
+"""Run a synthesis: `simia.synthesize`, the session of a new run, and the session of a resumed run."""
 
 from __future__ import annotations
 

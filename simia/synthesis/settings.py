@@ -1,4 +1,4 @@
-"""Settings of a synthesis run: the recipe with its own settings, the models, and what may be spent."""
+"""Settings of a synthesis run: the recipe with its own settings, the models, and the limits of spending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of one tool as a model writes them: from the design and the example state, without the code (ScaleEnv §3.2)."""
+"""Tests of one tool, which a model writes from the design and the example state without seeing the code (ScaleEnv §3.2)."""
 
 from __future__ import annotations
 

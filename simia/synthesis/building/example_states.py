@@ -1,4 +1,4 @@
-"""States with referential integrity, which a model writes and code checks (ScaleEnv §3.1, EnvScaler §3.1)."""
+"""Ask a model for states, and check their referential integrity by code (ScaleEnv §3.1, EnvScaler §3.1)."""
 
 from __future__ import annotations
 

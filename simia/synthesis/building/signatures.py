@@ -1,4 +1,4 @@
-"""The JSON Schema of a method's arguments, derived from its signature and docstring by AST (EnvScaler §2: tool interfaces).
+"""Derive the JSON Schema of a method's arguments from its signature and docstring, by AST (EnvScaler §2: tool interfaces).
 
 `Literal`, unions, `Optional`, defaults, `list[…]` and `dict[…]` are kept. Nothing is executed.
 """

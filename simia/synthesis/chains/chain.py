@@ -1,4 +1,4 @@
-"""A chain of tools as executable code, with the initial state that makes it executable, and the task that is made of it."""
+"""A chain of tools as executable code, with the initial state in which it executes, and the task that is made from it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def list_touched(state: Mapping[str, Any], played: PlayedChain) -> set[str]:
 
 
 def order_tables(schema: StateSchema) -> list[str]:
-    """The tables, each after those that it refers to, as far as that is possible."""
+    """Order the tables so that each follows the tables that it refers to, as far as possible."""
     needs = {
         name: {each.references for each in table.columns.values() if each.references} - {name}
         for name, table in schema.tables.items()

@@ -153,7 +153,7 @@ class ArgumentFinder:
         return list(unique.values())[:CHOICES]
 
     def _find_table(self, name: str) -> str | None:
-        """The table whose keys an argument takes, by a column of that name that refers to it, or by the table's name."""
+        """Return the table whose keys an argument takes: the one that a column of that name refers to, or the one with that name."""
         for spec in self._schema.tables.values():
             if (column := spec.columns.get(name)) is not None and column.references:
                 return column.references

@@ -1,1 +1,1 @@
-"""The tool graph: which tool's result, condition or change another tool needs, and chains of tools sampled from it."""
+"""The tool graph: its edges show which tool needs the result, the condition or the change of another tool; chains are sampled from it."""

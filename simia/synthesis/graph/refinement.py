@@ -1,4 +1,4 @@
-"""Corrections of a tool graph by a model: edges added and removed, and which arguments a user knows (EnvFactory §3.3.1, step 2)."""
+"""Correct a tool graph by a model's reply: add and remove edges, mark arguments that a user knows (EnvFactory §3.3.1, step 2)."""
 
 from __future__ import annotations
 

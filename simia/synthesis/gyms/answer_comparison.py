@@ -1,4 +1,4 @@
-"""Compare answers of coding problems, and write the check that does so for the task of a gym."""
+"""Compare answers of coding problems, and write the check with this comparison for the task of a gym."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of the verification of gyms, and which instances the pack of a gym gets."""
+"""Outputs of the stages that verify gyms, and the choice of instances for a gym's pack."""
 
 from __future__ import annotations
 

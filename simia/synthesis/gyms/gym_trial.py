@@ -1,4 +1,4 @@
-"""Try a gym in the sandbox: it loads, its tools do what they declare, and neither `observe` nor `done` reveals what they must not."""
+"""Try a gym in the sandbox: it must load, its tools must do what they declare, and `observe` and `done` must not reveal inputs or answers."""
 
 from __future__ import annotations
 

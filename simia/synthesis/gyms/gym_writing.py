@@ -116,7 +116,7 @@ def list_state_fields(code: str) -> list[str]:
 
 
 def make_tool_row(gym: GymEnvironment, number: int) -> dict[str, Any]:
-    """A tool's row of `tools.json`. A tool that only reads declares that it writes no table."""
+    """Make a tool's row of `tools.json`. A reading tool declares that it writes no table."""
     spec = gym.tools[number]
     row = {**spec.flat(), **({} if spec.returns is None else {"returns": spec.returns})}
     return row if spec.name in gym.tool_writes else {**row, "writes": []}

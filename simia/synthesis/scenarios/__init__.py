@@ -1,1 +1,1 @@
-"""EnvScaler's own parts: task sources, the dual-agent assessment, scenarios with checks, solutions and users."""
+"""EnvScaler's task sources, dual-agent assessment, and scenarios with checks, solutions and users; other recipes use some of these parts."""

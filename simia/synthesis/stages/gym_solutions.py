@@ -24,7 +24,7 @@ from simia.tool import ToolSpec
 
 PROMPT, OBSERVE_PROMPT = "synthesis/gym_solution.j2", "synthesis/gym_observe_only.j2"
 ANSWER = "answer"
-UNNAMED = "\n\ndef answer_unnamed(observation):\n    return answer(observation)\n"  # whatever it calls its parameter
+UNNAMED = "\n\ndef answer_unnamed(observation):\n    return answer(observation)\n"  # for any name of its parameter
 SHOWN_OBSERVATION = 2000
 
 
