@@ -1,8 +1,8 @@
 """Trajectory dialects in and out.
 
 `read` yields a trajectory or a `RefusedRow` for each row of a file; `write` turns trajectories into rows of a dialect.
-What a dialect read it writes back unchanged. What any dialect read, each of `DIALECTS` can write; those of
-`SUITE_DIALECTS` write their own suite's trajectories only, and raise `llamafactory.UntrainableError` for any other.
+A dialect writes its own rows back unchanged. Each of `DIALECTS` can write the trajectories of every dialect; those of
+`SUITE_DIALECTS` write only trajectories of their own suite, and raise `llamafactory.UntrainableError` for any other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
     "write",
 ]
 
-# In order of preference where a row fits several: text without a single call is as good as any.
+# In order of preference: a row without calls fits several dialects.
 GENERAL = (
     NativeDialect(),
     ApigenDialect(),
@@ -56,12 +56,12 @@ GENERAL = (
 )
 DIALECTS: dict[str, Dialect] = {d.name: d for d in GENERAL}
 SUITE_DIALECTS: dict[str, Dialect] = {d.name: d for d in (AgentInstructDialect(), OfficeBenchDialect())}
-# Where a row fits several, a suite's dialect wins over the general ones: to those its actions are mere text.
+# If a row fits several, a suite's dialect is preferred: the general ones would read its actions as plain text.
 ALL = {"simia": DIALECTS["simia"], **SUITE_DIALECTS, **DIALECTS}
 
 
 def get(name: str) -> Dialect:
-    """The dialect of that name. Raises `UserError` that lists what there is."""
+    """Return the dialect of that name. Raises `UserError`, which lists the known names, for any other."""
     if name not in ALL:
         raise UserError(f"no dialect is named {name!r}; there are: {', '.join(DIALECTS | SUITE_DIALECTS)}")
     return ALL[name]
@@ -70,10 +70,10 @@ def get(name: str) -> Dialect:
 def read(
     path: str | Path, dialect: str | None = None, *, limits: RowLimits | None = None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """Every row of a `.jsonl`, `.json` or `.parquet` file or of a data set (`simia.formats.data_sets`), in order.
+    """Read every row of a `.jsonl`, `.json` or `.parquet` file or of a data set (`simia.formats.data_sets`), in order.
 
-    Without a dialect it is made out from the first rows. Raises `UserError` at once for a file that cannot be read, an unknown
-    dialect, or rows that fit none.
+    Without `dialect`, the dialect is recognised from the first rows. Raises `UserError` at once for a file that cannot be read, an
+    unknown dialect, or rows that fit no dialect or several.
     """
     chosen = None if dialect is None else get(dialect)
     if is_data_set(path):
@@ -103,7 +103,7 @@ def read_rows(
         source: Name of the source for messages and provenance (`SOURCE:NUMBER`, numbers from 1).
         from_columns: The rows come from Arrow columns (Parquet, `datasets`), where every object has all members that any row
             has: null members are taken as absent.
-        limits: What is accepted of one row.
+        limits: The largest size and depth of a row.
 
     Raises:
         UserError: The dialect is unknown, or the first rows fit none or several.

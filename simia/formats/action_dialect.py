@@ -1,11 +1,11 @@
-"""The frame of dialects in which a call is the text of an action: AgentInstruct's and OfficeBench's.
+"""The base of dialects in which a call is written as the text of an action: AgentInstruct's and OfficeBench's.
 
-Such rows have two voices only. What the agent says holds a thought and one action; what the other side says is the task
-first, and after each action its observation. An `ActionStyle` says how thoughts, actions and observations are written; here
-turns become messages with native calls, so that the parser, the schemas and the checks of every suite are the same.
+Such rows have two roles. The agent's turns hold a thought and one action; the user's turns hold the task and then the
+observation of each action. An `ActionStyle` defines how thoughts, actions and observations are written. This module converts
+turns to messages with native calls, so that all suites share the parser, the schemas and the checks.
 
-These dialects carry nothing but their suite's own world: a writer reads its row again, and where that would be another
-trajectory it raises `UntrainableError`. Turns that were read and not edited are written back as they were (see `simia.formats.dialect`).
+These dialects can express only trajectories of their own suite: a writer reads its row again, and raises `UntrainableError` if
+that gives another trajectory. Turns that were read and not edited are written back unchanged (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 
 
 class InexpressibleTurn(ValueError):  # noqa: N818 - a finding on the data, not a fault
-    """The text form has no place for this message; the words say why."""
+    """The text form cannot express this message; the error message says why."""
 
 
 class ActionStyle(ABC):
@@ -32,9 +32,9 @@ class ActionStyle(ABC):
 
     tools: Sequence[ToolSpec]
     loose: re.Pattern[str]
-    """What an action looks like, wherever it stands in a text."""
+    """Finds an action anywhere in a text."""
     acknowledged: str | None = None
-    """The agent's answer to the system text, where that stands in a turn of its own."""
+    """The agent's answer to the system text, if the system text is a turn of its own."""
 
     @abstractmethod
     def read_agent(self, text: str) -> Message:
@@ -42,7 +42,7 @@ class ActionStyle(ABC):
 
     @abstractmethod
     def write_agent(self, message: Message) -> str:
-        """Raises `InexpressibleTurn` with the reason where the text form has no place for it."""
+        """Write the message as text. Raises `InexpressibleTurn` with the reason if the text form cannot express it."""
 
     def acts(self, text: str) -> bool:
         """Whether the agent's text holds an action."""
@@ -55,7 +55,7 @@ class ActionStyle(ABC):
         return text
 
     def split(self, text: str) -> tuple[str | None, str]:
-        """(system text, task) of the turn that tells the task. The system text is how the turn begins."""
+        """Split the turn that states the task into (system text, task). The turn begins with the system text."""
         return None, text
 
     def join(self, system: str | None, task: str) -> str:
@@ -68,15 +68,15 @@ class ActionStyle(ABC):
         return False
 
     def closes(self, message: Message) -> bool:
-        """Is this the agent's last word, whatever the environment may still say?"""
+        """Whether the agent ends the episode with this message, even if a turn of the environment follows."""
         return not message.calls
 
     def finish(self, message: Message) -> list[Message]:
-        """What a last action becomes that no observation follows."""
+        """Convert a last action without an observation to messages."""
         return [message]
 
     def unfinish(self, messages: list[Message]) -> list[Message]:
-        """The reverse of `finish`: the messages that have turns."""
+        """Reverse `finish`: keep the messages that are written as turns."""
         return messages
 
 
@@ -95,7 +95,7 @@ def make_action(name: str, reasoning: str | None, **arguments: str) -> Message:
 
 
 def take_only_call(m: Message) -> tuple[str, dict[str, str]]:
-    """The one call of a message, with arguments that can stand in a line of text."""
+    """Return name and arguments of a message's only call. Raises `InexpressibleTurn` unless all arguments are text."""
     if m.content or len(m.calls) != 1:
         raise InexpressibleTurn("a turn holds one action and nothing beside it")
     arguments = m.calls[0].arguments
@@ -124,7 +124,7 @@ class ActionDialect(ABC):
 
     @abstractmethod
     def style_for(self, t: Trajectory) -> ActionStyle | None:
-        """The style that a trajectory's tools ask for."""
+        """The style whose tools a trajectory has; None if no style has them."""
 
     @abstractmethod
     def stranger(self, row: Mapping[str, Any]) -> str:
@@ -211,7 +211,7 @@ class ActionDialect(ABC):
         return row
 
     def verify(self, t: Trajectory, row: Mapping[str, Any]) -> None:
-        """A row that says something else than the trajectory would be a lie in the training data."""
+        """Read the row again. Raises `UntrainableError` if it differs from the trajectory, since it would corrupt the training data."""
         try:
             again = self.read(row)
         except RowError as error:
@@ -246,7 +246,7 @@ class ActionDialect(ABC):
         return turns
 
     def valid(self, turns: Any, shape: RowShape) -> list[Turn]:
-        """Turns out of a memory, which in a row that someone else wrote may hold anything."""
+        """Return remembered turns; none if they are malformed, since a row from another source may hold anything."""
         try:
             return self.read_turns({shape.rows: turns}, shape) if isinstance(turns, list) else []
         except RowError:
@@ -257,7 +257,7 @@ class ActionDialect(ABC):
         return {**(kept[0] if kept else {}), **make_system_turn(shape, system)}
 
     def opening(self, memo: Mapping[str, Any], system: str, shape: RowShape, style: ActionStyle) -> list[Turn]:
-        """The turns before the task: those that were read, with the present system text, or the style's own."""
+        """Return the turns before the task, with the present system text: the turns that were read, or else those of the style."""
         kept = self.valid(memo.get("opening"), shape)
         if not kept:
             return self.make_acknowledgement(system, shape, style)
@@ -271,7 +271,7 @@ class ActionDialect(ABC):
         return [self.turn(shape, role, text, loss, {}) for role, text, loss in pairs]
 
     def kept(self, m: Message, shape: RowShape, style: ActionStyle, joined: str | None, *, first: bool) -> Turn | None:
-        """The turn as it was read, as long as it still says this message."""
+        """Return the turn as it was read; None if the message was edited since."""
         found = self.valid([read_memory(m.extra, self.name).get("turn")], shape)
         if not found or (first and joined is not None and style.split(found[0][shape.text])[0] != joined):
             return None
@@ -292,7 +292,7 @@ class ActionDialect(ABC):
             message = Message(role="tool", content=style.read_result(text))
         else:
             system, task = style.split(text) if first else (None, text)
-            # Where the system text stands elsewhere, what looks like one here is a part of the task.
+            # If the system text is in another turn, text of its form here is a part of the task.
             message = Message(role="user", content=task if system == joined else text)
         message.train = turn.get("loss") if self.losses else None
         message.extra = take_unknown(turn, self.fields(shape))
@@ -345,7 +345,7 @@ def count_demonstration_turns(turns: Sequence[Turn], shape: RowShape, style: Act
 
 
 def has_turn_after_end(turns: Sequence[Turn], shape: RowShape, style: ActionStyle) -> bool:
-    """Does the environment have the last word, after the agent's closing action?"""
+    """Whether a turn of the environment follows the agent's closing action at the end of the row."""
     if len(turns) < 2 or turn_role(turns[-1], shape) != "user" or turn_role(turns[-2], shape) != "assistant":
         return False
     text = turns[-2][shape.text]
@@ -353,6 +353,6 @@ def has_turn_after_end(turns: Sequence[Turn], shape: RowShape, style: ActionStyl
 
 
 def visible_content(m: Message) -> list[Any]:
-    """What a reader of the conversation sees of a message; empty text beside a call is no text."""
+    """Return the visible parts of a message, for comparison. Empty text of a message with calls counts as no text."""
     content = (m.content or None) if m.calls else m.content
     return [m.role, content, m.reasoning or None, [[call.name, call.arguments, call.raw] for call in m.calls]]

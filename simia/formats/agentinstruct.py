@@ -1,13 +1,13 @@
 """`agentinstruct`: AgentTuning's rows, `{"id", "conversations": [{"from", "loss", "value"}]}`.
 
 Three of its environments are read, each with tools of our own making: `os` (bash), `webshop` (search, click) and
-`mind2web` (click, type, select on a lettered choice). Instructions become the system text; what stands between them
-and the task (an "Ok.", a demonstration) is remembered and written back, but not used otherwise. `loss` is `Message.train`.
+`mind2web` (click, type, select on a lettered choice). Instructions become the system text. Turns between them and the
+task (an "Ok.", a demonstration) are stored and written back, but not used otherwise. `loss` is `Message.train`.
 
 Closing turns. `os` ends with `answer(…)`, whose text is the closing message, or with `finish`, which is `FINISHED`.
 In `webshop` the last action has no observation and is the closing text itself: `click[Buy Now]`. A `mind2web` row is
-one step, so its only action stays a call (else the row would use no tool) and the two turns that close it,
-`RECORDED` and `FINISHED`, exist only on our side.
+one step, so its only action stays a call (else the row would use no tool), and the two messages that close it,
+`RECORDED` and `FINISHED`, are added by simia and not written to rows.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class AgentInstructDialect(ActionDialect):
     losses = named = True
 
     def style_of(self, row: Mapping[str, Any], turns: Sequence[Turn], shape: RowShape) -> ActionStyle | None:
-        """By the row's id, else by how the agent writes its actions. (An amplified row has an id of another kind.)"""
+        """Choose the style by the row's id, or else by the form of the agent's actions (amplified rows have other ids)."""
         if isinstance(row.get("id"), str) and (named := ROW_ID.match(row["id"])):
             return STYLES[named[1]]
         said = [turn["value"] for turn in turns if turn["from"] == "gpt"]

@@ -1,9 +1,9 @@
-"""`apigen`: ShareGPT as APIGen-MT and LLaMA-Factory have it, with turns of their own for calls and results.
+"""`apigen`: ShareGPT rows as APIGen-MT and LLaMA-Factory write them, with separate turns for calls and results.
 
-Calls are a JSON object, or a list of them when they are parallel, in a `function_call` turn; results are `observation`
-turns, one each. Reasoning opens the turn as a `<think>` block; text beside a call is a `gpt` turn right before it.
-Read as well, as found in the wild: a system turn, `tool` and `user`/`assistant` roles, tools as text or list, flat or
-nested, calls after one another, results joined in one turn, and text with `<tool_call>` tags in a `function_call` turn.
+A `function_call` turn holds a call as a JSON object, or parallel calls as a list; each result is an `observation` turn.
+Reasoning is a `<think>` block at the start of the turn; text of a message with calls is a `gpt` turn right before them.
+Variants of published data are read too: a system turn, `tool` and `user`/`assistant` roles, tools as text or list, flat or
+nested, consecutive calls, results joined in one turn, and text with `<tool_call>` tags in a `function_call` turn.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ApigenDialect(TurnDialect):
         return Message(role=role, content=value, extra=extra)
 
     def read_calls(self, turns: list[Turn]) -> Message:
-        """One message out of text (if any) and the calls that follow it."""
+        """Read one message from a text turn (if any) and the call turns that follow it."""
         message = Message(role="assistant")
         if self.kind(turns[0]) == "assistant":
             message, turns = self.read_text(turns[0]), turns[1:]
@@ -118,7 +118,7 @@ class ApigenDialect(TurnDialect):
 
 
 def split_joined_results(text: str) -> list[str] | None:
-    """The results of a turn: between tags, or joined as LLaMA-Factory joins them."""
+    """Split the results of a turn: between tags, or joined as LLaMA-Factory joins them; None for a single result."""
     found = tagged_calls.split_results(text)
     return text.split(JOINT) if found is None and JOINT in text else found
 

@@ -3,11 +3,11 @@
     <|FunctionCallBegin|>[{"name": "look_up", "parameters": {"index": 2}}]<|FunctionCallEnd|>
 
 The system turn lists the tools as Python functions (`simia.formats.function_listing`) and says how to call them. The paper does not
-show how results are given: here they are user turns with `<tool_response>` tags, which every chat template writes alike. Rows are
-chat messages of role and text alone, for LLaMA-Factory and TRL.
+show the form of results: here they are user turns with `<tool_response>` tags, which every chat template writes in the same way.
+Rows are chat messages with only role and text, for LLaMA-Factory and TRL.
 
-Read as well: a missing end mark, one object instead of a list, `arguments` instead of `parameters`, a call without either, marks
-inside of strings. Anything else between the marks is a call that cannot be read: the environment answers it with an error.
+These variants are read too: a missing end mark, one object instead of a list, `arguments` instead of `parameters`, a call without
+either, marks inside strings. Any other text between the marks is an unreadable call: the environment answers it with an error.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CodeGymDialect(HermesContainer):
 
 
 def join_functions(system: str | None, specs: Sequence[ToolSpec]) -> str | None:
-    """The system text with the tools and the form of calls below it; as it is without tools."""
+    """Append the tools and the form of calls to the system text. Without tools, return it unchanged."""
     if not specs:
         return system
     section = f"{INTRO}{write_functions(specs)}{RULES}"
@@ -123,7 +123,7 @@ def read_marked(text: str, *, python: bool = False) -> tuple[str | None, list[To
 
 
 def read_block(text: str, start: int, *, python: bool) -> tuple[list[ToolCall], int]:
-    """(calls, end) of what begins at `start`, behind a begin mark. Where it is JSON, marks inside of its strings do not end it."""
+    """Read (calls, end) of the block that begins at `start`, after a begin mark. In JSON, marks inside strings do not end the block."""
     at = skip_space(text, start)
     try:
         _, stop = DECODER.raw_decode(text, at)
@@ -145,12 +145,12 @@ def skip_space(text: str, at: int) -> int:
 
 
 def read_calls(text: str, *, python: bool) -> list[ToolCall]:
-    """The calls between two marks; at least one, unreadable where it must be."""
+    """Read the calls between two marks; at least one, which is an unreadable call if nothing else can be read."""
     return tagged_calls.read_calls(text, python=python, prepare=name_arguments)
 
 
 def name_arguments(item: Any) -> Any:
-    """A call's object with its arguments under `arguments`; none at all are an empty object."""
+    """Move a call's arguments to the key `arguments`; missing arguments become an empty object."""
     if not isinstance(item, dict) or "name" not in item or "arguments" in item:
         return item
     return {
@@ -160,7 +160,7 @@ def name_arguments(item: Any) -> Any:
 
 
 def write_marked(content: str | None, calls: Sequence[ToolCall]) -> str | None:
-    """The reverse of `read_marked`; None for a turn that has neither. No string inside of a call can close its mark."""
+    """Reverse `read_marked`; None for a turn without text and calls. Strings in calls are escaped so that they hold no end mark."""
     if not calls:
         return content
     listed = dump_json([write_call(call) for call in calls]).replace("<|", "<\\u007c")

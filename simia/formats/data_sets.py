@@ -1,8 +1,8 @@
 """Data sets as sources of rows: of the Hugging Face hub, folders of `datasets.save_to_disk`, Parquet files and folders of shards.
 
-Rows are read in batches, and files of the hub are fetched when the rows before them have been read, so that memory does not
-grow with the data set. Each trajectory is told its source and licence. The hub's rules for files and splits apply: those of the
-card's `configs`, else the names of files and folders.
+Rows are read in batches, and a file of the hub is fetched after the rows of the previous file have been read, so that memory does
+not grow with the data set. Each trajectory stores its source and licence. As on the hub, the data card's `configs` define files
+and splits, or else the names of files and folders do.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DataSet:
 
 
 def is_data_set(name: str | Path) -> bool:
-    """Return whether a name is one of the hub's, an Arrow file, or a folder of a data set. A Parquet file is a file like others."""
+    """Return whether this is a name on the hub, an Arrow file, or a folder of a data set. A single Parquet file is not."""
     if is_hub_name(name):
         return True
     path = Path(name).expanduser()
@@ -73,7 +73,7 @@ def is_data_set(name: str | Path) -> bool:
 
 
 def open_data_set(name: str | Path) -> DataSet:
-    """Find the files of a data set. Raises `UserError` for a name, split or folder that is none."""
+    """Find the files of a data set. Raises `UserError` if the name, the split or the folder does not exist or holds no data set."""
     if is_hub_name(name):
         return open_hub_data_set(parse_hub_name(str(name)))
     path = Path(name).expanduser()
@@ -134,7 +134,7 @@ def open_folder(folder: Path, given: Path) -> DataSet:
 
 
 def resolve_snapshot(path: Path) -> Path:
-    """Return the files' folder of a data set in the hub's cache (`datasets--OWNER--NAME`): its newest snapshot."""
+    """Return the newest snapshot of a data set's folder in the hub's cache (`datasets--OWNER--NAME`)."""
     snapshots = path / "snapshots"
     if not snapshots.is_dir():
         return path

@@ -1,11 +1,11 @@
-"""What every dialect shares: how rows are refused, which JSON is accepted, and how a foreign row is remembered.
+"""The shared part of all dialects: how rows are refused, which JSON is accepted, and how the original form of a row is kept.
 
-Foreign rows are data, so a bad one is a `RefusedRow` and never an exception out of a reader. JSON goes through the
-standard library here and not through orjson, which turns integers of more than 64 bits into floats.
+A bad row is data, not a fault: a reader yields a `RefusedRow` and never raises for it. JSON is parsed by the standard
+library here and not by orjson, which turns integers of more than 64 bits into floats.
 
-Losslessness rests on one rule. What a dialect has and we do not name stays in the `extra` of its noun. Where our
-canonical form of a piece (a turn, the tool list) is not the original one, the original is kept beside it under
-`MEMO`, and a writer uses it only as long as reading it again gives the piece as it now is: edits always win.
+Reading and writing a row loses nothing. Fields that simia does not know stay in the `extra` of the object that has them.
+If the canonical form of a part (a turn, the tool list) differs from the original, the original is kept in `extra` under
+`MEMO`. A writer uses it only if reading it again gives the present part, so edits take precedence.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RowError(ValueError):
-    """A row cannot be read: the reason code, and a line that a person can act on."""
+    """A row cannot be read: the reason code, and one line that tells the user what is wrong."""
 
     def __init__(self, code: Code, detail: str) -> None:
         super().__init__(detail)
@@ -52,7 +52,7 @@ class RefusedRow(BaseModel):
 
 
 class RowLimits(BaseModel):
-    """What a reader accepts of one row."""
+    """Limits of one row; a reader refuses larger rows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -69,17 +69,17 @@ class Dialect(Protocol):
     def name(self) -> str: ...
 
     def sniff(self, row: Mapping[str, Any]) -> bool:
-        """Does this row look like mine? Cheap; `read` may still refuse it."""
+        """Whether a row looks like this dialect. The test is cheap; `read` may still refuse the row."""
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
-        """Raises `RowError`."""
+        """Read a row. Raises `RowError`."""
 
     def write(self, t: Trajectory) -> dict[str, Any]:
-        """The row. What `read` made of a row comes back as that row."""
+        """Write a row. A trajectory that `read` made and nobody edited gives the original row."""
 
 
 def find_fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
-    """Why a parsed JSON value is not taken in: too deep, not finite, or text that no store or trainer can hold."""
+    """Return why a parsed JSON value is refused: too deep, a number that is not finite, or text that cannot be stored; else None."""
     level, nodes = 0, [value]
     while nodes:
         below: list[Any] = []
@@ -122,24 +122,24 @@ def dump_json(value: Any) -> str:
 
 
 def is_same_json(a: Any, b: Any) -> bool:
-    """Equal as JSON values. Python holds 1, 1.0 and True for equal, JSON does not."""
+    """Whether two values are equal as JSON. Python treats 1, 1.0 and True as equal; JSON does not."""
     return bool(a == b) and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
 def take_unknown(fields: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What a reader puts into `extra`: the fields that the dialect does not name."""
+    """Return the fields that the dialect does not name, which a reader stores in `extra`. Raises `RowError` if one is named `MEMO`."""
     if MEMO in fields:
         raise RowError(Code.BAD_ROW, f"the field name {MEMO!r} is reserved")
     return {key: value for key, value in fields.items() if key not in known}
 
 
 def take_carried(extra: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """What a writer takes out of `extra`: all but our memory, and never a field that the dialect names itself."""
+    """Return the fields of `extra` that a writer puts into a row: all except `MEMO` and those that the dialect names."""
     return {key: value for key, value in extra.items() if key != MEMO and key not in known}
 
 
 def read_memory(extra: Mapping[str, Any], dialect: str) -> dict[str, Any]:
-    """What the reader of this dialect left to its writer; empty when there is nothing."""
+    """Return the entries that this dialect's reader stored under `MEMO` for its writer; empty if there are none."""
     memo = extra.get(MEMO)
     kept = memo.get(dialect) if isinstance(memo, dict) else None
     return kept if isinstance(kept, dict) else {}

@@ -1,6 +1,6 @@
 """Tools as Python functions with docstrings, as CodeGym's agent prompt lists them (CodeGym B.4).
 
-A listing keeps all of a tool: what a signature and a docstring cannot express follows in the docstring, as a line `Schema:` with the
+A listing keeps all of a tool. If a signature and a docstring cannot express it, a line of the docstring does: `Schema:` with the
 JSON Schema of the arguments, or `Definition:` with the whole tool as JSON.
 """
 
@@ -100,7 +100,7 @@ def write_type(schema: dict[str, Any]) -> str:
 
 
 def read_functions(text: str) -> list[ToolSpec] | None:
-    """Read a listing; None for a text that is none. Raises `RowError` for a definition that is not a tool."""
+    """Read a listing; None for a text that is not a listing. Raises `RowError` for a definition that is not a tool."""
     blocks = BLOCKS.split(text)
     if len(blocks) < 2 or blocks[0].strip():
         return None

@@ -1,9 +1,9 @@
-"""`hermes`: everything as text between tags, the way Qwen's and Hermes' chat templates show it to a model.
+"""`hermes`: tools, calls, results and reasoning as tagged text, as in the prompts of Qwen's and Hermes' chat templates.
 
-`<tools>` in the system turn, `<tool_call>` and `<think>` in assistant text, `<tool_response>` in tool or user turns.
-The canonical form is Qwen2.5's template to the letter, results of parallel calls in one turn. Both containers are read
-and written back: ShareGPT's `conversations` and chat `messages`. A system text with tools in other words around them
-(NousResearch's, for one) keeps those words as the system text, without the tools.
+`<tools>` is in the system turn, `<tool_call>` and `<think>` in assistant text, `<tool_response>` in tool or user turns.
+The canonical form is exactly that of Qwen2.5's template, with results of parallel calls in one turn. Both containers are
+read and written back: ShareGPT's `conversations` and chat `messages`. If other words surround the tools in a system text
+(as in NousResearch's), these words become the system text, without the tools.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class HermesContainer(TurnDialect):
         text = tagged_calls.join_think(m.reasoning, self.write_text(flat, m.calls))
         return [self.turn(self.names[m.role], text, m.extra)]
 
-    # -- what a dialect with the same turns and other words changes --------------------------------------------------
+    # -- overridden by a dialect with the same turns and other text --------------------------------------------------
 
     def split_head(self, text: str) -> tuple[str | None, list[ToolSpec] | None]:
         return split_system(text)

@@ -1,7 +1,7 @@
 """Read data sets of the Hugging Face hub: `hf:OWNER/NAME[/CONFIG][@REVISION][:SPLIT]`.
 
 A name is resolved to a commit, whose files never change. Only the files of one split are fetched, one after another, into the
-cache that all programs of the hub share (`HF_HOME`). The hub's variables count: `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_OFFLINE`.
+cache that all programs of the hub share (`HF_HOME`). The variables `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` are respected.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def parse_hub_name(name: str) -> HubName:
 
 
 def pin_hub_name(name: str) -> str:
-    """Return the name with the hash of its commit, so that it means the same rows for ever."""
+    """Return the name with the hash of its commit, so that it always names the same rows."""
     return str(resolve_commit(parse_hub_name(name)).name) if is_hub_name(name) else name
 
 

@@ -1,8 +1,8 @@
 """Rows of JSON text: JSON lines, JSON lists, and JSON values after one another. All are streamed.
 
-One bad row never costs another one. In JSON lines a row is a line. In a list, reading goes on after a broken row at the next
-object that has the members of a row: those that the rows before have in common. Memory is bounded by the largest row that is
-accepted.
+A bad row does not affect other rows. In JSON lines a row is a line. In a list, reading continues after a broken row at the next
+object with the members of a row: those that all previous rows have in common. Memory is bounded by the size of the largest
+accepted row.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TextWindow:
         return self._line
 
     def extend(self, start: int) -> bool:
-        """Read on, so that the part from `start` on doubles; False at the end, or where that part is as large as a row may be."""
+        """Read more, so that the part from `start` on doubles; False at the end, or if that part has the largest size of a row."""
         have = len(self.text) - start
         if self.ended or have > self._largest:
             return False
@@ -217,7 +217,7 @@ def end_of_blank(text: str, at: int) -> int:
 
 
 def shift_error(error: json.JSONDecodeError, start: int) -> json.JSONDecodeError:
-    """The error as it would be if the row stood alone, so that its place is one within the row."""
+    """Convert the error's position to one within the row."""
     return json.JSONDecodeError(error.msg, error.doc[start:], max(0, error.pos - start)) if start else error
 
 

@@ -1,16 +1,16 @@
 """LLaMA-Factory's ShareGPT rows: what its `sharegpt` converter reads without dropping, cutting or re-encoding anything.
 
-Its converter drops rows it cannot pair, dies on others and rewrites a third kind, mostly without a word (measured on
-0.9.5). So everything it would not carry exactly is refused here, as an `Issue`:
+Its converter drops rows whose turns it cannot pair, crashes on others and rewrites others, mostly without a message (measured
+on 0.9.5). So everything that it would not keep exactly is refused here, as an `Issue`:
 
 - roles must alternate human|observation, gpt|function_call: one turn holds all the results of a parallel call;
-- text beside a call stands in one function_call turn as `text\\n<tool_call>{json}</tool_call>`, thinking as
-  `<think>\\n...\\n</think>\\n\\n`: the trainer takes both apart with regular expressions, which hostile text would
-  derail. In the JSON every `<` is written `\\u003c`: the trainer parses and prints the JSON again, so the tokens are
-  the same, and no marker inside an argument can be mistaken for the real one;
+- text of a message with calls is in the same function_call turn, as `text\\n<tool_call>{json}</tool_call>`, thinking as
+  `<think>\\n...\\n</think>\\n\\n`: the trainer splits both with regular expressions, which hostile text could mislead.
+  So every `<` in the JSON is written `\\u003c`: the trainer parses and prints the JSON again, so the tokens are the
+  same, and a marker inside an argument cannot be mistaken for a real one;
 - tokens like `<|im_end|>` inside any text would become real control tokens;
 - `{{idx}}` in a user turn would be replaced by a number;
-- where every text of a file is a bare date, its JSON reader makes timestamps of them and the run dies.
+- if every text of a file is a bare date, its JSON reader converts them to timestamps and the run crashes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BARE_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[ T][\d:.]+(?:Z|[+-][\d:]+)?)?")
 
 
 class UntrainableError(Exception):
-    """This trajectory (or turn) cannot be trained on without loss; `issue` says why. Never leaves the exporter."""
+    """This trajectory (or turn) cannot be exported without loss; `issue` says why. The exporter catches it."""
 
     def __init__(self, code: Code, where: str, detail: str) -> None:
         self.issue = Issue(code=code, where=where, detail=detail)
@@ -56,7 +56,7 @@ class TrainerTurn:
 
 @dataclass(frozen=True)
 class TrainerConversation:
-    """A trajectory as LLaMA-Factory has it: what every row made from it shares, and its turns."""
+    """A trajectory in LLaMA-Factory's form: the fields that all rows made from it share, and its turns."""
 
     id: str
     system: str
@@ -76,12 +76,12 @@ class TrainerConversation:
 
 
 def write_row(t: Trajectory, *, reasoning: bool = False) -> dict[str, Any]:
-    """The whole trajectory as one row, every assistant turn trained. Raises `UntrainableError`."""
+    """Write the whole trajectory as one row, in which every assistant turn is trained on. Raises `UntrainableError`."""
     return write_whole(convert_conversation(t, reasoning=reasoning))
 
 
 def write_whole(c: TrainerConversation) -> dict[str, Any]:
-    """One row; its trainer setting is `mask_history: false`, which knows no per-turn switch."""
+    """Write one row, for the trainer setting `mask_history: false`. Raises `UntrainableError` if a turn is not to be trained on."""
     if not c.turns[-1].is_agents:
         where = f"messages[{c.turns[-1].place}]"
         raise UntrainableError(Code.BAD_ENDING, where, "the row would end on a turn of the environment")
@@ -93,14 +93,14 @@ def write_whole(c: TrainerConversation) -> dict[str, Any]:
 
 
 def list_segment_ends(c: TrainerConversation) -> list[int]:
-    """Where `segment=turns` cuts: after each assistant turn that is to be trained."""
+    """Return the number of turns of each row of `segment=turns`: a row ends at each assistant turn that is to be trained on."""
     return [n for n, turn in enumerate(c.turns, start=1) if turn.trained]
 
 
 def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerConversation:
-    """Check and convert. Raises `UntrainableError` with the first thing that the trainer would not carry exactly.
+    """Check and convert. Raises `UntrainableError` with the first issue: a part that the trainer would not keep exactly.
 
-    Without a system text the row's is empty, and the template writes its own, as the model's chat template does at inference.
+    Without a system text, the row's is empty and the template adds its default, as the model's chat template does at inference.
     """
     system = t.system or ""
     tools = write_json([tool.flat() for tool in t.tools], "tools") if t.tools else ""
@@ -117,7 +117,7 @@ def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerCo
 
 
 def pair_turns(messages: Sequence[Message], reasoning: bool) -> list[TrainerTurn]:
-    """The turns in the trainer's strict alternation; what the agent never saw is left out."""
+    """Convert messages to turns in the trainer's strict alternation; messages that the agent did not see are left out."""
     seen = [(i, m) for i, m in enumerate(messages) if m.visible_to is None or "agent" in m.visible_to]
     turns: list[TrainerTurn] = []
     position = 0
@@ -156,7 +156,7 @@ def write_user_turn(message: Message, place: int) -> TrainerTurn:
 
 
 def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int) -> TrainerTurn:
-    """All results of one assistant turn, in the order of the calls: the row has no call ids, position is the link."""
+    """Write all results of one assistant turn in the order of the calls, since rows have no call ids."""
     where = f"messages[{place}]"
     if len(results) != len(asked):
         code = Code.UNPAIRED_RESULT if len(results) > len(asked) else Code.UNPAIRED_CALL

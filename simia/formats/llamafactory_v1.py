@@ -2,7 +2,7 @@
 
 Reasoning, text and calls are parts of one assistant message, in this order when written; a call is the JSON text of
 `{"name", "arguments"}`. Tools are JSON text. Results are `tool` messages without ids, in the order of the calls; several results
-in one message, as a JSON list of `{"name", "content"}`, are read too. A `loss_weight` of 0 takes an assistant message from training.
+in one message, as a JSON list of `{"name", "content"}`, are read too. A `loss_weight` of 0 excludes an assistant message from training.
 """
 
 from __future__ import annotations

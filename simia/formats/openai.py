@@ -1,6 +1,6 @@
-"""`openai`: rows of chat messages as the chat completions API has them, with `tool_calls` and a `tools` list.
+"""`openai`: rows of chat messages in the form of the chat completions API, with `tool_calls` and a `tools` list.
 
-Arguments are JSON text; a text that is not JSON stays as it is (`ToolCall.raw`). Read as well, as found in the wild:
+Arguments are JSON text; a text that is not JSON stays as it is (`ToolCall.raw`). Variants of published data are read too:
 arguments as an object or encoded twice, calls and results without ids, the old `function_call` and role `function`,
 `reasoning` for `reasoning_content`, role `developer`, flat tools, tools as JSON text.
 """

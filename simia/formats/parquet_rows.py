@@ -27,7 +27,7 @@ def import_arrow() -> tuple[Any, Any]:
 
 
 def open_parquet(path: Path, limits: RowLimits) -> Iterator[FileRow]:
-    """The rows of a Parquet file. Raises `UserError` at once for a file that is none, or without pyarrow."""
+    """Open the rows of a Parquet file. Raises `UserError` at once if the file is not Parquet or pyarrow is not installed."""
     pa, parquet = import_arrow()
     try:
         file = parquet.ParquetFile(path)
@@ -61,7 +61,7 @@ def convert_own(row: FileRow) -> tuple[Any, RowError | None]:
 
 
 def from_table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of a trajectory that a row of simia's own table holds."""
+    """Return the `simia` row that a row of simia's own table holds."""
     made = {name: row[name] for name in ("version", *TABLE_TEXTS) if row[name] is not None}
     made["tools"] = json.loads(row["tools"])
     made |= json.loads(row["more"]) if row["more"] else {}

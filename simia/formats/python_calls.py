@@ -1,6 +1,6 @@
-"""Calls and values written as Python: `{'name': 'f', 'arguments': {'a': None}}` and `[f(a=1, b='x'), g()]`, as BFCL has them.
+"""Read calls and values written as Python: `{'name': 'f', 'arguments': {'a': None}}` and `[f(a=1, b='x'), g()]`, as in BFCL.
 
-The text is parsed with `ast` and never run. Only literals are read: anything else, such as a sum or a nested call, is no call.
+The text is parsed with `ast` and never run. Only literals are read: a text with a sum or a nested call, for example, is not a call.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def parse_python(text: str) -> Any:
 
 
 def parse_python_calls(text: str) -> list[tuple[str, dict[str, Any]]] | None:
-    """(name, arguments) of each call of `[f(a=1), g()]` or `f(a=1)`; None for a text that is not only such calls.
+    """Read (name, arguments) of each call of `[f(a=1), g()]` or `f(a=1)`; None for a text with anything but such calls.
 
-    An argument without a name makes a text that is no call: which parameter it is for, the text does not say.
+    It is also None for a positional argument, since the text does not name its parameter.
     """
     text = text.strip()
     if len(text) > LARGEST or not CALLS.fullmatch(text):
@@ -43,7 +43,7 @@ def parse_python_calls(text: str) -> list[tuple[str, dict[str, Any]]] | None:
 
 
 def mask_names(text: str, names: dict[str, str]) -> str:
-    """Replace names that Python does not allow, such as `Market Trends API` and `math.hypot`, outside of strings by ones that it does."""
+    """Replace names that are no Python identifiers, such as `Market Trends API` and `math.hypot`, by identifiers, except in strings."""
     pieces, at = [], 0
     for string in [*STRING.finditer(text), None]:
         end = string.start() if string else len(text)

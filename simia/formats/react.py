@@ -37,7 +37,7 @@ DECODER = json.JSONDecoder()
 
 
 def join_react_tools(system: str | None, specs: Sequence[ToolSpec]) -> str | None:
-    """The system text with the tools and the two forms below it; as it is without tools."""
+    """Append the tools and the two forms to the system text. Without tools, return it unchanged."""
     if not specs:
         return system
     listed = "\n".join(spec.write_json() for spec in specs)
@@ -46,7 +46,7 @@ def join_react_tools(system: str | None, specs: Sequence[ToolSpec]) -> str | Non
 
 
 def read_react_message(text: str, ids: str = "call") -> Message:
-    """A policy's turn as a message. A text without marks is an answer, and an action that cannot be read is still a call."""
+    """Read a policy's turn as a message. A text without marks is an answer; an action that cannot be read is an unreadable call."""
     reasoning, rest = split_think(text)
     parts = split_parts(rest or "")
     thought, action, answer = (parts.get(name) for name in ("thought", "action", "answer"))
@@ -59,7 +59,7 @@ def read_react_message(text: str, ids: str = "call") -> Message:
 
 
 def split_parts(text: str) -> dict[str, str]:
-    """The first part of each kind, by its mark. What comes after the first action or answer is left out."""
+    """Return the first part of each kind, by its mark. Text after the first action or answer is left out."""
     marks = [*MARK.finditer(text.partition(f"\n{OBSERVATION}")[0])]
     found: dict[str, str] = {}
     for at, mark in enumerate(marks):

@@ -1,4 +1,4 @@
-"""Rows of any source as trajectories: the dialect is recognised, each row is read or refused with its line and the reason."""
+"""Convert the rows of any source to trajectories: recognise the dialect, then read each row or refuse it with its line and a reason."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simia.trajectory import VERSION, Trajectory
 
 SAMPLE = 50
 SHOWN = 200
-MIXED = 0.2  # share of the first rows that fit another dialect alone, from which on a file is called mixed
+MIXED = 0.2  # a file is mixed if more than this share of the first rows fits only another dialect
 TURN_COLUMNS = ("messages", "conversations")  # columns of turns, which some data sets hold as JSON text
 
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A row as found in a file: its value, or why there is none. `shown`: how it begins; empty: as its value does."""
+    """A row of a file: its value, or the error. `shown`: its first characters for messages; empty: those of its value."""
 
     line: int
     index: int
@@ -39,9 +39,9 @@ class FileRow:
 def convert_source(
     rows: Iterator[FileRow], place: str, name: str, dialects: Sequence[Dialect], chosen: Dialect | None
 ) -> Iterator[Trajectory | RefusedRow]:
-    """The rows of a source as trajectories. Without a chosen dialect, the one that most of the first readable rows look like.
+    """Convert the rows of a source to trajectories. Without `chosen`, use the dialect that most of the first readable rows fit.
 
-    `place`: the source as messages name it; `name`: as the provenance of a trajectory does.
+    `place`: name of the source in messages; `name`: its name in the provenance of a trajectory.
     """
     rows = map(open_text_columns, rows)
     others: Sequence[Dialect] = dialects
@@ -55,7 +55,7 @@ def convert_source(
 def convert_rows(
     rows: Iterator[FileRow], name: str, dialect: Dialect | None, others: Sequence[Dialect] = ()
 ) -> Iterator[Trajectory | RefusedRow]:
-    """The rows as trajectories. `others`: dialects that a row may have instead of the one that the caller chose."""
+    """Convert rows to trajectories. `others`: dialects that a row may be in although the caller chose `dialect`."""
     for row in rows:
         if row.error is not None or dialect is None:
             yield row.refused(row.error or RowError(Code.BAD_ROW, "the row is not a JSON object"))
@@ -74,9 +74,9 @@ def convert_rows(
 
 
 def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, others: Sequence[Dialect]) -> None:
-    """Raise `RowError` for a row of another dialect whose calls the chosen one does not read: it would lose them silently.
+    """Raise `RowError` for a row of another dialect if the chosen dialect does not read all of its calls and would lose them silently.
 
-    A row that looks like the chosen dialect keeps it, except a row of simia, whose messages also look like others'.
+    A row that fits the chosen dialect is read by it, except a `simia` row, whose messages fit other dialects too.
     """
     suspects = [other for other in others if other is not chosen and (other.name == "simia" or not chosen.sniff(row))]
     for other in suspects:
@@ -93,9 +93,9 @@ def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, o
 
 
 def vote_dialect(place: str, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:
-    """The dialect that most rows look like, the first of `dialects` where several do; None without a single object.
+    """Return the dialect that most rows fit, the first of `dialects` if several do; None if no row is an object.
 
-    Raises `UserError` where no dialect fits, and where a good part of the rows fits another dialect only.
+    Raises `UserError` if no dialect fits, or if more than a share of `MIXED` of the rows fits only another dialect.
     """
     objects = [value for value in values if isinstance(value, dict)]
     if not objects:

@@ -23,11 +23,11 @@ PROBE = 1 << 20  # bytes of the first line that are read to recognise JSON lines
 
 
 def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
-    """Opens at once, so that a wrong path is the user's error here and not at the first row."""
+    """Open a file of rows at once, so that a wrong path raises `UserError` here and not at the first row."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise UserError(f"{path}: trajectories are read from {KNOWN} files")
-    if path.exists() and not path.is_file():  # a device or a pipe may never end, and is not there a second time
+    if path.exists() and not path.is_file():  # a device or a pipe may never end, and cannot be read twice
         raise UserError(f"{path} is no regular file: trajectories are read from {KNOWN} files")
     with open_binary(path) as file:
         mark = file.read(2)
@@ -43,8 +43,8 @@ def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
 def holds_lines(file: BinaryIO, *, named_so: bool) -> bool:
     """Whether a file is JSON lines, by its first line that is not blank, and not by its suffix alone.
 
-    An open `[`, or an object that goes on in lines that are none, is JSON that is printed on several lines; a list alone on its
-    line is the whole file's list.
+    An open `[`, or an object followed by lines that are not objects, is JSON over several lines; a list that is alone on its line
+    is the list of the whole file.
     """
     for _ in range(LINES_SEARCHED):
         if not (line := file.readline(PROBE)):

@@ -1,7 +1,7 @@
-"""Tool lists as files have them: JSON text or a list, each tool flat or OpenAI-style under `function`.
+"""Read and write the tool lists of files: JSON text or a list, each tool flat or OpenAI-style under `function`.
 
-`style_of` says which of these a list used, so that it is written back so even after a tool was edited.
-Our own annotation (`ToolSpec.identifiers`) is never written: a model or an endpoint would be shown it.
+`detect_tool_style` returns which of these a list used, so that it is written in the same way even after a tool was edited.
+Our own annotation (`ToolSpec.identifiers`) is never written, since a model or an endpoint would see it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def write_tools(specs: list[ToolSpec], *, text: bool, nested: bool) -> str | lis
 
 
 def detect_tool_style(value: Any) -> tuple[bool, bool | None]:
-    """(text, nested) of a readable tool list; nested as its first tool is, None when it has no tool."""
+    """Return (text, nested) of a readable tool list. `nested` is that of its first tool; None if it has no tool."""
     items = json.loads(value) if isinstance(value, str) and value.strip() else value
     first = items[0] if isinstance(items, list) and items else items
     return isinstance(value, str), isinstance(first.get("function"), dict) if isinstance(first, dict) else None

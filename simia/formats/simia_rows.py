@@ -1,7 +1,7 @@
-"""`simia`: our own row, the version that `Trajectory.to_row` writes and every older one.
+"""`simia`: simia's own rows, in the version that `Trajectory.to_row` writes and in every older one.
 
-Our rows have one canonical form: a field that says nothing (null, empty) is left out when the row is written again.
-A field we do not know would be lost, so the row is refused: what is foreign belongs into an `extra`.
+These rows have one canonical form: a null or empty field is left out when the row is written again. A row with an unknown
+field is refused, since the field would be lost: foreign fields belong in an `extra`.
 """
 
 from __future__ import annotations

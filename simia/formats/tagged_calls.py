@@ -1,8 +1,8 @@
-"""Calls and reasoning inside text: what `apigen` and `hermes` share.
+"""Calls and reasoning inside text, for all dialects that write them so, such as `apigen` and `hermes`.
 
-A call stands as JSON `{"name", "arguments"}`, or as Python, alone, in a list, or between `<tool_call>` tags; reasoning as a leading
-`<think>` block. A call that cannot be read is still a call: its text goes to `raw` and the checks judge it later.
-The separators are those of Qwen's chat template, taken apart to the character, so that text comes back as it was.
+A call is JSON `{"name", "arguments"}` or Python: alone, in a list, or between `<tool_call>` tags. Reasoning is a leading `<think>`
+block. An unreadable call is still a call: its text goes to `raw` and the checks judge it later. The separators are exactly those
+of Qwen's chat template, so that a text is written back unchanged.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Schemas = Mapping[str, Mapping[str, Any]]
 
 
 def read_arguments(value: Any, *, python: bool = False) -> tuple[dict[str, Any] | None, str | None]:
-    """(arguments, raw): an object, also where it stands in a JSON text or in the JSON text of a JSON text.
+    """Read (arguments, raw) of an object, of its JSON text, or of that text encoded as a JSON string again.
 
-    `python`: also where the text is a Python literal. Files are read so; what a policy writes is not.
+    `python`: read Python literals too. This is used for files, not for the output of a policy.
     """
     text = value if isinstance(value, str) else dump_json(value)
     for _ in range(2):
@@ -65,8 +65,8 @@ def read_call(item: Any, *, python: bool = False) -> ToolCall | None:
 
 
 def read_calls(text: str, *, python: bool = False, prepare: Callable[[Any], Any] = lambda item: item) -> list[ToolCall]:
-    """The calls in a JSON text, one object or a list; at least one, unreadable where it must be. `python`: see `read_arguments`;
-    `prepare`: changes each object before it is read."""
+    """Read the calls of a JSON text, one object or a list; at least one, which is an unreadable call if nothing else can be read.
+    `python`: see `read_arguments`; `prepare`: changes each object before it is read."""
     try:
         value = parse_json(text)
     except ValueError:
@@ -86,7 +86,7 @@ def read_calls(text: str, *, python: bool = False, prepare: Callable[[Any], Any]
 
 
 def make_unreadable_call(text: str) -> ToolCall:
-    """A call that is not JSON, or not a call; its name where one can be made out."""
+    """Make a call from a text that cannot be read as one; its name if the text shows one."""
     found = NAME.search(text)
     return ToolCall(id="", name=found[1] if found else "", raw=text)
 
@@ -97,9 +97,9 @@ def write_call(call: ToolCall) -> dict[str, Any]:
 
 
 def read_function(text: str, tools: Schemas) -> ToolCall | None:
-    """A call whose arguments have tags of their own, as Qwen3.5 and Nemotron write them; None for a text that is no such call.
+    """Read a call whose arguments have tags of their own, as Qwen3.5 and Nemotron write it; None for any other text.
 
-    There a text is written as it is and all else as JSON, so that the tool's schema must say which is which.
+    In this form strings are written unquoted and all other values as JSON, so the tool's schema decides which of them a value is.
     """
     found = FUNCTION.match(text)
     if not found:
@@ -114,7 +114,8 @@ def read_function(text: str, tools: Schemas) -> ToolCall | None:
 
 
 def convert_argument(value: str, schema: Any) -> Any:
-    """The value that the text stands for: itself where the schema wants a text or says nothing, and where it is no JSON."""
+    """Convert a text to the value that the schema asks for. It stays text if the schema asks for a string or says nothing, or if it
+    is not JSON."""
     kinds = schema.get("type", "string") if isinstance(schema, dict) else "string"
     kinds = kinds if isinstance(kinds, list) else [kinds]
     if kinds == ["string"]:
@@ -127,8 +128,8 @@ def convert_argument(value: str, schema: Any) -> Any:
 
 
 def read_tagged(text: str, tools: Schemas | None = None, *, python: bool = False) -> tuple[str | None, list[ToolCall]]:
-    """(content, calls) of assistant text with `<tool_call>` blocks. With `tools` (name → JSON Schema of its arguments) calls whose
-    arguments stand in tags are read too."""
+    """Read (content, calls) of assistant text with `<tool_call>` blocks. With `tools` (name → JSON Schema of its arguments), calls
+    with tagged arguments (`read_function`) are read too."""
     blocks = list(TAGGED.finditer(text))
     if not blocks:
         return text, []
@@ -149,11 +150,11 @@ def read_message(
     tools: Schemas | None = None,
     read: Callable[[str], tuple[str | None, list[ToolCall]]] | None = None,
 ) -> Message:
-    """A policy's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, … `read`: takes the text apart
-    in another dialect's way.
+    """Read a policy's turn in Hermes text as a message; its calls are numbered `{ids}_0`, `{ids}_1`, … `read`: reads content and
+    calls of another dialect instead.
 
-    What stands before a `</think>` is reasoning, also where the chat template has opened it, and so is all of a turn that never
-    closes it: a call that is only thought of is not made.
+    Text before `</think>` is reasoning, even if `<think>` is in the prompt and not in the turn. If `<think>` is never closed, the
+    whole turn is reasoning. Calls in reasoning are not made.
     """
     closed, opened = "</think>" in text, text.lstrip().startswith("<think>")
     if opened and not closed:
@@ -168,7 +169,7 @@ def read_message(
 
 
 def write_tagged(content: str | None, calls: list[ToolCall]) -> str | None:
-    """The reverse of `read_tagged`; None for a turn that has neither."""
+    """Reverse `read_tagged`; None for a turn without text and calls."""
     blocks = [f"<tool_call>\n{escape_closing_tags(dump_json(write_call(call)))}\n</tool_call>" for call in calls]
     pieces = [*([] if content is None else [content]), *blocks]
     return "\n".join(pieces) if pieces else None
@@ -195,7 +196,7 @@ def join_think(reasoning: str | None, rest: str | None) -> str | None:
 
 
 def split_results(text: str) -> list[str] | None:
-    """The contents of `<tool_response>` blocks that make up a whole turn; None when they do not."""
+    """Return the contents of a turn's `<tool_response>` blocks; None if the turn holds anything else."""
     if not is_results(text):
         return None
     inner = text.strip().removeprefix("<tool_response>").removesuffix("</tool_response>")
@@ -213,12 +214,12 @@ def join_results(contents: list[str]) -> str:
 
 
 def holds_marks(row: Mapping[str, Any]) -> bool:
-    """Do the turns of this row hold CodeGym's marks?"""
+    """Whether a turn of this row holds CodeGym's marks."""
     return holds_tags(row, MARKS)
 
 
 def holds_tags(row: Mapping[str, Any], tags: re.Pattern[str] = TAGS) -> bool:
-    """Do the turns of this row hold calls, results or tools between tags?"""
+    """Whether a turn of this row holds calls, results or tools between tags."""
     turns = row.get("conversations", row.get("messages"))
     texts = [v for t in turns if isinstance(t, dict) for v in t.values()] if isinstance(turns, list) else []
     return any(isinstance(v, str) and tags.search(v) for v in texts)

@@ -1,9 +1,9 @@
-"""The frame of every dialect that is a list of turns: it splits a row, remembers it, pairs results, writes it back.
+"""The base class of dialects with a list of turns: it splits a row, keeps its original form, pairs results, writes it back.
 
-A row is a *head* (what says system text and tools: a leading system turn, row fields, or both), *groups* of turns, and
-fields it does not name. A group is the least run of turns that stands for whole messages: a result run, or text and
-the call beside it. A dialect only says how a head and a group read and how they are written canonically; the frame
-compares, and keeps the original where the canonical form is another one (see `simia.formats.dialect`).
+A row consists of a *head* (the parts with system text and tools: a leading system turn, row fields, or both), *groups* of
+turns, and unknown fields. A group is the shortest run of turns that gives whole messages: consecutive results, or a text and
+its calls. A dialect only defines how a head and a group are read, and how they are written canonically. The base class
+keeps the original if it differs from the canonical form (see `simia.formats.dialect`).
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class RowShape:
 
 @dataclass(frozen=True)
 class RowHead:
-    """The part of a row that says system text and tools."""
+    """The parts of a row that hold system text and tools."""
 
     turns: list[Turn] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
 
 
 class HeadHabit(BaseModel):
-    """How one row's head differs from the dialect's canonical one. It outlives edits of the system text and the tools.
+    """How one row's head differs from the dialect's canonical one. It is kept when the system text or the tools are edited.
 
     `turn`: the system turn without its text; `text` and `nested`: see `tools`; `column`: tools in a field of the row too.
     """
@@ -87,7 +87,7 @@ class HeadHabit(BaseModel):
 
 
 class TurnDialect(ABC):
-    """Subclasses give the shape, and read and write heads and groups."""
+    """Base class of dialects with a list of turns. Subclasses define the shape, and read and write heads and groups."""
 
     name: str
     shape: RowShape
@@ -135,13 +135,13 @@ class TurnDialect(ABC):
 
     @abstractmethod
     def read_group(self, turns: list[Turn]) -> list[Message]:
-        """At least one message. Ids that the dialect does not have are empty: the frame makes them."""
+        """Read at least one message. Ids that the dialect does not have are left empty; `pair_results` makes them."""
 
     @abstractmethod
     def write_group(self, messages: list[Message]) -> list[Turn]: ...
 
     def span(self, messages: list[Message], at: int) -> int:
-        """How many messages, from `at` on, the canonical form writes as one group."""
+        """Return how many messages from `at` on are one group in the canonical form."""
         return 1
 
     def read(self, row: Mapping[str, Any]) -> Trajectory:
@@ -213,7 +213,7 @@ class TurnDialect(ABC):
         return {self.shape.rows: turns, **head.fields, **take_carried(t.extra, known)}
 
     def find_kept_head(self, memo: Mapping[str, Any], t: Trajectory) -> RowHead | None:
-        """The head as it was read, as long as it still says this system text and these tools."""
+        """Return the head as it was read; None if the system text or the tools were edited since."""
         kept = memo.get("head")
         if not isinstance(kept, dict) or not isinstance(kept.get("fields"), dict):
             return None
@@ -225,7 +225,7 @@ class TurnDialect(ABC):
         return head if is_same_json([system, dump_tools(specs)], [t.system, dump_tools(t.tools)]) else None
 
     def find_kept_turns(self, messages: list[Message], at: int) -> tuple[list[Turn] | None, int]:
-        """(turns, span): the turns as they were read, as long as they still say these messages."""
+        """Return (turns, number of messages) as they were read; (None, 0) if these messages were edited since."""
         memo = read_memory(messages[at].extra, self.name)
         turns, span = memo.get("turns"), memo.get("span")
         if not turns or not isinstance(span, int) or span < 1:
@@ -239,7 +239,7 @@ class TurnDialect(ABC):
         return (turns, span) if is_same_json(self.seen(reread, present), self.seen(present, present)) else (None, 0)
 
     def seen(self, messages: list[Message], present: list[Message]) -> list[Any]:
-        """What the dialect says of messages. Ids that a turn does not say are taken from the present messages."""
+        """Return the parts of messages that the dialect can express, for comparison. Missing ids are taken from `present`."""
         said: list[Any] = []
         for i, m in enumerate(messages):
             now = present[i] if i < len(present) else m
@@ -257,7 +257,7 @@ class TurnDialect(ABC):
         return self.shape.roles[turn[self.shape.role]]
 
     def value(self, turn: Turn) -> str | None:
-        """The content of a turn: text, also of parts, or null."""
+        """Return the content of a turn: text, the joined text of parts, or None."""
         if self.shape.text not in turn:
             raise RowError(Code.BAD_ROW, f"the turn has no {self.shape.text!r}")
         return read_content(turn[self.shape.text], result=self.kind(turn) == "tool")
@@ -278,7 +278,7 @@ class TurnDialect(ABC):
 
 
 def find_roles(row: Mapping[str, Any], shape: RowShape) -> set[str] | None:
-    """The roles that a row's turns name, in the words of that shape; None when the row has another shape."""
+    """Return the role names in a row's turns; None if the row has another shape."""
     turns = row.get(shape.rows)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         return None
@@ -336,7 +336,7 @@ def split_listed_result(messages: list[Message], calls: int) -> list[Message]:
 
 
 def pair_results(messages: list[Message]) -> None:
-    """Make the ids that a dialect does not have: call_1, call_2, …; results answer the last calls in order."""
+    """Add missing ids: call_1, call_2, … to calls; results get the ids of the last calls before them, in order."""
     taken = {call.id for message in messages for call in message.calls if call.id}
     number = 0
     waiting: dict[str, str] = {}
@@ -360,7 +360,7 @@ def lacks_ids(messages: list[Message]) -> bool:
 
 
 def read_remembered_habit(memo: Mapping[str, Any]) -> HeadHabit:
-    """The habit that a reader noted. A row of ours that someone else wrote may hold anything: then there is none."""
+    """Return the habit that a reader stored; the default if it is malformed, since a row from another source may hold anything."""
     try:
         return HeadHabit.model_validate(memo.get("habit", {}))
     except ValidationError:

@@ -1,4 +1,4 @@
-"""`python -m simia.venvs NAME`: the interpreter of that environment, built when it is not there yet."""
+"""`python -m simia.venvs NAME`: print the interpreter of that environment, which is built if it does not exist."""
 
 from __future__ import annotations
 

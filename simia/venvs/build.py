@@ -120,7 +120,7 @@ def build_environment(recipe: Recipe, home: Path, say: Say) -> None:
         shutil.rmtree(leftover)
     draft = home.parent / f".{recipe.key}.{os.getpid()}"
     interpreter = [str(draft / "bin" / "python"), "-P"]
-    # What a user names is foreign code: to build it, or to start its interpreter, would run it outside of the sandbox.
+    # Packages that a user names are untrusted code: building one, or starting its interpreter, would run it outside the sandbox.
     wheels = [] if recipe.name in RECIPES else ["--only-binary", ":all:"]
     quiet = "--disable-pip-version-check"
     with log.open("wb") as out:

@@ -1,4 +1,4 @@
-"""Let another environment's interpreter import simia: the package by a link, and the wheels which that environment lacks."""
+"""Let another environment's interpreter import simia: the package by a link, and the dependencies that its environment lacks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LIST = "import json; from importlib.metadata import distributions; print(json.du
 
 
 def make_python_path(python: Path, say: Say = lambda line: None) -> str:
-    """What PYTHONPATH must be for a trainer's interpreter to import simia: the package alone, and the wheels it lacks."""
+    """Return the PYTHONPATH that lets a trainer's interpreter import simia: the package alone, and the dependencies that it lacks."""
     return os.pathsep.join([str(make_simia_path()), str(ensure_missing_packages(python, say))])
 
 
 def make_simia_path() -> Path:
-    """A folder with nothing but a link to the simia package: on a trainer's path it brings no other package of ours along."""
+    """A folder with only a link to the simia package: on a trainer's path it adds no other package of simia's environment."""
     package = Path(__file__).resolve().parents[1]
     folder = cache_root() / "paths" / hashlib.sha256(str(package).encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,10 +37,9 @@ def make_simia_path() -> Path:
 
 
 def ensure_missing_packages(python: Path, say: Say = lambda line: None) -> Path:
-    """A folder with what simia imports and that interpreter's environment lacks, in the versions that run here; made once.
+    """Return a folder with the dependencies of simia that the interpreter's environment lacks, in the versions installed here.
 
-    Nothing in it is a dependency of the trainer and nothing of the trainer's is replaced, so it does no harm there. Raises
-    `UserError` with pip's last line.
+    It is made once. Packages of the trainer are neither shadowed nor replaced. Raises `UserError` with pip's last line.
     """
     has = {normalize_name(name) for name in list_distributions(python)}
     pins = [f"{name}=={version}" for name, version in sorted(list_needed().items()) if name not in has]
@@ -68,7 +67,7 @@ def ensure_missing_packages(python: Path, say: Say = lambda line: None) -> Path:
 
 
 def list_distributions(python: Path) -> dict[str, str]:
-    """Every distribution of an interpreter's environment with its version. Raises `UserError` for what is no interpreter."""
+    """Return every distribution of an interpreter's environment with its version. Raises `UserError` if it cannot be run."""
     try:
         asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
         return dict(json.loads(asked.stdout))
@@ -83,7 +82,7 @@ def list_needed() -> dict[str, str]:
     while waiting:
         try:
             one = distribution(waiting.pop())
-        except PackageNotFoundError:  # its marker names another platform or Python: what is not here is not needed here
+        except PackageNotFoundError:  # its marker names another platform or Python, so it is not needed here
             continue
         if normalize_name(one.name) not in found:
             found[normalize_name(one.name)] = one.version

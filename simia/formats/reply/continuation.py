@@ -1,9 +1,9 @@
-"""A reply that was cut at its token limit is continued once, and the two halves become one text again.
+"""Continue a reply that was cut at its token limit, once, and join the two halves into one text.
 
-Most of a cut reply is already paid for. The model is shown what it wrote and asked for the rest; what comes back often
-begins with a few words again, in a new code fence, or after a line of apology. Only what is plainly such is taken away, and
-every cut is named in the joined reply's `body["seam"]`; where it is not plain the halves are joined as they came and the
-parser judges. A sentence that the model really wrote twice in a row across the seam reads like an overlap: that is the price.
+Most of a cut reply is already paid for. The model gets its own text and is asked for the rest. The rest often repeats the last
+words, or begins with a new code fence or a line of apology. Such a beginning is removed only if it is unambiguous, and each
+removal is named in the joined reply's `body["seam"]`; otherwise the halves are joined unchanged and the parser decides. One error
+is accepted: a sentence that the model meant to write twice in a row, once on each side of the seam, is taken for an overlap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ASK = (
     "one, repeat nothing, add no comment and no code fence."
 )
 LEAST_OVERLAP = 20
-LEAST_LETTERS = 8  # a rule of dashes or an indentation repeats itself and proves nothing
+LEAST_LETTERS = 8  # different ones; a line of dashes or an indentation is no evidence of an overlap
 FENCE_OPEN = re.compile(r"\s*```([\w+-]*)[ \t]*\n")
 FENCE_CLOSE = re.compile(r"\n?[ \t]*```\s*\Z")
 FENCE_LINE = re.compile(r"^[ \t]*```", re.M)
@@ -63,7 +63,7 @@ def splice(before: str, after: str) -> tuple[str, list[str]]:
     if found := PREAMBLE.match(after):
         rest = after[found.end() :]
         inner, fence = strip_reopened_fence(before, rest)
-        # Plain only if what follows proves it, or if it stands where JSON has room for neither words nor a line break.
+        # It is a preamble only if a fence or an overlap follows, or if the reply is JSON, which allows no such line.
         if fence or find_overlap(before, inner)[0] or starts_as_json(before):
             text, seam = splice_without_preamble(before, rest)
             return text, ["preamble", *seam]
@@ -73,7 +73,7 @@ def splice(before: str, after: str) -> tuple[str, list[str]]:
 def splice_without_preamble(before: str, after: str) -> tuple[str, list[str]]:
     inner, fence = after, False
     repeated, skipped = find_overlap(before, after)
-    if not repeated:  # else the fence that it may begin with is the reply's own first line, written again
+    if not repeated:  # else a fence at its start belongs to the overlap: it repeats the reply's own first line
         inner, fence = strip_reopened_fence(before, after)
         repeated, skipped = find_overlap(before, inner)
     seam = (["fence"] if fence else []) + ([f"overlap of {repeated}"] if repeated else [])
@@ -97,8 +97,7 @@ def find_overlap(before: str, after: str) -> tuple[int, int]:
 def strip_reopened_fence(before: str, after: str) -> tuple[str, bool]:
     """Return `after` without a code fence that was reopened around the rest, and whether there was one.
 
-    A fence in a turn's own text looks the same; what tells them apart is that fences come in pairs, in `before` and `after`
-    together, and that in JSON no text holds a raw line break.
+    A fence in a turn's own text looks the same. Counting tells them apart, since fences come in pairs over `before` and `after`.
     """
     opened = FENCE_OPEN.match(after)
     if opened is None or not after[opened.end() :].strip():
@@ -106,7 +105,7 @@ def strip_reopened_fence(before: str, after: str) -> tuple[str, bool]:
     fences = len(FENCE_LINE.findall(after))
     whole = FENCE_OPEN.match(before) is not None
     if (len(FENCE_LINE.findall(before)) - whole) % 2:
-        return after, False  # cut inside a fence of a turn's own: this closes it
+        return after, False  # the cut was inside a fence of a turn's text, and this fence closes it
     if whole:  # the reply's own fence is open: the one at the end, if there is one, closes it
         again = fences % 2 == 0 or (fences == 1 and bool(opened[1]))
         return (after[opened.end() :], True) if again else (after, False)

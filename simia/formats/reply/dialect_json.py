@@ -1,4 +1,4 @@
-"""The JSON form of a reply: `{"messages": […]}` as we ask for it, and what models write instead of it.
+"""Read replies in JSON: `{"messages": […]}`, the requested form, and other forms that models write.
 
 Also read: a bare list, one message a line, OpenAI's `tool_calls` nesting, ShareGPT's `conversations` with from/value.
 """
@@ -26,7 +26,7 @@ REASONING = ("reasoning", "reasoning_content", "think", "thinking", "thought")
 
 
 class UnknownRole(Unreadable):
-    """A message has a role that means nothing here."""
+    """A message has an unknown role."""
 
 
 def read_json_reply(text: str) -> Reading:

@@ -1,7 +1,7 @@
-"""The last form that is tried: no tags, only role words at line starts (`**HUMAN:**`, `### Assistant`, `User:`).
+"""Read replies without tags, with role words at line starts (`**HUMAN:**`, `### Assistant`, `User:`). This form is tried last.
 
-Nothing marks where such a turn ends, so this reader is strict: every line that looks like a role line in any style
-must be of one style. If one is not (another letter-case, another decoration, indented), it may be content: refused.
+Nothing marks the end of such a turn, so this reader is strict: all lines that look like a role line must have the same style.
+If one has another letter case, decoration or indentation, it may be content, and the reply is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simia.formats.reply.message_assembly import (
 )
 from simia.formats.reply.reply_json import RepairError, read_call_text
 
-# "Function" and "System" at the start of a line are words of a text.
+# "Function" and "System" are left out: at the start of a line they are ordinary words.
 NAMES = {**ROLES, **dict.fromkeys(CALL_ROLES, "call")}
 KINDS = {
     spelling: kind

@@ -1,7 +1,7 @@
 """The tagged form of a reply: turns between `<user>`, `<assistant>` and `<tool>`, for endpoints that return text only.
 
-Tags count at the start of a line (a closing one also at its end), so that nothing inside a turn that merely looks like
-a role (`A: …`, `User: …`) can start one. A tag too many has two readings and is refused; a missing closing tag has one.
+Tags count only at the start of a line (a closing tag also at its end), and text that looks like a role (`A: …`, `User: …`) does
+not start a turn. A reply with an extra tag is ambiguous and is refused; a missing closing tag is not ambiguous and is repaired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simia.trajectory import Role
 
 NAMES = "user|human|assistant|gpt|ai|agent|tool|function|observation|environment|tool_response|tool_result|system"
 ATTRIBUTES = r"""(?:\s+[\w:-]+\s*=\s*(?:"[^"\n]*"|'[^'\n]*'|[^\s>"']+))*"""
-# Begins with a literal `<`, so that the search leaps from one to the next; where on the line it stands is asked later.
+# Begins with a literal `<`, which makes the search fast; its place on the line is checked later.
 TAG = re.compile(rf"<(/?)({NAMES})({ATTRIBUTES})[ \t]*>", re.I)
 LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 ADJACENT = re.compile(rf"(</(?:{NAMES})[ \t]*>)[ \t]*(?=<(?:{NAMES})[\s>])", re.I)
@@ -75,7 +75,7 @@ def read_tagged_reply(text: str) -> Reading | None:
         if opened and closed_at is None and tag.name in INNER and opened.role == "tool" and opened.name not in INNER:
             inner += -1 if tag.closing else 1
             if inner >= 0:
-                continue  # else it closes what no inner tag had opened: the turn itself
+                continue  # else no inner tag is open, so this tag closes the turn itself
         inner = 0
         if not tag.closing:
             if opened and closed_at is None:
@@ -92,7 +92,7 @@ def read_tagged_reply(text: str) -> Reading | None:
     if opened is None:
         return None
     if closed_at is None:
-        if opened.role == "tool":  # no conversation ends there: what is missing is more than a tag
+        if opened.role == "tool":  # no conversation ends with a result, so more than a tag is missing
             raise Unreadable("the text is cut off inside a result")
         reading.repairs["missing_close_tag"] = None
         add_turn(opened, text[opened.end :], reading)

@@ -1,9 +1,9 @@
-"""A tolerant JSON reader: what a language model got nearly right, read as it was meant, or refused.
+"""A tolerant reader for JSON that a language model wrote nearly right: it repairs common errors and refuses ambiguous text.
 
-It knows a few well-understood slips (trailing comma, missing closing bracket, raw newline, single quotes, Python's
-literals, unescaped quotes, needless backslashes) and names each one that it mends. Wherever two readings are possible
-it refuses: a sample lost costs a cent, a sample read wrongly teaches the error. It runs only after the fast, strict
-parser has failed.
+It knows a few well-understood errors (trailing comma, missing closing bracket, raw newline, single quotes, Python's
+literals, unescaped quotes, needless backslashes) and names each repair. If a text has two possible readings it is
+refused: a lost sample costs a cent, but a sample that is read wrongly teaches the error. The reader runs only after the
+fast, strict parser has failed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORBIDDEN = re.compile(r"[+-]?(?:NaN|Infinity|inf|undefined|nil|N/A)\b", re.I)
 KEY = re.compile(r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*:""", re.S)
 ITEM = re.compile(r"[\"'{\[\-0-9]|(?:true|false|null|True|False|None)\b")
 PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"[^'\\\x00-\x1f]*")}
-# Structure that ended up inside a string: the sign that a quote was taken for text and is not.
+# JSON structure inside a string shows that a closing quote was wrongly read as text.
 RESIDUE = re.compile(r"""["']\s*[:,]\s*["'{\[0-9]|["']\s*:|[}\]]\s*,\s*["'{]""")
 UNITS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+")
 HEX = re.compile(r"[0-9a-fA-F]{2}")

@@ -1,6 +1,6 @@
-"""Turns as the dialects read them, and how they become messages: ids, pairing of results, merging of split turns.
+"""Convert the turns that the dialects read to messages: ids, pairing of results, merging of split turns.
 
-The dialects (`dialect_*.py`) say what stands where; this module alone decides which result answers which call.
+The dialects (`dialect_*.py`) find the turns; only this module decides which result answers which call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROLES: dict[str, Role] = {
     **dict.fromkeys(("system", "developer"), "system"),
 }
 CALL_ROLES = frozenset({"function_call", "tool_call"})
-# A tool may well print Python: what is no JSON stays the text that it is.
+# A tool may print Python: a result that is not JSON stays text.
 NOT_A_RESULT = {"trailing_text", "leading_text", "json_repair", "python_literal", "single_quotes"}
 THOUGHT = re.compile(r"<(think|thinking|reasoning)>(.*?)</\1>", re.S | re.I)
 OPEN_THOUGHT = re.compile(r"<(?:think|thinking|reasoning)>(.*?)(?=<tool_call\b)", re.S | re.I)
@@ -34,7 +34,7 @@ NAME = re.compile(r"""\bname\s*=\s*["']?([\w.-]+)""")
 
 @dataclass(slots=True)
 class ReadTurn:
-    """One turn before pairing. `name` and `answers` are what a result says of the call that it belongs to."""
+    """One turn before pairing. `name` and `answers`: tool name and id of the call, as a result gives them."""
 
     role: Role
     text: str | None = None
@@ -47,7 +47,7 @@ class ReadTurn:
 
 @dataclass(slots=True)
 class Reading:
-    """What was read so far, and what had to be mended for it (an ordered set)."""
+    """The turns that were read so far, and the names of the repairs (an ordered set)."""
 
     turns: list[ReadTurn] = field(default_factory=list)
     repairs: dict[str, None] = field(default_factory=dict)
@@ -195,7 +195,7 @@ def pair_results(
     for turn in turns:
         call_id = None
         if turn.answers is not None and (turn.answers in given or named):
-            call_id = given.get(turn.answers)  # an id that no call has answers none
+            call_id = given.get(turn.answers)  # an unknown id answers no call
         elif turn.name is not None:
             call_id = next((key for key, name in waiting.items() if name == turn.name), None)
         else:

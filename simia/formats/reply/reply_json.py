@@ -1,7 +1,7 @@
-"""Repair of JSON that a model wrote (paper §2.2, rule-based post-process): arguments, calls, whole replies.
+"""Repair JSON that a model wrote (paper §2.2, rule-based post-process): arguments, calls, whole replies.
 
-orjson first; then `scan`, which mends the slips that models make and refuses what has two readings; last json-repair,
-whose answer counts only if it kept every letter and digit in order. None silently wrong: what is left is an error.
+Three readers are tried in order: orjson; `scan`, which repairs common errors and refuses ambiguous text; and json-repair,
+whose result is accepted only if it kept every letter and digit in order. If none succeeds, the text is an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONTROLS = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 FENCE = re.compile(r"\s*```[\w+-]*[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```(?P<after>.*))?\s*\Z", re.S)
 START = re.compile(r"[{\[]")
 CLOSERS = re.compile(r"[\s}\]);`]*\Z")
-# What follows a value and is more than a remark: a further value, or the rest of one that was closed too early.
+# Text after a value that is more than a remark: another value, or the rest of one that was closed too early.
 GOES_ON = re.compile(r"""\s*[,:"']|["']\s*:|[{\[]\s*["'{\[]""")
 RESIDUE = re.compile(r"""["“”]\s*[:,]\s*["“”{\[0-9]|[}\]]\s*,\s*["{]""")
 ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.S)
@@ -41,12 +41,12 @@ CALL_NAME = re.compile(r"""\s*\{\s*["']name["']\s*:\s*["']([\w.-]+)["']\s*,""")
 NAME_KEYS = ("name", "tool", "tool_name", "function")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "tool_input")
 ABOUT_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, "id", "type", "call_id", "index"})
-# orjson reads an integer beyond 64 bits as a float and loses digits: an identifier must not.
+# orjson reads an integer beyond 64 bits as a float, so an identifier would lose digits.
 EXACT = 2.0**63
 
 
 class ReadCall(NamedTuple):
-    """A call as read: `arguments`, or `raw` when they could not be read. `id` is what the model called it."""
+    """A call as read: `arguments`, or `raw` when they could not be read. `id` is the model's own id."""
 
     name: str
     arguments: dict[str, Any] | None
@@ -55,7 +55,7 @@ class ReadCall(NamedTuple):
 
 
 def strip_reasoning(text: str) -> str:
-    """Return the text after a model's reasoning, whose drafts do not count."""
+    """Return the text after a model's reasoning; drafts in the reasoning do not count."""
     return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
 
 
@@ -95,14 +95,15 @@ def load_json_values(text: str, *, exact: bool = False) -> tuple[list[Any], list
 def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
     """Repair the commonest slips where the parser stops; None for any other.
 
-    A comma too many before a closer or missing between two values, closers missing at the very end, a comment, a raw line
-    break in a string: each has one mending. Where `scan` reads the text too it reads the same, at ten times the cost.
+    The repaired errors have one possible repair each: a comma before a closing bracket, a missing comma between two values, missing
+    closing brackets at the end, a comment, a raw line break in a string. If `scan` can read the text, it gives the same value,
+    at ten times the cost.
     """
     repairs: dict[str, None] = {}
     for _ in range(QUICK_TRIES):
         try:
             value = refuse_repeated_keys(orjson.loads(text), text)
-            # What is sound as it stands is taken; mended, it keeps the limits of `scan`.
+            # Valid text is returned; repaired text must respect the limits of `scan`.
             return (
                 None if repairs and (BIG.search(text) or find_fault(value, MAX_DEPTH - 1)) else (value, list(repairs))
             )
@@ -141,7 +142,7 @@ def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
 
 def refuse_repeated_keys(value: T, text: str) -> T:
     """Return the value. Raises if a key occurs twice with different values: orjson would silently keep the last."""
-    # Each key is followed by a colon, in the text as in the value written again; more in the text means a key that went.
+    # A colon follows each key. More colons in the text than in the value, written again, mean that a key was dropped.
     if isinstance(value, dict | list) and text.count('":') != orjson.dumps(value).count(b'":'):
         json.loads(text, object_pairs_hook=build_object)
     return value
@@ -227,7 +228,7 @@ def extract_letters(text: str) -> str:
 
 
 def iterate_strings(value: Any) -> Iterator[str]:
-    """Yield every string within, keys included."""
+    """Yield every string in the value, keys included."""
     stack = [value]
     while stack:
         node = stack.pop()

@@ -1,8 +1,8 @@
-"""A stored reply becomes messages, or the reason why it cannot: pure, so `recheck` can parse old replies again.
+"""Parse a stored reply into messages, or say why it cannot be parsed. It is a pure function, so `recheck` can parse old replies again.
 
-The form that was asked for is read as written; known slips are mended and named; a reply with two readings is refused.
-The authors' parser split at any line that began with `A:` and lost indentation and blank lines: here only tags on their
-own lines part turns, and role words do so only when there is no tag at all and they cannot be content.
+The requested form is read as written; known errors are repaired and named; an ambiguous reply is refused.
+The authors' parser split at any line that began with `A:` and lost indentation and blank lines. Here only tags on their
+own lines separate turns. Role words separate turns only if there is no tag at all and they cannot be content.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MESSAGES = TypeAdapter(list[Message])  # one validation of all messages costs ha
 
 @dataclass(slots=True)
 class ParsedReply:
-    """`issues` is empty if and only if the messages can be used. `repairs` names what was mended, in order."""
+    """Messages of a reply. `issues` is empty if and only if the messages can be used; `repairs`: the repairs in order."""
 
     messages: list[Message] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
@@ -98,7 +98,7 @@ def strip_fence(text: str) -> str:
 
 
 def strip_own_reasoning(text: str, repairs: list[str]) -> str:
-    """Drop what a reasoning model thought before it wrote; drafts in there are no turns."""
+    """Drop the reasoning at the start of a reply; drafts in it are not turns."""
     if "think" not in text:
         return text
     if own := OWN_THOUGHT.match(text):
@@ -106,7 +106,7 @@ def strip_own_reasoning(text: str, repairs: list[str]) -> str:
         return text[own.end() :]
     if text.lstrip().startswith("<think"):
         raise Unreadable("the model never left its own thinking")
-    # Some chat templates open the thought in the prompt, so that only its end is in the reply.
+    # Some chat templates put `<think>` into the prompt, so that the reply holds only `</think>`.
     end = text.find("</think>")
     if end >= 0 and "<think>" not in text[:end]:
         repairs.append("dropped_thought")
@@ -115,7 +115,7 @@ def strip_own_reasoning(text: str, repairs: list[str]) -> str:
 
 
 def classify_failure(body: str, detail: str) -> Issue:
-    """Classify an unreadable reply: a model that declines does so at once and writes no turns."""
+    """Classify an unreadable reply: if the model declined, the reply begins with a refusal and has no turns."""
     if body[0] not in "{[<`" and len(body) < 4 * HEAD and REFUSAL.search(body[:HEAD]):
         return Issue(code=Code.REFUSAL, detail=body[:120])
     return Issue(code=Code.UNPARSABLE, detail=detail)

@@ -1,7 +1,7 @@
-"""Quick reader of well-formed replies: those in exactly the JSON or tagged form that the prompt asks for, which are most.
+"""A fast reader for well-formed replies: those in exactly the JSON or tagged form that the prompt asks for. Most replies are.
 
-It is faster than the dialects (`dialect_*.py`) and declines at the first deviation, so that they read the reply instead.
-Both read the same messages from a reply that it accepts (tests/formats/reply/test_well_formed.py).
+It is faster than the dialects (`dialect_*.py`) and returns None at the first deviation, so that they read the reply instead.
+For a reply that it accepts, the dialects would give the same messages (tests/formats/reply/test_well_formed.py).
 """
 
 from __future__ import annotations
