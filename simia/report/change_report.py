@@ -1,4 +1,4 @@
-"""The report of the changes that simulators name: tables by knowledge, |Δ|, outcome and number of arguments, and their plot."""
+"""Report the state changes that simulators return: tables by knowledge, |Δ|, outcome and number of arguments, and their plot."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Named = Mapping[str, Sequence[Row]]
 
 
 def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> None:
-    """Print the figures of all rows with changes, and the definition of |Δ|; nothing where no row has any."""
+    """Print the figures of all rows with changes, and the definition of |Δ|; nothing if no row has changes."""
     found = {name: measure_fidelity(rows, specs) for name, rows in named.items()}
     found = {name: each for name, each in found.items() if each.total.steps}
     if not found:
@@ -64,7 +64,7 @@ def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> N
 
 
 def print_drift(found: Mapping[str, Fidelity], to: Console) -> None:
-    """Print how far the held states depart from the true ones; nothing where none were held."""
+    """Print how far the held states differ from the true states; nothing if no state was held."""
     drifting = {name: each.drift for name, each in found.items() if each.drift}
     if not drifting:
         return
@@ -75,7 +75,7 @@ def print_drift(found: Mapping[str, Fidelity], to: Console) -> None:
 
 
 def format_estimate(estimate: Estimate | None, calls: int | None = None) -> str:
-    """A figure with its interval; without it where a bootstrap over fewer than `FEW` calls would look certain."""
+    """Format a figure with its interval; without it for fewer than `FEW` calls, where a bootstrap interval is too narrow."""
     if estimate is None:
         return ""
     certain = calls is not None and calls < FEW
@@ -87,7 +87,7 @@ def format_drift(estimate: Estimate | None) -> str:
 
 
 def print_shadow_changes(run: Run, to: Console) -> None:
-    """Print the changes that the simulator of a shadow rollout named, and how far rules on its state agree with the rewards."""
+    """Print the changes that the simulator of a shadow rollout returned, and how often rules on its state agree with the rewards."""
     saved = run.saved_config()
     rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
     name = str(saved.get("backend_settings", {}).get("knowledge", "reference"))
@@ -96,7 +96,7 @@ def print_shadow_changes(run: Run, to: Console) -> None:
 
 
 def compare_run_rewards(run: Run) -> Agreement | None:
-    """Compare rewards on held and on true states over the episodes of a shadow rollout of one pack; None where none can be."""
+    """Compare rewards on held and on true states over the episodes of a shadow rollout of one pack; None if none can be compared."""
     saved = run.saved_config()
     bodies = [run.ledger.result(item.id) for item in run.ledger.items()]
     rows = [body["trajectory"] for body in bodies if body and body["trajectory"]]
@@ -111,7 +111,7 @@ def compare_run_rewards(run: Run) -> Agreement | None:
 
 
 def print_rewards(found: Mapping[str, Agreement | None], to: Console) -> None:
-    """Print how often the rules judge the held state as the true one; nothing where that is not known."""
+    """Print how often the rules give the same reward on the held state and on the true state; nothing if that is not known."""
     for name, each in found.items():
         if each is not None:
             low, high = compute_wilson_interval(each.agreed, each.both)

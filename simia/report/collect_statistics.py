@@ -71,7 +71,7 @@ def _collect(run: Run) -> RunStatistics:
     usage, attempts = ledger.spent()
     seeds = dict(ledger.seeds())
     working = is_worked_on(run.folder)
-    # While another process works on the run, only one transaction is consistent, and that process needs the other cores.
+    # While another process works on the run, only a single transaction is consistent. That process needs the other cores.
     alone = working or get_last_ord(connection) < MANY
     processes = 1 if alone else min(MOST_PROCESSES, os.cpu_count() or 1)
     results = count_results_in_parallel(connection, run.folder, processes)
@@ -171,7 +171,7 @@ def count_unanswered(run: Run, *, working: bool) -> int:
 
 
 def summarize_seed_filter(seeds: dict[str, Any]) -> SeedFilterCounts:
-    """Summarize the stored result of the pre-filter. An issue begins with its code: `bad_arguments at messages[1]: …`."""
+    """Summarize the stored result of the seed pre-filter. An issue begins with its code: `bad_arguments at messages[1]: …`."""
     refused = [(seed["name"], issue) for seed in seeds.get("refused", []) for issue in seed["issues"][:1]]
     reasons = Counter(re.split("[: ]", issue, maxsplit=1)[0] for _, issue in refused)
     return SeedFilterCounts(

@@ -38,7 +38,7 @@ def make_plain_text(text: str, style: str = "") -> Text:
 
 
 def print_whole(table: Table, to: Console) -> None:
-    """Print a table. Where the output is no terminal, such as a log file, no cell is cut or wrapped."""
+    """Print a table. If the output is not a terminal, such as a log file, no cell is cut or wrapped."""
     if to.is_terminal:
         to.print(table)
     else:

@@ -1,8 +1,9 @@
 """Measure the diversity of the accepted trajectories, and of the seeds for comparison.
 
 Figures such as distinct-n decrease as a set grows, so a large run is measured on a sample of fixed size, every k-th
-accepted trajectory. The seeds' figures only give an idea of the scale. A request counts as declined if the last answer
-says so in one of the usual ways of its language (`quality.refusals`) and no call follows: a rate to compare sets by, not a verdict on a trajectory.
+accepted trajectory. The seeds' figures only give an idea of the scale. A request counts as declined if the last answer is a
+refusal in the usual phrases of its language (`quality.refusals`) and no call follows. This rate is for comparing sets; it is
+not a verdict on a trajectory.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ WHERE place % ? = 1 OR ? = 1 ORDER BY place
 
 @dataclass(slots=True)
 class Diversity:
-    """Counts over a set of trajectories. `possible`: what the schemas of their tools and of the seeds' allow to use."""
+    """Counts over a set of trajectories. `possible`: the uses that the schemas of their tools and of the seeds' tools allow."""
 
     possible: set[Use] = field(default_factory=set)
-    used: set[Use] = field(default_factory=set)  # of what is possible
+    used: set[Use] = field(default_factory=set)  # those of `possible` that occur
     trajectories: int = 0
     parallel: int = 0
     declined: int = 0
@@ -51,7 +52,7 @@ class Diversity:
     _declared: set[tuple[str, str]] = field(default_factory=set)
 
     def add(self, t: Trajectory, planned: Mapping[str, Any] | None = None) -> None:
-        """Count one trajectory. `planned`: argument → value that its request gave."""
+        """Count one trajectory. `planned`: argument → value that the request to the model gave."""
         self.declare_tools(t)
         self.trajectories += 1
         self.parallel += any(len(message.calls) > 1 for message in t.messages)
@@ -165,7 +166,7 @@ def iterate_call_uses(arguments: Mapping[str, Any]) -> Iterator[Use]:
     waiting: list[tuple[str, Any]] = list(arguments.items())
     while waiting:
         path, value = waiting.pop()
-        if value is None:  # an optional argument of null is one left out
+        if value is None:  # an optional argument with null counts as left out
             continue
         yield (path,)
         for each in value if isinstance(value, list) else (value,):

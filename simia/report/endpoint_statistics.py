@@ -29,7 +29,7 @@ LATENCY = """
 SELECT CASE WHEN took < 1 THEN CAST(took * 1000 AS INTEGER) ELSE CAST(took * 10 AS INTEGER) * 100 END, COUNT(*)
 FROM (SELECT got_at - asked_at AS took FROM attempt WHERE status = 'got' AND got_at >= asked_at) GROUP BY 1
 """
-# Replies of the judge of acceptance: its attempts stand under the item's id with this ending.
+# Replies of the judge of acceptance: its attempts have the item's id with this suffix.
 OF_JUDGE = f"""
 SELECT COUNT(*), {build_token_sum("prompt")}, {build_token_sum("completion")}, {build_token_sum("cached")}, {COST}, COUNT(cost)
 FROM attempt WHERE status = 'got' AND item LIKE '%.judge'
@@ -109,6 +109,6 @@ def read_prompts(ledger: Ledger, items: list[str]) -> list[str]:
 
 
 def measure_common_prefix(texts: list[str]) -> int:
-    """Return the length of the common prefix, which is the one of the first and the last text in alphabetical order."""
+    """Return the length of the texts' common prefix: it equals that of the first and the last text in alphabetical order."""
     first, last = min(texts), max(texts)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -49,7 +49,7 @@ SPENT = f"SELECT {COST}, SUM(prompt), SUM(completion) FROM attempt WHERE status 
 
 @dataclass(slots=True)
 class EvaluationReport:
-    """What a run's episodes came to. It follows from the stored results alone, but for invented facts, which need the packs' tasks."""
+    """The outcome of a run's episodes, computed from the stored results. Only invented facts also need the packs' tasks."""
 
     run: str
     suite: str | None
@@ -58,7 +58,7 @@ class EvaluationReport:
     calls: str
     planned: int
     asked: int
-    """Trials of each task that the run is to play."""
+    """Planned trials of each task."""
     scores: EvaluationScores
     failures: list[FailureKind]
     parties: dict[str, int]
@@ -69,11 +69,11 @@ class EvaluationReport:
     """Tokens in and out of all models."""
     notes: list[str] = field(default_factory=list)
     perturbations: list[PerturbationCount] = field(default_factory=list)
-    """What was disturbed, and how the agent fared with and without it; empty: nothing."""
+    """Perturbations, and the agent's results with and without them; empty if there were none."""
 
     @property
     def k(self) -> int:
-        """The k of avg@k: the most scored trials of a task, before the first one those that are asked for."""
+        """The k of avg@k: the largest number of scored trials of a task; the planned number before any is scored."""
         return self.scores.trials or self.asked
 
 
@@ -112,7 +112,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
 
 
 def load_users_tasks(run: Run, episodes: Sequence[PlayedEpisode]) -> tuple[dict[str, Task], list[str]]:
-    """Load the tasks by id where a model played the user of any episode, with a note where they are not here."""
+    """Load the tasks by id if a model played the user of any episode. Returns no tasks and a note if they cannot be loaded."""
     if not any((each.row.get("extra") or {}).get("user_model") for each in episodes):
         return {}, []
     try:
@@ -148,7 +148,7 @@ def list_part_rows(report: EvaluationReport) -> list[list[str]]:
 
 
 def list_figure_rows(report: EvaluationReport, most: int | None = None) -> list[list[str]]:
-    """List a head and a row for each pass figure: a column for each part, or the average alone where there are more than `most`."""
+    """List a head and a row for each pass figure, with a column for each part. More than `most` columns become the average alone."""
     columns = {name: part.figures for name, part in report.scores.parts.items()}
     if report.scores.average:
         columns[AVERAGE] = report.scores.average
@@ -160,12 +160,12 @@ def list_figure_rows(report: EvaluationReport, most: int | None = None) -> list[
 
 
 def format_estimate(value: Estimate | None, digits: int) -> str:
-    """A value with its interval; empty where it is unknown."""
+    """Format a value with its interval; empty if it is unknown."""
     return "" if value is None else f"{value.value:.{digits}f} [{value.low:.2f}, {value.high:.2f}]"
 
 
 def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
-    """List what was played by whom, and what it took."""
+    """List the run's facts: suite, model of each role, episodes, tokens and cost."""
     cost = "unknown" if report.cost is None else f"${report.cost:,.2f}"
     done = sum(part.episodes for part in report.scores.parts.values())
     rows = [
@@ -238,7 +238,7 @@ def write_evaluation_json(report: EvaluationReport) -> str:
 
 
 def write_evaluation_page(run: Run, report: EvaluationReport, path: Path, *, sample: int = 30) -> None:
-    """Write the report as one HTML page with a sample of episodes. Raises `UserError` where it cannot be written."""
+    """Write the report as one HTML page with a sample of episodes. Raises `UserError` if it cannot be written."""
     examples = {each.item: (kind.party, kind.kind) for kind in report.failures for each in kind.examples}
     environment = make_page_environment()
     environment.filters |= {

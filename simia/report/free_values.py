@@ -1,8 +1,8 @@
-"""Find the values of calls that the writer was free to choose, which alone can be over-represented.
+"""Find the values of calls that the writer chose freely: only these can be over-represented.
 
-A value is no free choice where the schema allows one value or has it as default, where the item's request gave it, where the
-policy names it, and where the user's messages before the call name it, as a figure or as a word (`7`, `seven`). That a policy prescribes a value for a
-request, such as 7 days at most for everybody who asks for more, is therefore no over-representation.
+A value is not free if the schema allows only it or has it as default, if the item's request gave it, if the policy names it, or if
+a user message before the call names it, as a figure or as a word (`7`, `seven`). So a value that the policy prescribes, such as
+7 days for everybody who asks for more, is never over-represented.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPACES = re.compile(r"[_\s]+")
 
 
 def iterate_free_values(t: Trajectory, planned: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield (tool, argument, value) for each plain value at the top of a call's arguments that nothing before it fixes.
+    """Yield (tool, argument, value) for each free value among the top-level arguments of calls: a text, number or boolean.
 
     `planned`: argument → value that the request gave to the model.
     """

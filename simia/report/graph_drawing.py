@@ -1,7 +1,7 @@
 """Draw small directed graphs as SVG: nodes in layers from left to right, edges as curves. Equal graphs give equal bytes.
 
-A node stands to the right of all nodes that it points to, as far as there is no cycle (longest path); within a layer, nodes are ordered
-by the mean place of their neighbours (the barycentre heuristic of Sugiyama's method). Texts are escaped and cut.
+A node is to the right of all nodes that it points to (longest path), except in cycles. Within a layer, nodes are ordered by the mean
+place of their neighbours (the barycentre heuristic of Sugiyama's method). Texts are escaped and cut.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def assign_layers(names: Sequence[str], edges: Iterable[GraphEdge]) -> list[list
 
 
 def order_layers(layers: list[list[str]], edges: Sequence[GraphEdge]) -> list[list[str]]:
-    """Order each layer by the mean place of its neighbours, to and fro."""
+    """Order the nodes of each layer by the mean place of their neighbours, in sweeps that alternate in direction."""
     neighbours: dict[str, list[str]] = defaultdict(list)
     for edge in edges:
         neighbours[edge.source].append(edge.target)

@@ -83,7 +83,7 @@ def make_page_environment() -> ImmutableSandboxedEnvironment:
 
 
 def save_page(page: str, path: Path) -> None:
-    """Write a page. Raises `UserError` where it cannot be written."""
+    """Write a page. Raises `UserError` if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Sample the trajectories that the report's page shows, and lay each out.
+"""Sample the trajectories that the report's page shows, and prepare their layout.
 
 Accepted trajectories are sampled at random over the whole run, with a fixed seed, so that the sample represents the
 run. In addition, the page shows accepted trajectories of each seed and rejected ones of each reason, in turn, so that a
@@ -74,8 +74,8 @@ class SampleItem:
 
 
 def sample_items(run: Run, most: int, named: Sequence[str] = ()) -> list[SampleItem]:
-    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items; before these,
-    the rejected ones that are `named`."""
+    """Sample at most `most` accepted items at random, half as many more from the seeds in turn, and `most` rejected items. Rejected items
+    that are `named` come first."""
     connection = run.ledger.db.ledger
     seeds: dict[str, list[str]] = defaultdict(list)
     kept: list[str] = []

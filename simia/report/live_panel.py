@@ -103,7 +103,7 @@ def render_panel(progress: Progress) -> Panel:
 
 
 def add_stage_rows(grid: Table, progress: SynthesisProgress) -> None:
-    """Add the present stage of a synthesis, and the items of all stages."""
+    """Add the current stage of a synthesis, and the items of all stages."""
     grid.add_row("stage", Text(f"{progress.stage}, {progress.stage_number} of {progress.stages}"))
     refused = progress.refused.total()
     counts = Text(f"{progress.made:,} made, {refused:,} refused, {progress.open:,} open of {progress.inputs:,}")

@@ -1,4 +1,4 @@
-"""Outcomes, tokens and cost by the model that wrote the items, of a run that mixes models."""
+"""Count outcomes, tokens and cost by the model that wrote the items, for a run with several models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FROM attempt JOIN item ON item.id = attempt.item WHERE attempt.status = 'got' GR
 
 
 def count_models(connection: sqlite3.Connection, facts: Mapping[str, Any]) -> list[ModelOutcomes]:
-    """Count items and spending by model. Empty for a run of one model. `facts`: what identifies the run."""
+    """Count items and spending by model. Empty for a run of one model. `facts`: the facts that identify the run."""
     if not facts.get("mix"):
         return []
     models = [

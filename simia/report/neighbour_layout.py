@@ -1,7 +1,7 @@
-"""Place vectors on a plane such that near ones stay near: the layout of UMAP (McInnes et al., 2018), in plain Python and repeatable.
+"""Place vectors on a plane so that near ones stay near: the layout of UMAP (McInnes et al., 2018), in plain Python and repeatable.
 
-Each point is pulled to its nearest neighbours and pushed away from random others. ScaleEnv's Fig. 4 uses t-SNE, which compares all pairs
-in every round. Distances between far groups mean nothing in either.
+Each point is pulled to its nearest neighbours and pushed away from random other points. ScaleEnv's Fig. 4 uses t-SNE, which compares
+all pairs in every round. In both, distances between far groups have no meaning.
 """
 
 from __future__ import annotations

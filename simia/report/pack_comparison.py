@@ -1,4 +1,4 @@
-"""Several packs side by side: tools, tables and density (ScaleEnv, Fig. 5), and a map of their tools by what they do (Fig. 4)."""
+"""Compare several packs: tools, tables and density (ScaleEnv, Fig. 5), and a map of their tools by similarity (Fig. 4)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def list_structure_cells(found: Sequence[tuple[str, GraphFigures]]) -> list[tupl
 
 
 def draw_structures(found: Sequence[tuple[str, GraphFigures]]) -> str:
-    """A bubble for each pack: tools across, tables up, size and strength by density."""
+    """Draw a bubble for each pack: x is the number of tools, y that of tables; size and opacity show the density."""
     densest = max((each.density for _, each in found), default=0.0) or 1.0
     points = [
         ScatterPoint(
@@ -102,7 +102,7 @@ async def embed_tools(packs: Sequence[Pack], settings: LLMSettings) -> list[list
 
 
 def list_map_cells(of: ToolMap) -> list[tuple[str, ...]]:
-    """For each pack the other one with the most of its tools' nearest neighbours, and how many tools are nearer to another pack."""
+    """For each pack: the other pack with most nearest neighbours of its tools, and how many tools have their nearest in another pack."""
     rows: list[tuple[str, ...]] = []
     for n, name in enumerate(of.packs):
         own = [i for i, (pack, _) in enumerate(of.tools) if pack == n and of.nearest[i]]
@@ -125,7 +125,7 @@ def draw_map(of: ToolMap) -> str:
 
 
 def describe_map(of: ToolMap) -> str:
-    """What the drawing shows."""
+    """Describe the map in words."""
     by = "the words of their names and descriptions" if of.compared_by == "words" else f"embeddings of {of.compared_by}"
     more = f" {of.left_out} tools are left out." if of.left_out else ""
     return f"Tools that resemble each other are near, by {by} (ScaleEnv, Fig. 4). Distances between far groups mean nothing.{more}"

@@ -47,7 +47,7 @@ FOLDER_HEAD = (
 )  # fmt: skip
 FOLDER_TITLE = "packs (tokens and cost are those of the whole run)"
 PAGE_ONLY = frozenset(("recipe", "what it does", "by", "refused for"))
-"""Columns that a terminal has no room for."""
+"""Columns that only the page shows, since a terminal is too narrow."""
 
 
 def print_pack(of: PackStatistics, to: Console) -> None:
@@ -114,7 +114,7 @@ def describe_played(of: PackStatistics) -> str:
 
 
 def write_pack_page(of: PackStatistics, path: Path) -> None:
-    """Write the page of a pack, without scripts. Raises `UserError` where it cannot be written."""
+    """Write the page of a pack, without scripts. Raises `UserError` if it cannot be written."""
     turns = fit_turns(of.played.messages)[0] if of.played else []
     tools, tasks = [len(of.pack.tools)], of.calls
     page = render_pack_page(
@@ -164,7 +164,7 @@ def list_gym_parts(tools: Sequence[int], calls: Sequence[int]) -> list[tuple[str
 
 
 def draw_markup(nodes: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> Markup:
-    """The drawing, whose texts are escaped, as markup."""
+    """Return a drawing as safe markup; its texts are already escaped."""
     return Markup(draw_graph(nodes, edges))
 
 
@@ -241,7 +241,7 @@ def format_price(tokens: int, cost: float | None, estimated: bool) -> tuple[str,
 
 
 def list_folder_rows(found: Sequence[PackStatistics]) -> Rows:
-    """Prices over all packs. Packs of one run share its record, which counts once."""
+    """List the prices over all packs. Packs of one run share its record, which is counted once."""
     runs: dict[str, list[PackStatistics]] = {}
     for of in found:
         if of.record and of.record.stages:
@@ -268,7 +268,7 @@ def print_folder(found: Sequence[PackStatistics], tools: ToolMap, to: Console) -
 
 
 def write_folder_page(found: Sequence[PackStatistics], tools: ToolMap, title: str, path: Path) -> None:
-    """Write the page of a folder of packs. Raises `UserError` where it cannot be written."""
+    """Write the page of a folder of packs. Raises `UserError` if it cannot be written."""
     gyms = [of for of in found if of.is_gym]
     counts, calls = [len(of.pack.tools) for of in gyms], [n for of in gyms for n in of.calls]
     structures = measure_structures([of.pack for of in found])

@@ -1,4 +1,4 @@
-"""Rows of a pack's report as plain texts, which the terminal and the page both show."""
+"""Rows of a pack's report as plain text, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AGENT_HEAD = ("agent", ">tasks", ">episodes", ">solved", ">mean rate", "95 % int
 TASK_HEAD = ("task", "agent", ">solved", ">of", "95 % interval")
 MOST_TASK_ROWS = 400
 ROUND_OUTCOMES = ("passed", "failed", "invalid", "unreadable")
-"""Of a round of the assessment; the score is `passed` of `passed` and `failed`."""
+"""Outcomes of a round of the assessment. The score is the share of `passed` among `passed` and `failed`."""
 
 
 def list_pack_rows(of: PackStatistics) -> Rows:
@@ -72,7 +72,7 @@ def list_pack_rows(of: PackStatistics) -> Rows:
 
 
 def list_assessment_rows(of: PackStatistics) -> Rows:
-    """Scores of the dual-agent assessment (EnvScaler §3.1), as the record has them."""
+    """List the scores of the dual-agent assessment (EnvScaler §3.1) from the record."""
     rows = []
     for key, note in (of.record.notes.get("assessment", {}) if of.record else {}).items():
         if (score := bound_number(note.get("score"))) is None:
@@ -105,7 +105,7 @@ def describe_outcomes(tests: Counter[str]) -> str:
 
 
 def list_tool_cells(of: PackStatistics) -> Cells:
-    """A row for each tool: outcomes of its tests now, or those of the record where they were not run."""
+    """List a row for each tool: outcomes of its tests as run now, or those of the record if they were not run."""
     notes = of.record.notes.get("tools", {}) if of.record else {}
     by_name = {key.rpartition("/")[2]: note for key, note in notes.items()}
     rows: Cells = []
@@ -125,7 +125,7 @@ def list_dropped_cells(of: PackStatistics) -> Cells:
 
 
 def list_reason_cells(of: PackStatistics) -> Cells:
-    """Reasons of the gate, and of the stages that drop inputs of gyms; the most frequent first."""
+    """List the reasons of refusals by the gate, and by the stages that drop inputs of gyms; the most frequent first."""
     inputs = INPUT_REASONS if of.is_gym else {}
     found = of.count_refused().most_common()
     return [(reason, f"{n:,}", inputs.get(reason) or explain_reason(reason)) for reason, n in found]
@@ -144,7 +144,7 @@ def list_stage_cells(of: PackStatistics) -> Cells:
 
 
 def list_price_rows(of: PackStatistics) -> Rows:
-    """Questions and tokens for each tool and task that the run accepted, beside the figures of the papers."""
+    """List questions and tokens per accepted tool and task of the run, next to the papers' figures."""
     price = of.measure_price()
     return list_price_texts(price) if price else []
 
@@ -191,7 +191,7 @@ def list_measured_cells(of: PackStatistics) -> Cells:
 
 
 def list_gym_rows(tools: Sequence[int], calls: Sequence[int]) -> Rows:
-    """Means of the numbers of tools and of calls to solve, beside the paper's (CodeGym, Fig. 4)."""
+    """List the mean numbers of tools and of calls to solve a task, next to the paper's (CodeGym, Fig. 4)."""
     rows = []
     for name, values, paper in (("tools", tools, CODEGYM_TOOLS), ("calls to solve", calls, CODEGYM_CALLS)):
         if values:

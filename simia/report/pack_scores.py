@@ -18,7 +18,7 @@ COSTS = f"SELECT SUBSTR(item, 1, INSTR(item, '/') - 1), {COST} FROM attempt WHER
 
 @dataclass(slots=True)
 class PackScores:
-    """What the episodes of one pack came to."""
+    """Results of the episodes of one pack."""
 
     rewards: dict[str, list[float | None]] = field(default_factory=dict)
     """Task id → rewards of its episodes; None for one without a reward."""
@@ -64,8 +64,8 @@ def collect_pack_scores(run: Run) -> dict[str, PackScores]:
 
 
 def print_pack_scores(run: Run, to: Console) -> None:
-    """Print a row for each pack of a rollout over several, and one for all; nothing for a rollout of one pack. `solved`: of the episodes
-    with a reward; `cost`: where a price is known."""
+    """Print a row for each pack of a rollout over several, and one for all; nothing for a rollout of one pack. Column `solved` counts
+    among the episodes with a reward; `cost` is shown if a price is known."""
     found = collect_pack_scores(run)
     if not found:
         return

@@ -1,7 +1,7 @@
 """Figures of a pack for its report: tools, tests, tasks, graphs, difficulty, prices, and the reference of one task.
 
-They come from the pack's own files, from the record of its synthesis where there is one, and from its world in the sandbox: the tests
-of the tools are run, and a solution is played where none is recorded.
+They come from the pack's own files, from the record of its synthesis if there is one, and from its world in the sandbox: the tests
+of the tools are run, and a solution is played if none is recorded.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class PackStatistics:
 
     @property
     def is_gym(self) -> bool:
-        """Whether it is an interactive form of a coding problem."""
+        """Whether the pack is a gym: the interactive form of a coding problem."""
         recipe = self.recipe
         return recipe == "codegym" or (not recipe and {tool.name for tool in self.pack.tools} >= GYM_TOOLS)
 
     @property
     def recipe(self) -> str:
-        """The recipe or importer that made it; empty: written by hand."""
+        """The recipe or importer that made the pack; empty if it was written by hand."""
         source = self.pack.file.provenance if self.pack.file else None
         return (self.record.recipe if self.record else "") or (source.recipe if source else "")
 
@@ -93,7 +93,7 @@ class PackStatistics:
         return count_refused_tasks(self.record) if self.record else Counter()
 
     def measure_price(self) -> RunPrice | None:
-        """The price of the run that made the pack; None where it is not known."""
+        """The price of the run that made the pack; None if it is not known."""
         if self.record is None or not self.record.stages:
             return None
         return measure_price(self.record, [(len(self.pack.tools), len(self.pack.tasks))])
@@ -148,7 +148,7 @@ async def collect_pack(
 
 
 async def run_pack_tests(found: PackStatistics, environment: Environment) -> None:
-    """Run the tests of the tools. A test whose call does what it expects has the outcome that it expects; any other one failed."""
+    """Run the tests of the tools. A test that passes is counted under its expected outcome, any other under `failure`."""
     backend, pack = environment.backend, found.pack
     assert isinstance(backend, ExecutableBackend)
     declared = await backend.declared()
@@ -165,7 +165,7 @@ async def run_pack_tests(found: PackStatistics, environment: Environment) -> Non
 
 
 def choose_task(pack: Pack) -> Task | None:
-    """The task that is shown: of those with a solution, the one with the median number of calls."""
+    """Choose the task to show: among those with a solution, the one with the median number of calls."""
     solved = sorted((task for task in pack.tasks if task.solved), key=lambda task: len(task.actions))
     return solved[len(solved) // 2] if solved else None
 
@@ -217,7 +217,7 @@ def table_node(table: str) -> str:
 
 
 def count_histogram(values: Sequence[int], most_bins: int = 12) -> list[tuple[str, int]]:
-    """Bins of equal width with their counts; a bin for each number where there are few."""
+    """Count numbers in at most `most_bins` bins of equal width, which is 1 if that is enough bins."""
     if not values:
         return []
     low, high = min(values), max(values)

@@ -34,7 +34,8 @@ def list_perturbation_rows(counts: Sequence[PerturbationCount]) -> list[list[str
 
 
 def list_perturbation_lines(row: Mapping[str, Any]) -> list[str]:
-    """Write a line for each event of a stored trajectory: kind, where, whether it happened, the agent's reaction; then those that never came."""
+    """Write a line for each event of a stored trajectory: kind, place, whether it happened, the agent's reaction. Events that never
+    came are last."""
     found = []
     for event in row.get("perturbations") or []:
         of = f" of {event['tool']}" if event.get("tool") else ""
@@ -53,13 +54,13 @@ def format_interval(share: Estimate | None) -> str:
 
 
 def print_perturbations(counts: Sequence[PerturbationCount], to: Console) -> None:
-    """Print the table; nothing where no episode was disturbed."""
+    """Print the table; nothing if no episode was perturbed."""
     if not counts:
         return
     table = make_table(*HEADS)
     table.padding = (0, 1, 0, 0)  # so that it fits 80 columns
     for number, column in enumerate(table.columns):
-        column.no_wrap = number == 0  # a large figure goes on in the next line, it is not cut
+        column.no_wrap = number == 0  # a long figure is wrapped, not cut
     for row in list_perturbation_rows(counts):
         table.add_row(*map(make_plain_text, row))
     print_whole(table, to)

@@ -1,7 +1,7 @@
-"""Compare the distribution of plans that the settings ask for with what was planned and what was accepted.
+"""Compare the distribution of plans that the settings ask for with the planned and the accepted ones.
 
-A share that was planned less often than asked for is one for which the planner found no combination of the seeds' calls, or one that
-another setting excludes; one that was accepted less often than planned is one that the model or the checks fail at.
+If a share is planned less often than the settings ask for, the planner found no fitting combination of the seeds' calls, or another
+setting excludes it. If it is accepted less often than planned, the model fails at it or the checks reject it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class PlanShare:
-    """One line: the share that the settings ask for (None: nothing is asked), and the plans that have it, of all and of the accepted."""
+    """One line: the share that the settings ask for (None if they do not set it), and the plans with it, of all and of the accepted."""
 
     name: str
     wanted: float | None
@@ -84,7 +84,7 @@ def count_plans(connection: sqlite3.Connection, settings: Mapping[str, Any]) -> 
 
 
 def list_properties(plan: RequestPlan) -> Iterator[str]:
-    """List the lines of the table that a plan counts for."""
+    """List the lines of the table in which a plan is counted."""
     calls = len(plan.calls)
     if plan.goals:
         yield describe_number(len(plan.goals), "goal")
@@ -97,7 +97,7 @@ def list_properties(plan: RequestPlan) -> Iterator[str]:
 
 
 def list_wanted(settings: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """List the lines that the settings decide, with their shares."""
+    """List the lines whose shares the settings define, with these shares."""
     goals = settings.get("goals") or {}
     for number, weight in goals.items():
         yield describe_number(int(number), "goal"), weight / sum(goals.values())

@@ -31,7 +31,7 @@ STYLE: Any = {
     "font.family": ["DejaVu Sans"],  # matplotlib brings it
     "font.size": 9.0,
     "text.color": INK,
-    "text.parse_math": False,  # a dollar sign is one
+    "text.parse_math": False,  # a dollar sign is not the start of a formula
     "axes.edgecolor": FAINT,
     "grid.color": FAINT,
     "xtick.color": DIM,
@@ -81,7 +81,7 @@ def can_plot() -> bool:
 
 
 def render_svg(panels: Sequence[PlotPanel]) -> str:
-    """Render the panels below each other. Values outside of an axis are drawn at its edge. Raises `UserError` without matplotlib."""
+    """Render the panels below each other. Values outside an axis are drawn at its edge. Raises `UserError` without matplotlib."""
     text = render_figure(panels, "svg").decode()
     return text[text.index("<svg") :]
 
@@ -191,7 +191,7 @@ def offset_points(axes: Axes) -> Any:
 
 
 def choose_marks(places: Sequence[int]) -> Iterator[int]:
-    """All places of a few; of many the first, the last and multiples of a round number between them."""
+    """Choose the places of axis marks: all of a few; of many the first, the last and multiples of a round number between them."""
     if len(places) <= 12:
         yield from places
         return

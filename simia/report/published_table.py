@@ -1,4 +1,4 @@
-"""Print a published result table: what the paper prints, what does not follow from it, and our rows."""
+"""Print a published result table: the paper's figures, discrepancies in them, and our rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from simia.statistics import Estimate
 
 @dataclass(frozen=True, slots=True)
 class OurRow:
-    """Figures of one rollout. `parts`: parts of suites of the papers that it played."""
+    """Figures of one rollout. `parts`: the parts of the papers' suites that were played."""
 
     run: str
     model: str
     figures: Mapping[str, Estimate]
     parts: int
     conditions: str = ""
-    """How it was played: tasks, trials, user model, turns."""
+    """Conditions of the rollout: tasks, trials, user model, turns."""
 
 
 def list_tables(paper: PublishedPaper, to: Console) -> None:
@@ -37,8 +37,8 @@ def list_tables(paper: PublishedPaper, to: Console) -> None:
 
 
 def print_table(paper: PublishedPaper, table: PublishedTable, ours: Sequence[OurRow], to: Console) -> None:
-    """Print a table with our rows, then the intervals of ours, discrepancies and notes. An average that does not follow from its row is
-    followed by the computed one in parentheses."""
+    """Print a table with our rows, then our intervals, discrepancies and notes. If a printed average does not follow from its row, the
+    computed one is added in parentheses."""
     digits = max(0, -round(math.log10(table.unit)))
     wrong = find_discrepancies(table)
     computed = {(each.model, each.what): each.computed for each in wrong}

@@ -1,4 +1,4 @@
-"""Rows of the report's sections as plain texts, which the terminal and the page both show."""
+"""Rows of the report's sections as plain text, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def list_model_rows(run: RunStatistics) -> Rows:
 
 
 def list_timeline_rows(run: RunStatistics) -> Rows:
-    """List acceptance, repetition and novelty over the run: declining yield shows here. Parts in which nothing is decided yet say nothing."""
+    """List acceptance, repetition and novelty over the run, which show a declining yield. Parts without a decided item are left out."""
     decided = [bin_ for bin_ in run.timeline if bin_.decided]
     if len(decided) < 2:
         return []
@@ -100,7 +100,7 @@ def list_spending_rows(run: RunStatistics) -> list[tuple[str, ...]]:
 
 
 def describe_cost_per_accepted(run: RunStatistics) -> str:
-    """Describe the tokens and the cost per accepted trajectory, rejected ones included."""
+    """Describe the tokens and the cost per accepted trajectory; the cost of rejected ones is included."""
     if not run.accepted or not run.spent:
         return ""
     whole = ReplyTotals()

@@ -1,4 +1,4 @@
-"""Count what the results of a run contain: tools, lengths, errors, repairs, overlap with the seeds.
+"""Count properties of a run's results: tools, lengths, errors, repairs, overlap with the seeds.
 
 One core takes long for 90,000 results, so a large run is read in ranges of items, each by a process of its own, and the
 counts of the ranges are added. The processes are separate commands: a forked process would inherit the open database,
@@ -101,7 +101,7 @@ class ResultCounts:
 
 @dataclass(slots=True)
 class Conversation:
-    """What the counts need of a conversation. Recovered: a tool failed, and a call of a later turn succeeded."""
+    """The parts of a conversation that are counted. Recovered: a tool failed, and a call of a later turn succeeded."""
 
     messages: list[Row]
     users: list[str] = field(default_factory=list)
@@ -165,7 +165,7 @@ class ResultCounter:
         self._bin_width, self._sample_interval = compute_bin_width(last), last // COMPARED + 1
 
     def add(self, id_: str, ord_: int, seed_id: str, verdict: str, body: Row) -> None:
-        """Count one result. Of a surplus one, only the repairs count."""
+        """Count one result. For a surplus result, only its repairs are counted."""
         counts, row = self.counts, body["trajectory"]
         counts.repairs.update(set(body["repairs"]))
         if row is None or verdict == "surplus":
@@ -251,7 +251,7 @@ def count_results_in_parallel(connection: sqlite3.Connection, folder: Path, proc
         counts = count_results(connection, ends[0], ends[1])
         for other, (first, end) in zip(others, pairwise(ends[1:]), strict=True):
             out, _ = other.communicate()
-            # A process that was killed, for its memory use for example, costs time but no count.
+            # If a process was killed, for example for its memory use, its range is counted here.
             counts.add(pickle.loads(out) if other.returncode == 0 else count_results(connection, first, end))
     finally:
         for other in others:  # still running if an error was raised above

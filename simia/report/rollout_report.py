@@ -74,7 +74,7 @@ def print_rollout(run: Run, to: Console) -> None:
 
 
 def print_scores(scores: RolloutStatistics, run: Run, to: Console, parts: Mapping[str, float] | None = None) -> None:
-    """Print the number of episodes, of those that are planned too, and their rewards. `parts`: means of the reward parts."""
+    """Print the numbers of played and planned episodes, and their rewards. `parts`: means of the reward parts."""
     passed, kept = run.ledger.counts().get("passed", 0), run.ledger.accepted_count()
     accepted = f"{passed} accepted" + (f" ({kept} of them different)" if kept != passed else "")
     to.print(
@@ -94,7 +94,7 @@ def print_scores(scores: RolloutStatistics, run: Run, to: Console, parts: Mappin
 
 
 def count_episodes(scores: RolloutStatistics, run: Run) -> str:
-    """Write how many episodes and tasks have been played, of how many where some are left."""
+    """Write how many episodes and tasks have been played, and the planned number if some are left."""
     planned = int((run.ledger.meta("facts") or {}).get("planned") or 0)
     if scores.episodes >= planned:
         return f"{scores.episodes} episodes of {scores.tasks} tasks"
@@ -114,7 +114,7 @@ def average_rewards(values: list[float | None]) -> float:
 
 
 def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> None:
-    """Print the reward of an episode with its parts and reasons, how it ended and, of a rollout, whose failure it is. `row`: its stored trajectory."""
+    """Print the reward of an episode with its parts and reasons, its ending and, for a rollout, who failed. `row`: its stored trajectory."""
     reward, end = row.get("reward") or {}, row.get("end") or {}
     parts = ", ".join(f"{name} {value:g}" for name, value in (reward.get("parts") or {}).items())
     value = "none" if reward.get("value") is None else f"{reward['value']:g}"
@@ -133,7 +133,7 @@ def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> N
 
 
 def refuse_unknown_item(run: Run, item: str) -> NoReturn:
-    """Raise `UserError` for an item without a result, which names one that there is: the same with its part or trial, or else the first."""
+    """Raise `UserError` for an item without a result. It names an existing one: the same item with a part or trial, else the first."""
     named = [each.id for each in run.ledger.items()]
     problem = f"run {run.id} has no result for item {item!r}"
     if item in named:
@@ -158,7 +158,7 @@ def list_compared_calls(run: Run, item: str) -> list[dict[str, Any]]:
 
 
 def summarize_shadow(run: Run) -> str | None:
-    """Summarize how many calls were compared, agree and were lost; None without a shadow back end."""
+    """Count the compared calls, those that agree and those that were lost; None without a shadow back end."""
     if run.saved_config().get("backend") != "shadow":
         return None
     rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
@@ -183,7 +183,7 @@ def compare_answers(row: Mapping[str, Any]) -> str:
 
 
 def print_differences(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
-    """Print each call of an episode, with both answers where they differ."""
+    """Print each call of an episode, and both answers if they differ."""
     if rows:
         to.print("simulated world compared with the real one:", highlight=False)
     for row in rows:

@@ -111,7 +111,7 @@ def format_dollars(amount: float | None) -> str:
 
 
 def print_cleanup(found: list[Findings], console: Console, *, replies: bool) -> None:
-    """Print the runs with their sizes and the space that can be freed."""
+    """Print the runs with their sizes, and how much space can be freed."""
     table = make_table("run", ">MB", ">accepted", ">replies", ">can be freed", "what")
     rows = (
         (

@@ -115,7 +115,7 @@ class SeedOutcomes(Outcomes):
 
 @dataclass(kw_only=True, slots=True)
 class ModelOutcomes(Outcomes):
-    """Outcomes of the items that one model wrote. `weight`: its share is this part of the sum of all weights."""
+    """Outcomes of the items that one model wrote. `weight`: relative to the sum of all models' weights."""
 
     model: str
     alias: str
@@ -158,8 +158,8 @@ class Histogram:
 
     @classmethod
     def of(cls, values: Mapping[int, int], *, bins: int = 24, unit: float = 1) -> Histogram:
-        """Compute from the counts of values, given in `unit`s. The last bin includes the top percent, so that outliers
-        do not widen all bins."""
+        """Compute the bins from the counts of values, given in `unit`s. The last bin includes the top percent of the values, so that
+        outliers do not widen all bins."""
         if not values:
             return cls()
         low, median, p95, last = (find_quantile(values, share) for share in (0, 0.5, 0.95, 0.99))
@@ -253,7 +253,7 @@ class RunStatistics(Outcomes):
 
     @property
     def barren(self) -> list[SeedOutcomes]:
-        """Seeds with several judged items and none accepted."""
+        """Seeds with several decided items, none of them accepted."""
         return [seed for seed in self.per_seed if not seed.accepted and seed.refused > 1]
 
     @property

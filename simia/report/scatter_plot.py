@@ -99,7 +99,7 @@ def draw_scatter(
 
 
 def round_up(value: float) -> float:
-    """The next number of the form 1, 2, 4, 8 or 10 times a power of ten, at least 1."""
+    """Round up to a number of the form 1, 2, 4, 8 or 10 times a power of ten, at least 1."""
     if value <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

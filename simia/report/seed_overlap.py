@@ -1,7 +1,7 @@
 """Measure the overlap with the seeds: words of the user, order of the tools, identifiers in calls.
 
-A model that gets a seed and is asked for something new tends to return the seed with other names. These figures reject
-nothing; they tell a reviewer where to look.
+A model that is given a seed and asked for a new conversation tends to return the seed with other names. These figures do not
+reject anything; they tell a reviewer where to look.
 """
 
 from __future__ import annotations

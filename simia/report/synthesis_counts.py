@@ -1,7 +1,7 @@
-"""What a synthesis accepted and refused in all, and at what price, from the stages and notes of its record.
+"""Count what a synthesis accepted and refused, and compute its price, from the stages and notes of its record.
 
-A run may make several packs, and each holds the record of the whole run. So prices are divided by what the run accepted, not by what one
-pack holds. Gyms have no stages `tools` and `gated`: the notes of their stages say how many tools and inputs each of them keeps.
+A run may make several packs, and each holds the record of the whole run. So prices are divided by the accepted items of the run, not by
+those of one pack. Gyms have no stages `tools` and `gated`: the notes of their stages say how many tools and inputs each gym keeps.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from simia.synthesis.reasons import Reason
 Note = Mapping[str, Any]
 GYMS = "gyms"
 GATE_STAGES = ("gated", "measured")
-"""Stages whose refusals are those of the verification gate; `measured` is of the recipe vary."""
+"""Stages whose refusals are those of the verification gate; `measured` belongs to the recipe `vary`."""
 DOMAIN_STAGES = frozenset(
     (
         "screening", "stateful", "descriptions", "clusters", "themes", "sources", "search", "proposals", "design", "examples", "tools",
         "environments", "graph", "assessment", "problems", GYMS, INSTANCES, SOLUTIONS,
     )
 )  # fmt: skip
-"""Stages whose tokens are the price of an environment; those of all others are the price of its tasks."""
+"""Stages whose tokens are the price of an environment; tokens of all other stages are the price of its tasks."""
 INVALID_INPUT = "invalid_input"
 INPUT_REASONS: Mapping[str, str] = {
     Reason.CALLS_OUT_OF_BOUNDS: "the oracle makes too few or too many calls on the input",
@@ -59,7 +59,7 @@ GYM_STEPS = (
 
 @dataclass(slots=True)
 class SynthesisPrice:
-    """Questions and tokens of some stages, and what they are divided by."""
+    """Questions and tokens of some stages, and the number of accepted items by which they are divided."""
 
     questions: int = 0
     tokens: int = 0
@@ -89,8 +89,8 @@ class RunPrice:
 
 
 def measure_price(record: SynthesisRecord, packs: Collection[tuple[int, int]]) -> RunPrice:
-    """The price of a run. `packs`: numbers of tools and tasks of those of its packs that are known, which are the accepted ones where the
-    record does not say how many the whole run accepted."""
+    """Compute the price of a run. `packs`: (tools, tasks) of each known pack of the run; they count as the accepted ones if the record
+    does not say how many the whole run accepted."""
     price = RunPrice(environments=len(packs))
     for stage in record.stages:
         (price.tools if is_domain_stage(stage.name) else price.tasks).add(stage)
@@ -116,7 +116,7 @@ def is_domain_stage(name: str) -> bool:
 
 
 def count_gym_tasks(notes: Mapping[str, Mapping[str, Note]], key: str) -> int:
-    """Inputs of a gym that became tasks: those that the last stage kept, and the enlarged ones."""
+    """Count the inputs of a gym that became tasks: those that the last stage kept, and the enlarged ones."""
     solved, easy, hard = (notes.get(stage, {}).get(key, {}) for stage in (SOLUTIONS, DIFFICULTY, HARD))
     return bound_count(easy.get("hard_enough", solved.get("kept"))) + bound_count(
         hard.get("hard_enough", hard.get("gate_passed"))
@@ -148,7 +148,7 @@ def count_refused_inputs(notes: Mapping[str, Note]) -> Counter[str]:
 
 
 def list_dropped_tools(record: SynthesisRecord) -> list[tuple[str, ...]]:
-    """Key, reason and detail of each tool that was dropped: on its own, among all tools, or by the assessment."""
+    """List key, reason and detail of each dropped tool: dropped on its own, together with all tools, or by the assessment."""
     found: list[tuple[str, ...]] = [(each.key, each.reason, each.detail) for each in record.list_refusals("tools")]
     for key, note in record.notes.get("environments", {}).items():
         dropped = note.get("dropped")

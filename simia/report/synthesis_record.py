@@ -1,7 +1,7 @@
 """Read `synthesis.json`, the record that a synthesis leaves in a pack: stages with counts, tokens and cost, refusals, notes.
 
-The pack may be another person's, so the record is read as data: of bounded size, each value of its expected type or left out, each text
-one line of bounded length. A record that cannot be read is named in the report and does not end it.
+The pack may come from another person, so the record is untrusted: its size is bounded, a value of an unexpected type is left out, and
+each text is cut to one line of bounded length. If it cannot be read, the report says so and continues.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RecordedRefusal:
 
 @dataclass(slots=True)
 class SynthesisRecord:
-    """What `synthesis.json` holds. `fault`: why it could not be read; `left_out`: refusals beyond the bound."""
+    """The content of `synthesis.json`. `fault`: why it could not be read; `left_out`: number of refusals beyond the limit."""
 
     recipe: str = ""
     model: str = ""
@@ -68,13 +68,13 @@ class SynthesisRecord:
     notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     fault: str = ""
     narrowed: set[str] = field(default_factory=set)
-    """Stages of which only the refusals and notes of one pack are held."""
+    """Stages with only the refusals and notes of one pack."""
     run_notes: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     """The notes of the whole run."""
 
     def narrow(self, pack: str) -> SynthesisRecord:
-        """The record with the refusals and notes of one pack, as far as keys begin with its name: a run may make several. Figures of
-        stages and `run_notes` are those of the whole run."""
+        """Return the record with the refusals and notes of one pack, since a run may make several. Only stages with keys that begin
+        with the pack's name are narrowed. Figures of stages and `run_notes` remain those of the whole run."""
         mine = f"{pack}/"
         keys = [(refusal.stage, refusal.key) for refusal in self.refusals]
         keys += [(stage, key) for stage, notes in self.notes.items() for key in notes]
@@ -88,7 +88,7 @@ class SynthesisRecord:
 
     @property
     def identity(self) -> str:
-        """Equal for the records that one run left in several packs."""
+        """A key that is equal for all records of one run."""
         return repr((self.recipe, self.model, self.stages))
 
     def list_refusals(self, stage: str) -> list[RecordedRefusal]:
@@ -105,12 +105,12 @@ class SynthesisRecord:
         return Counter(refusal.reason for refusal in self.list_refusals(stage))
 
     def sum_rounds(self) -> tuple[int, int]:
-        """Rounds of the debug loop in all, and the number of tools that needed any."""
+        """Return the total number of rounds of the debug loop, and the number of tools that needed a round."""
         rounds = [bound_count(note.get("rounds")) for note in self.notes.get("tools", {}).values()]
         return sum(rounds), sum(each > 0 for each in rounds)
 
     def sum_tests(self) -> Counter[str]:
-        """Outcome → tests of tools, as the synthesis ran them last."""
+        """Outcome → number of tests of tools in the last run by the synthesis."""
         found: Counter[str] = Counter()
         for note in self.notes.get("tools", {}).values():
             found.update(count_outcomes(note))
@@ -118,7 +118,7 @@ class SynthesisRecord:
 
 
 def read_record(root: Path) -> SynthesisRecord | None:
-    """Read the record of a pack; None where it has none."""
+    """Read the record of a pack; None if it has none."""
     if not (root / RECORD).exists() and not (root / RECORD).is_symlink():
         return None
     try:

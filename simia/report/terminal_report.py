@@ -43,7 +43,7 @@ def print_report(run: RunStatistics, console: Console) -> None:
 
 
 def explain_checking(run: RunStatistics) -> str:
-    """Say in one line what was checked of the accepted trajectories, and what was not."""
+    """Say in one line which checks the accepted trajectories passed, and what was not checked."""
     return JUDGED if run.judging.replies else STRUCTURAL
 
 

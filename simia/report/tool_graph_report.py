@@ -16,7 +16,7 @@ from simia.synthesis.graph.graph_building import read_pack_graph
 from simia.synthesis.graph.graph_figures import GraphFigures, measure_graph
 from simia.synthesis.graph.tool_graph import CHANGES, PROVIDES, ToolGraph
 
-MOST_COMPARED = 20_000_000  # arguments × fields of results; a graph of more is not searched for
+MOST_COMPARED = 20_000_000  # arguments × fields of results; for larger packs no graph is searched
 MOST_NAMES = 6
 STYLE = (
     "text{font:12px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#555}.title{fill:#111}"
@@ -27,7 +27,7 @@ STYLE = (
 
 
 def find_pack_graph(pack: Pack) -> ToolGraph | None:
-    """The graph of a pack: its own edges, else those that words find; None for a pack without tools, or one too large to search."""
+    """Return the graph of a pack: its own edges, else edges found by words; None if it has no tools or is too large to search."""
     arguments = sum(len(tool.parameters.get("properties") or ()) for tool in pack.tools)
     if not pack.tools or (not pack.graph and arguments * len(pack.tools) * 20 > MOST_COMPARED):
         return None
@@ -41,7 +41,7 @@ def measure_pack(pack: Pack) -> GraphFigures | None:
 
 
 def name_edge_source(pack: Pack) -> str:
-    """Where the edges of a pack's graph come from."""
+    """Name the source of the edges of a pack's graph."""
     return "edges of the pack" if pack.graph else "edges found by words"
 
 
@@ -61,7 +61,7 @@ def list_graph_rows(found: GraphFigures) -> Rows:
 
 
 def list_graph_lines(graph: ToolGraph, found: GraphFigures) -> list[str]:
-    """The tools by level, each with the tools whose results are its arguments, and those that fulfil a condition of it."""
+    """List the tools by level, each with the tools whose results can be its arguments and the tools that fulfil its conditions."""
     last = len(graph.tools)
     names = sorted(graph.tools, key=lambda name: found.levels.get(name, last))
     lines = []
@@ -73,7 +73,7 @@ def list_graph_lines(graph: ToolGraph, found: GraphFigures) -> list[str]:
 
 
 def list_need_lines(graph: ToolGraph, name: str) -> list[str]:
-    """A line for each argument that results can be, `?` after one that a call can do without, and one for conditions."""
+    """List a line for each argument that a result can provide (`?` after one that a call does not need), and a line for conditions."""
     lines = []
     needed = {each.name for each in graph.list_needs(name)}
     for each in graph.tools[name].inputs:
@@ -104,7 +104,7 @@ def print_graph(graph: ToolGraph, found: GraphFigures, to: Console) -> None:
 
 
 def make_tool_drawing(graph: ToolGraph | None, *, changes: bool = False) -> tuple[list[GraphNode], list[GraphEdge]]:
-    """Nodes and edges to draw; a tool stands to the right of those that it depends on, and points to them.
+    """Make the nodes and edges to draw; a tool is to the right of the tools that it depends on, and points to them.
 
     There is one edge for each pair of tools and kind. `changes`: draw shared tables too.
     """
@@ -121,7 +121,7 @@ def make_tool_drawing(graph: ToolGraph | None, *, changes: bool = False) -> tupl
         labels[edge.target, edge.source, kind].append(edge.argument or edge.kind)
     edges = [GraphEdge(target, source, ", ".join(names), kind) for (target, source, kind), names in labels.items()]
     order = {"may": 0, CHANGES: 1}
-    edges.sort(key=lambda edge: order.get(edge.kind, 2))  # what matters is drawn over the rest
+    edges.sort(key=lambda edge: order.get(edge.kind, 2))  # important edges are drawn last, over the others
     joined = {name for edge in edges for name in (edge.source, edge.target)}
     nodes = [
         GraphNode(name, kind="writer" if node.writes else "reader")
@@ -132,7 +132,7 @@ def make_tool_drawing(graph: ToolGraph | None, *, changes: bool = False) -> tupl
 
 
 def draw_tool_graph(graph: ToolGraph, *, changes: bool = False) -> str:
-    """The graph as a stand-alone SVG file; equal graphs give equal bytes."""
+    """Draw the graph as a stand-alone SVG file; equal graphs give equal bytes."""
     drawing = draw_graph(*make_tool_drawing(graph, changes=changes))
     head, _, rest = drawing.partition(">")
     return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style><rect width="100%" height="100%" style="stroke:none"/>{rest}\n'

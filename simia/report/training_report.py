@@ -100,7 +100,7 @@ def list_step_cells(step: StepStatistics) -> list[str]:
 
 
 def draw_curves(steps: Sequence[StepStatistics]) -> list[tuple[str, str]]:
-    """Draw a line of characters for each figure that is known. Its height is the share, of numbers that of the largest."""
+    """Draw a line of characters for each known figure. Height shows the share; for numbers, the share of the largest one."""
     rows = []
     for name, get in CURVES:
         values = [value for step in thin_out(steps, MOST_MARKS) if (value := get(step)) is not None]
@@ -112,7 +112,7 @@ def draw_curves(steps: Sequence[StepStatistics]) -> list[tuple[str, str]]:
 
 
 def thin_out(steps: Sequence[StepStatistics], most: int) -> list[StepStatistics]:
-    """Take at most so many steps at even distances, the first and the last among them."""
+    """Take at most `most` steps at even distances, including the first and the last."""
     if len(steps) <= most:
         return list(steps)
     return [steps[round(n * (len(steps) - 1) / (most - 1))] for n in range(most)]
@@ -145,7 +145,7 @@ def make_training_panels(training: TrainingStatistics) -> list[PlotPanel]:
 
 
 def write_training_page(training: TrainingStatistics, path: Path) -> None:
-    """Write the report as one HTML page without scripts. Raises `UserError` where it cannot be written."""
+    """Write the report as one HTML page without scripts. Raises `UserError` if it cannot be written."""
     page = (
         make_page_environment()
         .get_template("training.html.j2")

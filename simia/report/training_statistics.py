@@ -1,6 +1,6 @@
-"""Statistics of a training over its steps: rewards, lengths, endings, and how far the judge agrees with the tasks' rules.
+"""Statistics of a training over its steps: rewards, lengths, endings, and how often the judge agrees with the tasks' rules.
 
-They are computed from the figures of the kept episodes; episodes of a step that a resumed training played again are left out.
+They are computed from the figures of the kept episodes. If a resumed training played a step again, the earlier episodes are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StepStatistics(BaseModel):
     last: int
     """The last step; the first one for a single step."""
     validates: bool
-    """Whether the episodes were validated on."""
+    """Whether these are validation episodes."""
     episodes: int
     """Episodes that were played."""
     scored: int
@@ -34,7 +34,7 @@ class StepStatistics(BaseModel):
     groups: int
     """Groups with at least one reward."""
     flat: int
-    """Groups of which all rewards are equal: nothing is learnt from them."""
+    """Groups whose rewards are all equal, which give no training signal."""
     reward: float | None
     """Mean reward."""
     solved: float | None
@@ -46,9 +46,9 @@ class StepStatistics(BaseModel):
     ends: dict[str, int]
     """How the episodes ended → their number."""
     judged: int
-    """Episodes that a model judged and that the task's rules could be applied to."""
+    """Episodes that a model judged and to which the task's rules could be applied."""
     agreed: int
-    """Those of them of which the judge and the rules say alike whether the task was solved."""
+    """Judged episodes for which the judge and the rules agree whether the task was solved."""
 
     @property
     def agreement(self) -> float | None:
@@ -61,12 +61,12 @@ class StepStatistics(BaseModel):
         return self.share_ended("terminated")
 
     def share_ended(self, kind: str) -> float | None:
-        """Share of the episodes that ended so: terminated, truncated or aborted."""
+        """Share of the episodes with this ending: terminated, truncated or aborted."""
         return sum(n for end, n in self.ends.items() if end.startswith(kind)) / self.episodes if self.episodes else None
 
 
 class TrainingStatistics(BaseModel):
-    """A training as its run holds it now."""
+    """The present state of a training's run."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -83,7 +83,7 @@ class TrainingStatistics(BaseModel):
     in_progress: bool
     """Whether a process of the training writes to the run."""
     superseded: int
-    """Episodes of steps that were played again after the training had been resumed; they are in no other figure."""
+    """Earlier episodes of steps that a resumed training played again; no other figure includes them."""
     total: StepStatistics | None
     """All training steps together; None: none was played."""
     steps: list[StepStatistics]
