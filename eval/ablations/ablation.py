@@ -3,7 +3,7 @@
     title: Real and simulated SFT data
     source: Simia, figure 6
     x: trajectories                  # the axis of a figure with lines; without it each arm is a row
-    accepted: python -m …            # a command without training: what is accepted, stored and drawn
+    accepted: python -m …            # a command without training, which stores and draws accepted tasks
     tiny: {trainer: sft, arms: […]}
     full: {trainer: sft, suites: [tau2], data: […], arms: […]}
 
@@ -17,7 +17,7 @@
 | `{result}` | file or run of the evaluation |
 | each key of an arm's `with` | its value |
 
-An arm with `of: NAME` uses the data and the training of that arm: points of one training's curve, and other ways to evaluate it.
+An arm with `of: NAME` uses the data and the training of that arm: for points of one training's curve, or for another evaluation of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Size = Literal["tiny", "full"]
 Stage = Literal["data", "train", "evaluate"]
 STAGES: tuple[Stage, ...] = ("data", "train", "evaluate")
 GRPO = "eval/ablations/tiny_grpo.yaml"
-# What a size does unless its plan, or the arm, says otherwise.
+# Default commands of a size, unless its plan or the arm replaces them.
 DEFAULTS: dict[tuple[str, str], dict[Stage, list[str]]] = {
     ("tiny", "sft"): {
         "train": [
@@ -111,7 +111,7 @@ class Ablation(Config):
     full: SizePlan | None = Field(None, description="By the papers' configs, on GPUs and paid models.")
 
     def size(self, size: Size) -> SizePlan:
-        """Raises `UserError` where the ablation has no such size."""
+        """Return the plan of a size. Raises `UserError` if the ablation has no such size."""
         found = self.tiny if size == "tiny" else self.full
         if found is None:
             have = ", ".join(name for name in ("accepted", "tiny", "full") if getattr(self, name) is not None)
@@ -121,7 +121,7 @@ class Ablation(Config):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command to run. `result`: where an evaluation leaves its rewards."""
+    """A command to run. `result`: the file or run with the rewards of an evaluation."""
 
     arm: Arm
     stage: Stage
@@ -132,7 +132,7 @@ class Step:
 
 
 def load_ablation(name: str) -> Ablation:
-    """Raises `UserError` for a name that is no plan."""
+    """Load an ablation's plan. Raises `UserError` if no plan has this name."""
     if not (PLANS / f"{name}.yaml").is_file():
         raise UserError(f"no ablation {name!r}; there are: {', '.join(list_ablations())}")
     return load_config(Ablation, PLANS / f"{name}.yaml")

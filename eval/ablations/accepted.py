@@ -6,7 +6,8 @@
     python -m eval.ablations.accepted codegym       # filters off: tasks of too few or too many calls, or too few tools
 
 ScaleEnv and EnvScaler use the replies of tests/synthesis/fixtures, written by hand (`scaleenv_switches`, `synthesis_switches`); ScaleEnv without
-refinement also replays the recorded domain (`recorded_refinement`). EnvFactory samples the graphs of the recorded pack `job_seeking` and of `customer_service`. CodeGym replays tests/recordings/codegym.jsonl (`gym_filters`).
+refinement also replays the recorded domain (`recorded_refinement`). EnvFactory samples the graphs of the recorded pack `job_seeking` and of
+`customer_service`. CodeGym replays tests/recordings/codegym.jsonl (`gym_filters`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def count_envscaler() -> Iterator[Count]:
 
 
 def count_envfactory(chains: int = CHAINS) -> Iterator[Count]:
-    """Chains are judged by the pack's own graph: a model's or an author's corrections are in it, and not in the graph by words."""
+    """Judge chains by the pack's own graph, since it has the corrections of a model or an author, and the graph by words does not."""
     settings = ChainSampling()
     for name in GRAPHS:
         pack = Pack.load(name)

@@ -1,4 +1,4 @@
-"""What the execution of chains finds: how many are accepted without it, and which of them the verification gate refuses or passes.
+"""Measure what executing chains finds: how many are accepted without it, and which of them the verification gate refuses or passes.
 
     python -m eval.ablations.chain_execution
 
@@ -29,7 +29,7 @@ LAST_TRY = ("repair1", "repair2")
 
 @dataclass(slots=True)
 class ChainCount:
-    """What came of the chains."""
+    """Outcomes of the chains."""
 
     given: int = 0
     accepted: int = 0
@@ -40,13 +40,13 @@ class ChainCount:
 
 
 def list_cases() -> dict[str, str]:
-    """Name → chain: the right ones, and the wrong ones that are found by execution."""
+    """Name → chain: the right ones, and the wrong ones that execution finds."""
     wrong = {name: case["chain"] for name, case in BAD_CHAINS.items() if LAST_TRY[0] in case["replies"]}
     return {**{name: name for name in GOOD_CHAINS}, **wrong}
 
 
 def count_chains(execution: bool, cases: Collection[str]) -> ChainCount:
-    """Make and gate the tasks of these cases. Right repairs are not given: a writer that errs errs again."""
+    """Make and verify the tasks of these cases. A writer that made an error repeats it, so a chain is never repaired."""
     count, built = ChainCount(), load_library()
     for name, chain in list_cases().items():
         if name not in cases:

@@ -1,8 +1,8 @@
-"""Chains of tools by topology-aware sampling, and by a random walk over the same graphs: unsatisfied inputs, repeated tools, lengths.
+"""Compare chains of tools by topology-aware sampling with random walks over the same graphs: unsatisfied inputs, repeated tools, lengths.
 
     python -m eval.ablations.chain_sampling
 
-The graphs are those of tests/synthesis/random_graphs.py with the look of a domain: 20 to 40 tools over 5 to 9 tables.
+The graphs are those of tests/synthesis/random_graphs.py that resemble a domain: 20 to 40 tools over 5 to 9 tables.
 """
 
 from __future__ import annotations

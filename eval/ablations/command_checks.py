@@ -33,9 +33,10 @@ Given = dict[str, Any]
 
 
 def check_command(words: Sequence[str], made: Collection[str] = ()) -> None:
-    """Raises `UserError` for an unknown program, command, option or setting, or a value of the wrong type.
+    """Check a command. Raises `UserError` for an unknown program, command, option or setting, or a value of the wrong type.
 
-    `made`: folders that earlier commands make packs in, and runs that they make; `packs=[FOLDER/*]` of these is checked with a bundled pack in its place.
+    `made`: folders of packs, and runs, that earlier commands make. For `packs=[FOLDER/*]` of such a folder, a bundled pack is checked
+    instead.
     """
     program, *rest = (replace_packs(word, made) for word in words)
     if program == "simia":
@@ -55,13 +56,13 @@ def replace_packs(word: str, made: Collection[str]) -> str:
 
 
 def find_made(words: Sequence[str]) -> str | None:
-    """The folder that a command makes packs in, or the run that it makes."""
+    """Return the folder in which a command makes packs, or the run that it makes."""
     option = "--out" if tuple(words[:2]) == ("simia", "synth") else "--name"
     return words[words.index(option) + 1] if option in words else None
 
 
 def check_script(path: Path, words: Sequence[str]) -> None:
-    """A script is not imported, since it may need another environment: its options must occur in its text."""
+    """Check that the options occur in the script's text. It is not imported, since it may need another environment."""
     if not path.is_file():
         raise UserError(f"{path}: no such script")
     known = set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', path.read_text(encoding="utf-8")))

@@ -1,10 +1,11 @@
-"""What a simulated environment answers to calls that the executable one refuses (Simia, figure 8).
+"""Compare the error messages of a simulated environment with those of the executable one, for refused calls (Simia, figure 8).
 
     python -m eval.ablations.failure_messages
 
-The 24 calls are those of docs/other_calls.jsonl, which no solution of their tasks makes, each answered by the pack's code and by a strong
-model, three times: it knew the schema, the solution's calls, or also their results. The answers are recorded. Every call that either side
-refuses is stored with both messages. `names a cause`: the message contains a value of the call or a number, as in "valid until 2025-05-31".
+The 24 calls are those of docs/other_calls.jsonl, which no solution of their tasks makes. The pack's code answers each, and a strong model
+answers it three times: it knows the schema, also the solution's calls, or also their results. The answers are recorded. Every call that
+either side refuses is stored with both messages. `names a cause`: the message contains a value of the call or a number, as in "valid
+until 2025-05-31".
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def names_cause(answer: dict[str, Any], arguments: dict[str, Any]) -> bool:
 
 
 def count(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each environment: how many of the refused calls it refuses, and how many of its refusals name a cause."""
+    """Count for each environment: how many of the stored calls it refuses, and how many of its refusals name a cause."""
     counts = []
     for arm in (REAL, SIMULATED):
         refused = [row for row in rows if row[arm]["failed"]]

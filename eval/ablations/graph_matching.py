@@ -3,13 +3,13 @@
     python -m eval.ablations.graph_matching seeds/customer_service
     python -m eval.ablations.graph_matching HOTEL_PACK --graph eval/graph/hotel_front_desk.jsonl
 
-An edge `provides` is right if a value in the source's result, which its caller did not have before, can be the target's argument in some
-sequence of calls that succeeds and makes sense. Methods: `words`, the default; fields and arguments of
-equal names, with and without fields that repeat an argument; and texts `name (type): description` compared by lexical vectors, as EnvFactory compares them by
-embeddings (its threshold, 0.85, and the threshold that fits this pack best).
+An edge `provides` is right if the source's result has a value that is new to its caller and that can be the target's argument in some
+sensible, successful sequence of calls. Methods: `words`, the default; fields and arguments of equal names, with and without
+fields that repeat an argument; and texts `name (type): description` compared by lexical vectors, where EnvFactory uses embeddings
+(at its threshold, 0.85, and at the threshold that fits this pack best).
 
-Data flow: an identifier in the arguments of a recorded solution's call that no user message holds; its source is the first call whose
-result holds it.
+Data flow: an identifier in the arguments of a call in a recorded solution that occurs in no user message. Its source is the first call
+whose result contains it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def list_flows(edges: Iterable[ToolEdge]) -> set[Flow]:
 
 
 def match_names(graph: ToolGraph, *, new_only: bool) -> set[Flow]:
-    """Every field with the name of an argument. `new_only`: fields that the caller did not give."""
+    """Match every field with the arguments of its name. `new_only`: leave out fields that are required arguments of the source."""
     found = set()
     for source, node in graph.tools.items():
         given = {each.name for each in node.inputs if each.required} if new_only else set()

@@ -1,11 +1,12 @@
-"""What CodeGym's filters keep out (CodeGym §3.4): the same recorded replies with the filters on and off.
+"""Measure what CodeGym's filters exclude (CodeGym §3.4): the same recorded replies with the filters on and off.
 
 The replies are those of tests/recordings/codegym.jsonl: the ten problems whose gyms are shipped, and one whose gym needs too few tools. Enlarged
 inputs are off in both arms, since they were recorded for the ten alone. The filter of difficulty is off in both arms too, since no agent's turns
 were recorded.
 
-Each arm is a durable run in out/ablations/codegym_filters-accepted, which goes on where it was stopped. Its time goes to the sandbox: every
-solution function plays every input, and the verification gate plays every task again: 28,800 messages for the gym `cold-cells`.
+Each arm is a durable run in out/ablations/codegym_filters-accepted, which resumes where it was stopped. Most of its time is spent in the
+sandbox: every solution function plays every input, and the verification gate plays every task again: 28,800 messages for the gym
+`cold-cells`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ FILTERS = SolutionSettings()
 
 @dataclass(frozen=True, slots=True)
 class AcceptedGym:
-    """A gym with at least one task. `tools`: different ones that its oracle uses; `calls`: task → calls of the oracle."""
+    """A gym with at least one task. `tools`: number of different tools that its oracle uses; `calls`: task → calls of the oracle."""
 
     gym: str
     tools: int
@@ -60,7 +61,7 @@ class AcceptedGym:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """What an arm accepts. `problems`, `valid`: problems given, and inputs that their solutions answer; `refused`: gym → reason."""
+    """Result of an arm. `problems`: number of given problems; `valid`: inputs that their solutions answer; `refused`: gym → reason."""
 
     arm: str
     problems: int
@@ -74,7 +75,7 @@ class ArmResult:
 
 
 def replay_arm(arm: str, problems: Sequence[Path] = PROBLEMS, work: Path = WORK) -> ArmResult:
-    """Start or continue the run of an arm. Raises `UserError` where it stops before its end."""
+    """Start or continue the run of an arm. Raises `UserError` if it stops before its end."""
     work.mkdir(parents=True, exist_ok=True)
     source, name = work / "problems.jsonl", arm.replace(" ", "-")
     source.write_text("".join(path.read_text(encoding="utf-8") for path in problems), encoding="utf-8")
@@ -108,8 +109,8 @@ def is_in_bounds(calls: int) -> bool:
 
 
 def count_arm(result: ArmResult, filtered: ArmResult) -> Iterator[dict[str, Any]]:
-    """What an arm accepts, and what the filters would refuse of it. `filtered`: the arm with the filters on. A task that an accepted gym
-    lacks there, although its calls are within the bounds, was dropped because a function answered it from `observe` alone."""
+    """Count the tasks that an arm accepts, and those of them that the filters would refuse. `filtered`: the arm with the filters on. If
+    an accepted gym lacks a task there whose calls are within the bounds, a function answered that task from `observe` alone."""
     tasks = result.tasks
     bounds = [is_in_bounds(calls) for gym in result.gyms for calls in gym.calls.values()]
     tools = [gym.has_tools for gym in result.gyms for _ in gym.calls]

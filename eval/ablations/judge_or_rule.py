@@ -1,4 +1,4 @@
-"""A model as judge in place of the rules: which episodes of a synthesized pack it accepts (ScaleEnv, Table 4).
+"""Compare a model as judge with the rules: which episodes of a synthesized pack each accepts (ScaleEnv, Table 4).
 
     python -m eval.ablations.judge_or_rule                                  # job_seeking, six tasks, the local model
     python -m eval.ablations.judge_or_rule --pack PACK --set llm.model=gpt-5-mini --set llm.kind=openai
@@ -39,7 +39,7 @@ KINDS = ("solved", "last change left out", "says done, did nothing", "refuses, d
 
 
 def leave_out(script: Sequence[ScriptTurn], changes: Callable[[str], bool]) -> list[ScriptTurn] | None:
-    """The script without the agent's last call of a tool that changes the state; None if it has no such call."""
+    """Return the script without the agent's last call of a tool that changes the state; None if it has no such call."""
     for place in range(len(script) - 1, -1, -1):
         calls = script[place].calls or []
         last = next((n for n in range(len(calls) - 1, -1, -1) if changes(calls[n].name)), None)
@@ -82,7 +82,7 @@ def write_rows(out: Path, found: dict[str, Any]) -> None:
 async def judge_episodes(
     pack: str, number: int, settings: Sequence[str], out: Path, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Play and judge the first tasks of a pack. Verdicts are written to `out` one by one; those in it are not asked for again."""
+    """Play and judge the first tasks of a pack. Each verdict is appended to `out`; episodes with a verdict in it are not judged again."""
     config = load_config(RolloutConfig, "rollout/default", settings)
     model = open_backend(config.llm, say=say)
     rows = read_rows(out)
@@ -108,7 +108,7 @@ async def judge_episodes(
 
 
 def measure(found: dict[str, Any]) -> dict[str, dict[str, tuple[int, int]]]:
-    """By `rules` and `judge`: of how many episodes the verdict is right, and of each kind how many are accepted."""
+    """Count for `rules` and `judge`: the episodes with a right verdict, and the accepted episodes of each kind."""
     rows = [row for row in found["rows"] if row["judge"] is not None]
     counts = {}
     for who in ("rules", "judge"):

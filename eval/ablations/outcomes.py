@@ -24,7 +24,7 @@ Rewards = dict[str, float]
 
 
 def write_results(path: Path, name: str, plan: Ablation, size: Size, steps: Sequence[Step], runs: Path) -> None:
-    """Store what the evaluations left. Raises `UserError` for an arm without a result."""
+    """Store the rewards of the evaluations. Raises `UserError` for an arm without a result."""
     rows = []
     for step in steps:
         if step.result:

@@ -1,10 +1,11 @@
-"""What simia's checks of trajectories keep out: the same recorded replies with the checks on and off. No model is asked.
+"""Measure what simia's checks of trajectories exclude: the same recorded replies with the checks on and off. No model is asked.
 
     python -m eval.ablations.recorded_checks
 
 The replies are the recordings of `simia amplify`: two of small local models, the others of a strong hosted one (tests/recordings/README.md, and
-eval/loop/recording.jsonl). `amplification-lockers-second` is left out, since it repeats replies of `amplification-lockers`. Each reply is parsed, checked and selected as `simia amplify` does. Whether it can be read, and calls fit their
-tools, is checked in every arm: there is no switch.
+eval/loop/recording.jsonl). `amplification-lockers-second` is left out, since it repeats replies of `amplification-lockers`. Each reply is
+parsed, checked and selected as in `simia amplify`. Every arm checks that a reply can be read and that calls fit their tools: these checks
+have no switch.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def replay_all(recordings: list[Recording]) -> dict[str, dict[str, dict[str, str
 def count_all(
     recordings: list[Recording], found: Mapping[str, Mapping[str, Mapping[str, str]]]
 ) -> list[dict[str, object]]:
-    """Accepted replies by arm and kind of model, and what the other arms accept that is refused with all checks, by reason."""
+    """Count accepted replies by arm and kind of model, and by reason the replies that an arm accepts but all checks together refuse."""
     rows: list[dict[str, object]] = []
     for model in ("small models", "a strong model"):
         names = [each.name for each in recordings if each.model == model]

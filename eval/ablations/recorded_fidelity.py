@@ -1,11 +1,11 @@
-"""What the simulator knows, and its ledger: fidelity of recorded answers, stored and drawn.
+"""Measure how the simulator's knowledge and its ledger change the fidelity of recorded answers; store and draw the figures.
 
     python -m eval.ablations.recorded_fidelity knowledge
     python -m eval.ablations.recorded_fidelity ledger
 
-The conversation of docs/simulated.md: 25 calls of customer_service in prompts that are too small for the whole history, answered by a strong
-model that saw schema, reference or tables, with the ledger and without it. Gains compare two arms call by call. Intervals are a bootstrap over
-the calls of one conversation, so they are too narrow.
+The data is the conversation of docs/simulated.md: 25 calls of customer_service, in prompts that are too small for the whole history. A
+strong model that saw schema, reference or tables answered them, with the ledger and without it. Gains compare two arms call by call.
+Intervals are a bootstrap over the calls of one conversation, so they are too narrow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def choose(found: dict[str, Both], what: str) -> dict[str, Fidelity]:
 
 
 def list_pairs(found: dict[str, Both], what: str) -> dict[str, Both]:
-    """The arms whose difference is the ablation's result. `reference, free` goes on from its own answers, so it has no pair in `knowledge`."""
+    """List the pairs of arms to compare. `reference, free` continues from its own answers, so it has no pair in `knowledge`."""
     if what == "ledger":
         return {f"{way}: ledger or none": both for way, both in found.items()}
     return {f"{way} or schema": (found[way][0], found["schema"][0]) for way in ("reference", "state")}
@@ -84,7 +84,7 @@ def make_gain_panels(gains: Estimates) -> list[PlotPanel]:
 
 
 def make_body(arms: Estimates, gains: Estimates) -> dict[str, Any]:
-    """What is stored: the figures of the arms, and the gains."""
+    """Make the stored object: the figures of the arms, and the gains."""
     return {
         key: {name: {measure: asdict(each) for measure, each in row.items()} for name, row in found.items()}
         for key, found in (("arms", arms), ("gains", gains))

@@ -1,7 +1,7 @@
-"""What refining the state gives (ScaleEnv §4.2.2): the recorded domain with `expansion.refinements` as recorded, and with 0.
+"""Measure the effect of refining the state (ScaleEnv §4.2.2): the recorded domain with `expansion.refinements` as recorded, and with 0.
 
-The replies are those of tests/recordings/scaleenv-jobs.jsonl. Without refinement, its questions are not asked; all other questions have the replies
-that they have with it. Each arm takes minutes of CPU. What is stored of each is the number of tools that every gated task shows.
+The replies are those of tests/recordings/scaleenv-jobs.jsonl. Without refinement, its questions are not asked; all other questions get
+the same replies. Each arm takes minutes of CPU. For each arm, the number of tools that every accepted task shows is stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARMS: dict[str, tuple[str, ...]] = {
 
 
 class RefinementArm(BaseModel):
-    """What one arm accepts."""
+    """Result of one arm."""
 
     arm: str
     """Name of the arm."""
@@ -43,13 +43,13 @@ class RefinementArm(BaseModel):
     tools: int
     """Tools of the environment."""
     refused: dict[str, str]
-    """Chain → why no task comes of it."""
+    """Chain → why it gave no task."""
     shown: dict[str, int]
     """Task that the gate passes → tools that its agent sees."""
 
 
 def replay_arm(arm: str) -> RefinementArm:
-    """Replay the domain. Raises `UserError` where the replay stops before its end."""
+    """Replay the domain. Raises `UserError` if the replay stops before its end."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "jobs"
         config = load_config(ScaleEnvConfig, "synth/scaleenv_small", (*RECORDED, *ARMS[arm]), source="job seeking")

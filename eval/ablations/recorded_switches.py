@@ -1,10 +1,10 @@
-"""What execution checks and the check agent find in replies of a strong model: the recording of the hotel, replayed with each switch off.
+"""Measure what execution checks and the check agent find in replies of a strong model: the hotel recording, replayed with each switch off.
 
     python -m eval.ablations.recorded_switches
 
-`synthesis_switches` does the same with replies that are written by hand. Here nothing was written to be wrong: the recorded drafts go through the
-recipe with `building.execution=false`, with `scenarios.execution=false`, or with `assessment.check_agent=false`. What was accepted is then
-executed (all tests, then random calls) or gated. A replay takes some minutes; name a switch to replay it alone.
+`synthesis_switches` does the same with replies that are written by hand. Here no reply is wrong on purpose: the recorded drafts go through
+the recipe with `building.execution=false`, with `scenarios.execution=false`, or with `assessment.check_agent=false`. Accepted tools are then
+executed (all tests, then random calls), accepted tasks verified by the gate. A replay takes some minutes; name a switch to replay it alone.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def replay_recording(recording: Path, source: str, settings: tuple[str, ...], fo
 
 
 def count_accepted(outputs: StageOutputs) -> dict[str, Count]:
-    """Tools that a pack would have, and those of them that fail when they are executed; rounds of the assessment, and those that failed;
-    tasks and variants that reached the gate, and those that it refuses."""
+    """Count the tools of the pack and those that fail when executed; rounds of the assessment and failed ones; tasks and variants that
+    reached the gate and those that it refused."""
     found = {kind: Count() for kind in KINDS}
     tools = found["tools"]
     tools.given = len(outputs.of("tools")) + len(outputs.refused.get("tools", {}))

@@ -7,7 +7,7 @@
     python -m eval.ablations.run scaleenv_domains --size full --dry-run     # checks and prints every command
     python -m eval.ablations.run simia_real_or_simulated --draw   # the figure again, from the stored results
 
-A command that has ended is not run again, so a stopped ablation goes on where it was. Results: `results.json` and `figure.svg` in
+A command that has ended is not run again, so a stopped ablation resumes where it was. Results: `results.json` and `figure.svg` in
 out/ablations/NAME-SIZE (`--work`).
 """
 

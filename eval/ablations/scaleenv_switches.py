@@ -1,15 +1,15 @@
-"""What the checks of ScaleEnv's tasks find: how many tasks are accepted without them, and what is wrong with those.
+"""Measure what the checks of ScaleEnv's tasks find: how many tasks are accepted without them, and what is wrong with those.
 
     python -m eval.ablations.scaleenv_switches
 
 The replies are those of tests/synthesis/fixtures/chains and fixtures/expansion, written by hand for the library: right chains in a state in which
 all tools can be used, right chains in a state in which one cannot, and wrong and hostile chains. Each goes through the stages `chains`,
-`expansions`, `instructions`, `verdicts` and `gated` with everything on, without refinement of the state, and without execution. Of what the
-stage `instructions` accepts, the gate's verdicts are counted, and every tool that the agent sees is called in the state of the task.
+`expansions`, `instructions`, `verdicts` and `gated` with everything on, without refinement of the state, and without execution. For tasks
+that the stage `instructions` accepts, the gate's verdicts are counted, and every tool that the agent sees is called in the task's state.
 
-For the switch `topology`, all sets of tools that each sampler gives of the library's graph become chains (fixtures/chains/sampled.yaml), everything
-else being on. A set that lacks an input is written in two ways: with its own tools alone, so that the user has to say the id, and with a call of
-another tool that gives the id, which the prompt allows.
+For the switch `topology`, all sets of tools that each sampler finds in the library's graph become chains
+(fixtures/chains/sampled.yaml), with everything else on. A set that lacks an input is written in two ways: with its own tools alone, so
+that the user has to say the id, and with a call of another tool that returns the id, which the prompt allows.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def list_cases() -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def run_case(tools: Sequence[str], mode: ChainMode, replies: dict[str, str], switches: TaskSwitches) -> StageOutputs:
-    """One chain through the stages of the tasks."""
+    """Run one chain through the stages of the tasks."""
     settings = ChainSettings(number=1, modes=[mode], execution=switches.execution)
     expansion = ExpansionSettings(
         least=6, chains=1, random_calls=40, execution=switches.execution, refinements=switches.refinements
@@ -161,7 +161,7 @@ def count_task_switches(
 
 @dataclass(slots=True)
 class SampledCount:
-    """What came of the sets of tools of one sampler."""
+    """Outcomes of the sets of tools of one sampler."""
 
     sampler: str
     given: int = 0
@@ -193,7 +193,7 @@ def list_sampled(sample: Callable[[random.Random], list[str]]) -> dict[str, list
 
 
 def list_sampled_replies(case: Mapping[str, Any]) -> dict[str, str]:
-    """Sample → reply. What could be repaired is not: a writer that has no other tool says the same again."""
+    """Sample → reply. Nothing is repaired, since a writer without another tool gives the same reply again."""
     code = f"```python\n{case['code']}```"
     chain = {"code": code, "state": write_state(case.get("state", {})), "repair1": code, "repair2": code}
     return {

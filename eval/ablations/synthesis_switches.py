@@ -1,11 +1,11 @@
-"""What execution checks and the check agent of a synthesis find: how much is accepted without them, and fails afterwards.
+"""Measure what execution checks and the check agent of a synthesis find: how much is accepted without them, and fails afterwards.
 
     python -m eval.ablations.synthesis_switches
 
 The replies are those of tests/synthesis/fixtures, written by hand: a library with seven right tools and two right scenarios, and wrong and
 hostile replies, each of which replaces a right one in an environment of its own. Each environment, tool and task goes through the
 recipe's stages (a) with everything on, (b) with `building.execution=false` and `scenarios.execution=false`, (c) with
-`assessment.check_agent=false`. What was accepted is then executed (all tests, then random calls) or gated.
+`assessment.check_agent=false`. Accepted tools are then executed (all tests, then random calls), accepted tasks verified by the gate.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def list_scenarios() -> dict[str, Mapping[str, str]]:
 
 
 def repeat_solution(replies: Mapping[str, str]) -> dict[str, str]:
-    """A writer that is asked for the solution again writes the last one again."""
+    """Repeat the last solution if the writer is asked for it again."""
     last = replies.get("solution2", replies["solution"])
     return {"solution2": last, "solution3": last, **replies}
 

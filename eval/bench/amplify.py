@@ -4,10 +4,10 @@
 
 A fake endpoint in its own process answers with conversations of 10 to 16 KB, none twice, 5 % of them malformed. The run is the one
 that `simia amplify` makes, with near-duplicates looked for: once with the checks of form alone, and once with a plan for each request
-and all checks but that of goals, since the prepared replies follow no plan, nor are their values true: what is measured is what
-planning and checking cost. Printed beside the bounds: accepted a second on 2 cores (800; replies a second with all checks 100, twice
-what a rented endpoint delivers), the peak of resident memory (400 MB) and whether it is flat (the last quarter beside the second),
-the replies that were malformed and what became of them. The last line is one JSON object; exit 1 where it falls short.
+and all checks but that of goals. The prepared replies follow no plan and their values are not true, so the second run measures only
+the cost of planning and checking. Printed with their bounds: accepted per second on 2 cores (800; with all checks 100 replies per
+second, twice the rate of a rented endpoint), the peak of resident memory (400 MB), and whether memory is flat (last quarter against
+the second); also the malformed replies with their outcomes. The last line is one JSON object; exit code 1 if a bound is missed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def main() -> int:
 def measure(
     title: str, n: int, keep: Path | None, settings: list[str], *, accepted: float = 0, replies: float = 0
 ) -> dict[str, Any]:
-    """Run to n accepted with these settings, and print the figures beside their bounds: accepted and replies a second."""
+    """Run to n accepted with these settings, and print the figures with their bounds: accepted and replies per second."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = keep or Path(temporary)
         file = Path(temporary) / "replies.jsonl"

@@ -1,4 +1,4 @@
-"""Estimated tokens of a recorded ScaleEnv domain: prompts as they were recorded, and as today's code writes them.
+"""Estimate the tokens of a recorded ScaleEnv domain: for the recorded prompts, and for the prompts of the present code.
 
     python eval/bench/domain_tokens.py
 

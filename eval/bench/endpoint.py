@@ -1,9 +1,10 @@
-"""A fake chat-completions endpoint for load, in a process of its own: as cheap as Python allows, so that the client is what is measured.
+"""A fake chat-completions endpoint for load tests, in a process of its own. It is as cheap as possible, so that the client is measured.
 
-Raw HTTP/1.1 on an asyncio protocol. It reads a request to its Content-Length, waits `--latency` seconds and sends one of the
-prepared replies; beyond `--admit` requests at once it answers 429. `--replies FILE` (JSON lines) takes replies from a
-file: by a name that stands in the request (`{"pack": …, "pieces": […]}`), in turn, each list among the pieces standing for one of
-its members; else every reply is `--bytes` of text. It prints its port, and on SIGTERM a line of JSON with its counts.
+It is raw HTTP/1.1 on an asyncio protocol: it reads a request up to its Content-Length, waits `--latency` seconds and sends a
+prepared reply; beyond `--admit` concurrent requests it answers 429. `--replies FILE` (JSON lines, `{"pack": …, "pieces": […]}`)
+takes replies from a file, in turn: those of the pack that the request names, or else of the first pack. For each list among the pieces,
+one of its members is chosen at random. Without a file, every reply is `--bytes` of text. It prints its port, and on SIGTERM a line of
+JSON with its counts.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Connection(asyncio.Protocol):
 
 
 class Replies:
-    """What is answered next."""
+    """Chooses the next reply."""
 
     def __init__(self, path: Path | None, size: int, malformed: float) -> None:
         self.malformed = malformed
@@ -109,7 +110,7 @@ class Replies:
         return completion(self.spoilt(text) if choose() < self.malformed else text)
 
     def spoilt(self, text: bytes) -> bytes:
-        """Slips that can be mended, and some that cannot."""
+        """Corrupt a reply, in turn in ways that can be repaired and in ways that cannot."""
         slip = self.at % 5
         if slip == 0:
             return text[: len(text) * 2 // 3].rstrip(b"\\")  # cut

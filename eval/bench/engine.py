@@ -1,13 +1,13 @@
-"""Our engine beside a bare aiohttp client and the `openai` package, against one fake endpoint in its own process.
+"""Compare our engine with a bare aiohttp client and the `openai` package, against one fake endpoint in its own process.
 
     python eval/bench/engine.py                # 256 and 1,024 in flight, then an endpoint that admits 128
     python eval/bench/engine.py --quick
 
-The bare client is the floor: aiohttp, orjson, a hash of the request, the usage, a line of JSONL a reply. Ours does its whole work:
-ledger and reply store on disk, each attempt durable before it is sent and each reply before it is used. Every client runs in a
-process of its own with the same event loop (uvloop where it is installed); replies are 6 KB, prompts 4 KB, latency 0.5 s.
-Prints a table; the last line is one JSON object; the exit code is 1 where we fall short of: 0.95 of the bare client's rate at 256 in
-flight, 0.90 at 1,024, 0.4 CPU-seconds for 1,000 replies, 120 MB, and 1.3 times the ideal duration where 128 are admitted.
+The bare client is the lower bound of the cost: aiohttp, orjson, a hash of the request, the usage, a JSONL line per reply. Our engine does
+all its work: ledger and reply store on disk, each attempt durable before it is sent and each reply before it is used. Every client runs
+in a process of its own with the same event loop (uvloop if it is installed); replies are 6 KB, prompts 4 KB, latency 0.5 s.
+Prints a table; the last line is one JSON object; the exit code is 1 if our engine misses a bound: 0.95 of the bare client's rate at 256
+in flight, 0.90 at 1,024, 0.4 CPU-seconds for 1,000 replies, 120 MB, and 1.3 times the ideal duration if 128 are admitted.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ async def ours(url: str, n: int, inflight: int, folder: Path) -> int:
                 await engine.ask(Request(messages=messages(i)), item=f"i{i:06d}", draw=f"i{i:06d}.0")
                 done += 1
 
-        await asyncio.gather(*(worker() for _ in range(inflight + 64)))  # as the job does: some wait at the gate
+        await asyncio.gather(*(worker() for _ in range(inflight + 64)))  # as in a job, some requests wait
     run.close()
     return done
 
@@ -123,10 +123,10 @@ CLIENTS = {"bare": bare, "simia": ours, "openai": official, "openai+aiohttp": of
 
 
 def client(name: str, url: str, n: int, inflight: int) -> None:
-    """The child: one client's whole load, and its own figures."""
+    """Run one client's whole load in the child process, and print its figures."""
     for module in ("aiohttp", "orjson", "openai", "simia.llm.openai_backend", "simia.jobs"):
         if module.split(".")[0] in ({"simia": "simia", "bare": "aiohttp"}.get(name, "openai"), "orjson"):
-            importlib.import_module(module)  # what imports cost is not what a reply costs
+            importlib.import_module(module)  # so that the cost of imports is not measured
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_TMP")) as folder:
         used = time.process_time()
         started = time.perf_counter()

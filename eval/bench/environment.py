@@ -1,14 +1,14 @@
-"""A step of an executable world: our worker beside a process a step, spawned or forked, and beside no isolation at all.
+"""Measure a step of an executable world: our worker against a process per step, spawned or forked, and against no isolation.
 
     python eval/bench/environment.py             # a minute
     python eval/bench/environment.py --seconds 1
 
 A step is one tool call, every other one a write, on states of about 1 KB, 100 KB and 5 MB. `spawned` is trial-then-overwrite
-as written (CodeGym §4): a fresh interpreter reads the state, runs the call and writes the state back. `forked` does the same in
-a fork of a process that holds code and state, which comes back pickled. `in process` calls the method: no sandbox, no limit,
-no rollback. Ours, in bubblewrap, with transactions and a journal: one episode step after step, and 32 at once; both isolations.
+as in the paper (CodeGym §4): a fresh interpreter reads the state, runs the call and writes the state back. `forked` does the same in
+a fork of a process that holds code and state; the new state is returned pickled. `in process` calls the method: no sandbox, limit or
+rollback. Ours runs in bubblewrap, with transactions and a journal: one episode step by step, and 32 at once; in both isolations.
 
-Prints a table; the last line is one JSON object; the exit code is 1 where ours (one episode, isolated) is less than 50 times the
+Prints a table; the last line is one JSON object; the exit code is 1 if ours (one episode, isolated) is less than 50 times the
 spawned process at any size, or less than 5,000 steps/s at 100 KB with 32 episodes at once.
 """
 
@@ -84,7 +84,7 @@ def call(step: int, rows: int) -> tuple[str, dict[str, Any]]:
 
 
 def rate(step: Callable[[int], object], seconds: float) -> float:
-    """Steps a second: at least one, for so long."""
+    """Measure steps per second: run at least one step, for the given time."""
     step(0)
     start, count = time.perf_counter(), 0
     while time.perf_counter() - start < seconds or count < 2:

@@ -1,19 +1,19 @@
-"""What a thousand simulated episodes in one training worker cost: time against the endpoint's, pauses of the event loop, CPU and memory.
+"""Measure the cost of a thousand simulated episodes in one training worker: time against the endpoint's, event-loop pauses, CPU and memory.
 
     python eval/bench/episodes.py                   # 256 and 1,024 episodes of 8 turns at 1 s a reply, two steps each: two minutes
     python eval/bench/episodes.py --episodes 64 --latency 0.2
 
-Episodes are played as verl's agent loop plays them: token in and token out with a real tokenizer and chat template, the tools
-simulated through a fake endpoint over HTTP in a process of its own, judged by it, and every reply stored before it is used. The
-policy answers at once. Eight episodes are a group of one task, and each asks the simulator for something else, so no reply is shared.
-The ideal is the endpoint's time alone: a reply for each turn and a verdict. The first step finds out how many requests the endpoint
-takes; the second is the pace of a training.
+Episodes are played as verl's agent loop plays them: tokens in and tokens out, with a real tokenizer and chat template. A fake endpoint,
+in a process of its own and over HTTP, simulates the tools and judges the episodes; every reply is stored before it is used. The policy
+answers at once. Eight episodes are a group of one task, and each sends other queries to the simulator, so no reply is shared. The ideal
+time is the endpoint's alone: a reply for each turn and a verdict. In the first step the limiter finds how many requests the endpoint
+accepts; the second step shows the speed of a training.
 
-CPU is that of the process, all threads; tokenising (chat template, encode and decode) is measured by itself, by the same work done again. A pause is the time by which a timer of 5 ms comes too
-late; on a busy machine it counts the time of other processes too, so the CPU time of the loop's thread within it is shown as well.
-Runs in TRL's environment, for its tokenizer. Prints a table and a profile of one more step of 256 episodes; the last line is one JSON
-object; the exit code is 1 where the second step misses a bound: 1,024 episodes in 1.5 times the ideal, 256 in 1.15 times, a pause of
-100 ms, 1 ms of CPU a turn without tokenising.
+CPU is that of the process, all threads. Tokenising (chat template, encode and decode) is measured separately, by repeating the same
+work. A pause is the delay of a 5 ms timer; on a busy machine it includes the time of other processes, so the CPU time of the loop's
+thread within it is shown as well. Runs in TRL's environment, for its tokenizer. Prints a table and a profile of one more step of 256
+episodes; the last line is one JSON object; the exit code is 1 if the second step misses a bound: 1,024 episodes in 1.5 times the ideal,
+256 in 1.15 times, a pause of 100 ms, 1 ms of CPU a turn without tokenising.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def restart_with_tokenizer() -> None:
 
 @dataclass
 class RecordingTokenizer:
-    """A tokenizer that records what it renders, encodes and decodes, to be timed again later. Attributes are those of the tokenizer."""
+    """A tokenizer that records what it renders, encodes and decodes, so that this can be timed later. Attributes are the tokenizer's."""
 
     tokenizer: Any
     work: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Many gyms served at once: steps per second and memory, with CodeGym's promise that a bad call changes nothing (CodeGym §4.1).
+"""Serve many gyms at once: steps per second and memory, where a failed call must change nothing (CodeGym §4.1).
 
     python eval/bench/gym_serving.py                # about three minutes
     python eval/bench/gym_serving.py --seconds 1 --environments 1 64
@@ -208,7 +208,7 @@ def call_directly(module: Any) -> Callable[[Any, str, dict[str, Any]], Any]:
 def measure(
     step: Callable[..., Any], module: Any, folder: Path, rows: int, count: int, seconds: float, threads: int
 ) -> tuple[float, float]:
-    """Steps per second and megabytes of a way that steps plain states, `threads` environments at a time."""
+    """Measure steps per second and megabytes of a way that steps plain states, with `threads` environments at a time."""
     memory = Memory()
     body = (folder / "state.json").read_bytes()
     states = [module.State.model_validate_json(body) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Checks in ten languages: the same changes to the same twenty stories, and the share that is found, beside English.
+"""Test the checks in ten languages: the same changes to the same twenty stories, and the found share compared with English.
 
     python eval/bench/languages.py             # three variants of each story (a minute)
     python eval/bench/languages.py --variants 1
@@ -9,9 +9,9 @@ three characters changed, one word in twenty changed (of scripts without spaces:
 names and values, a made-up identifier, an identifier within running text, the request of a benchmark copied with one word in
 fifteen changed, an ending as "as an AI, I cannot", a leak, another language.
 
-Prints a table: the share found, and in the last rows what must not be found. Then the cost of signatures and of the language
-check on English conversations. The last line is one JSON object; the exit code is 1 where a language has less than .95 of
-English's share, or more false findings than English and .05.
+Prints a table of the found shares; its last rows are changes that must not be found. Then it prints the cost of signatures and of
+the language check on English conversations. The last line is one JSON object; the exit code is 1 if a language has less than .95
+of English's share, or a share of false findings more than .05 above English's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simia.trajectory import Message, ToolCall, Trajectory
 
 FOLDER = Path(__file__).parent / "language_texts"
 LANGUAGES = ("en", "zh", "ja", "ko", "th", "ar", "es", "fr", "de", "vi")
-RATIO, MARGIN = 0.95, 0.05  # a share of 60 has a standard error of .05
+RATIO, MARGIN = 0.95, 0.05  # a share of 60 samples has a standard error of .05
 TOOLS = [
     ToolSpec(
         name="handle_request",
@@ -129,7 +129,7 @@ def list_words(text: str) -> list[tuple[int, int]]:
 
 
 def change_words(text: str, share: float, words: Sequence[str], rng: random.Random) -> str:
-    """Exchange so many of the words for others."""
+    """Replace the given share of the words by others."""
     spans = list_words(text)
     chosen = sorted(rng.sample(spans, max(1, round(share * len(spans)))), reverse=True)
     for start, end in chosen:

@@ -1,15 +1,15 @@
-"""Near-duplicates: what a signature costs, what the index holds, and what it finds, beside datasketch on the same words.
+"""Measure near-duplicate search: cost of a signature, memory and recall of the index, compared with datasketch on the same words.
 
     python eval/bench/near.py                  # 90,000 signatures in the index (two minutes)
     python eval/bench/near.py --n 5000
 
-Cost: trajectories of 10 to 16 KB made of our seeds, signatures and look-ups one at a time. Likeness: conversations of our seeds
-(a hundred words) and several of them one after the other (five hundred), some words changed (near copies), or every name, date and
-amount exchanged (another story in the same words). Memory and look-ups: families of stories, as many as there are seeds, whose
-members share half of what they say, since that is what a run from few seeds looks like.
+Cost: trajectories of 10 to 16 KB made of our seeds, with signatures and look-ups one at a time. Similarity: conversations of our
+seeds (a hundred words) and several of them in sequence (five hundred), with some words changed (near copies), or with every name,
+date and amount replaced (another story in the same words). Memory and look-ups: as many families of stories as there are seeds,
+whose members share half of their text, as in a run from few seeds.
 
-Prints tables; the last line is one JSON object; the exit code is 1 where a trajectory takes more than 1.5 KB in the index, where
-fewer than 95 % of copies with 2 % of their words changed are found, or where a long story with other values is taken for a copy.
+Prints tables; the last line is one JSON object; the exit code is 1 if a trajectory takes more than 1.5 KB in the index, if fewer
+than 95 % of copies with 2 % of their words changed are found, or if a long story with other values is taken for a copy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LIMITS = {"bytes": 1536.0, "recall": 0.95, "false": 0.05}
 
 
 def best(run: Callable[[Any], object], given: Sequence[Any], rounds: int = 7) -> float:
-    """Microseconds a document; the best of several rounds, since other processes only ever add."""
+    """Microseconds per document; the best of several rounds, since other processes only add time."""
     times = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def best(run: Callable[[Any], object], given: Sequence[Any], rounds: int = 7) ->
 
 
 def peer(given: Sequence[Trajectory]) -> tuple[float | None, str]:
-    """datasketch with as many permutations on the same pairs of words, its fastest way."""
+    """Measure datasketch's fastest method, with as many permutations, on the same pairs of words."""
     try:
         minhash = importlib.import_module("datasketch").MinHash
     except ImportError:
@@ -87,7 +87,7 @@ def stories(count: int) -> list[Trajectory]:
 
 
 def edited(t: Trajectory, edit: Callable[[str], str]) -> Trajectory:
-    """Texts, and the arguments of calls as texts, each through `edit`."""
+    """Apply `edit` to all texts, and to the arguments of calls as texts."""
     messages = []
     for message in t.messages:
         calls = [call.model_copy(update={"arguments": None, "raw": edit(given_to(call))}) for call in message.calls]
@@ -101,7 +101,7 @@ def given_to(call: ToolCall) -> str:
 
 
 def changed(t: Trajectory, share: float, rng: random.Random) -> Trajectory:
-    """So many of the words exchanged for others, at least one."""
+    """Replace the given share of the words by others, at least one."""
     total = sum(len(WORD.findall(text)) for text in texts(t))
     places = set(rng.sample(range(total), max(1, round(share * total))))
     at = iter(range(total))
@@ -116,7 +116,7 @@ def texts(t: Trajectory) -> Iterable[str]:
 
 
 def other_values(t: Trajectory, rng: random.Random) -> Trajectory:
-    """Names in the midst of a sentence and all that has a digit, each always for the same other one."""
+    """Replace names inside sentences and all words with a digit, each always by the same other one."""
     known: dict[str, str] = {}
 
     def other(found: re.Match[str]) -> str:
@@ -169,14 +169,14 @@ def near(one: bytes, other: bytes) -> bool:
 
 
 def family(rng: random.Random, parents: Sequence[bytes], shared: float) -> bytes:
-    """A signature that agrees with its family's in a share of the lanes."""
+    """Make a signature that agrees with its family's in a share of the lanes."""
     parent = rng.choice(parents)
     lanes = [parent[i : i + 2] if rng.random() < shared else rng.randbytes(2) for i in range(0, SIZE, 2)]
     return b"".join(lanes)
 
 
 def index_of(n: int, rng: random.Random) -> dict[str, float]:
-    """Bytes a trajectory, and microseconds for a look-up at the end, with families of 37 seeds."""
+    """Measure bytes per trajectory, and microseconds per look-up in the full index, with families of 37 seeds."""
     parents = [rng.randbytes(SIZE) for _ in range(37)]
     # Two members of a family agree where both agree with the parent: half of the lanes.
     given = [family(rng, parents, 0.7) for _ in range(n)]

@@ -2,11 +2,11 @@
 
     python eval/bench/post.py [--profile]
 
-Selection is apart: the figure with the signature that finds near-duplicates stands beside it (its own bench is near.py).
-Prints trajectories a second and core for JSON and tagged replies of 10 to 16 KB, beside the bound of 2,000; the floor beside it is
-orjson reading the same text and pydantic building the same trajectory. The bound is for the checks of form; with the checks of truth,
-which read every result, 300 are asked for: six times what a rented endpoint delivers. The last line is one JSON object; exit 1 below
-a bound.
+Selection is not included; the figure with the near-duplicate signature is printed too (its own bench is near.py).
+Prints trajectories per second and core for JSON and tagged replies of 10 to 16 KB, with the bound of 2,000, and as the lower bound of
+the cost the time in which orjson reads the same text and pydantic builds the same trajectory. The bound is for the checks of form; with
+the checks of truth, which read every result, it is 300: six times the rate of a rented endpoint. The last line is one JSON object; exit
+code 1 below a bound.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What Ray's nodes cost beside a single process at equal limits: seconds of the same amplification, replies as slow as a model's.
+"""Compare the cost of Ray's nodes with a single process at equal limits: seconds of the same amplification, with replies as slow as a model's.
 
     python eval/bench/ray_engine.py [--n 1000] [--concurrency 32] [--latency 1.0] [--workers 2] [--rounds 3]
 
 Ray runs on this machine, with one node, in the environment `ray`, and so does the single process. A fake endpoint in a process of its own
-answers after `--latency` seconds. Both ways alternate. Counted is the time from the first reply, when all workers are there, to the last
-accepted trajectory; how long it takes to the first reply is printed for itself. Printed beside the bound:
-seconds with Ray by those of the single process (1.1), medians of the rounds. The last line is one JSON object; exit 1 above the bound.
+answers after `--latency` seconds. Both ways alternate. The measured time is from the first reply, when all workers are ready, to the last
+accepted trajectory; the time to the first reply is printed separately. Printed with the bound of 1.1: the ratio of seconds with Ray to
+seconds of the single process, medians of the rounds. The last line is one JSON object; exit code 1 above the bound.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Our parser beside json-repair alone, over the corpus of malformed replies (tests/corpus).
+"""Compare our parser with json-repair alone, over the corpus of malformed replies (tests/corpus).
 
     python eval/bench/repair.py [--wrong]
 
-What counts is what a run would do: parsing, repair and the checks of form together. Right: the messages that a careful reader makes of the text, or a refusal where it has no single reading. Refused: readable, and we
-would not. Silently wrong: something else than what stands there, which is the one thing that must not happen. json-repair alone
-means `json_repair.loads` over the whole text and the messages taken as they come. The last line is one JSON object; exit 1 where
-less than 95 % are right or one is silently wrong.
+The outcome is that of a run: parsing, repair and the checks of form together. Right: the messages that a careful reader would read,
+or a refusal of an ambiguous text. Refused: a readable text was refused. Silently wrong: other messages than those of the text, which
+must never happen. json-repair alone means `json_repair.loads` over the whole text, with the messages taken unchanged. The last line
+is one JSON object; exit code 1 if less than 95 % are right or one is silently wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def rows(names: tuple[str, ...] = TUNED) -> list[Row]:
 
 
 def value(text: Any) -> Any:
-    """A result is the same whether it stands as JSON or as its text."""
+    """Return a result in comparable form: a JSON object or list and its text are equal."""
     if not isinstance(text, str):
         return text
     try:
@@ -55,7 +55,7 @@ def plain(role: Any, content: Any, reasoning: Any, calls: list[Any]) -> list[Any
 
 
 def joined(told: list[Any]) -> list[Any]:
-    """Two ways of writing one turn are one: text and calls apart, a system turn in front; line ends of any kind."""
+    """Normalize messages: join text and calls of one turn, drop a leading system turn, unify line ends."""
     out: list[Any] = []
     for role, said, why, calls in told:
         said = said.replace("\r\n", "\n") if isinstance(said, str) else said
@@ -90,7 +90,7 @@ def of_messages(messages: list[Message]) -> list[Any]:
 
 
 def in_order(messages: list[Message]) -> list[Message]:
-    """Results in the order of the calls that they answer."""
+    """Sort results by the order of the calls that they answer."""
     out: list[Message] = []
     place: dict[str, int] = {}
     for message in messages:
@@ -104,7 +104,7 @@ def in_order(messages: list[Message]) -> list[Message]:
 
 
 def ours(row: Row) -> list[Any] | None:
-    """As a run does: parse and repair, then the checks of form."""
+    """Parse, repair and check the form of a reply, as a run does; None if it is refused."""
     parsed = parse_reply(row["text"])
     if parsed.issues or not parsed.messages:
         return None

@@ -1,7 +1,7 @@
-"""Replies for load: long conversations (10 to 16 KB) put together from our seeds with other words, some of them malformed.
+"""Replies for load tests: long conversations (10 to 16 KB) made from our seeds with other words, some of them malformed.
 
-Each reply is a trajectory that our checks accept, unless it is one of the malformed share: those have the slips of real models
-(trailing comma, code fence, missing closer, raw newline: repaired), or are beyond repair (cut, unknown tool: refused).
+Our checks accept each reply, except malformed ones: these have errors of real models that are repaired (trailing comma, code fence,
+missing closing bracket, raw newline) or that cannot be repaired and are refused (cut, unknown tool).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOCABULARY = [
 
 
 def record(rng: random.Random) -> dict[str, object]:
-    """What a shop's or an airline's data base says about one thing."""
+    """Make a record as in the database of a shop or an airline."""
     return {
         "item_id": str(rng.randrange(10**9)),
         "name": " ".join(rng.choices(VOCABULARY, k=3)).title(),
@@ -41,7 +41,7 @@ def record(rng: random.Random) -> dict[str, object]:
 def turns(
     seeds: list[Trajectory], rng: random.Random, form: str, said: Callable[[re.Match[str]], str] | None = None
 ) -> list[str]:
-    """Whole stories of one pack, one after the other, other words in what is said, larger results."""
+    """Join whole stories of one pack, with other words in messages and larger results."""
     chosen = list[Message]()
     for seed in rng.sample(seeds, len(seeds)):
         chosen += [message for message in seed.messages if message.role != "system"]
@@ -74,7 +74,7 @@ def replies(
 
 
 def templates(pack: str, n: int, variants: int = 40) -> Iterator[list[str | list[str]]]:
-    """Replies in pieces, for an endpoint that must never give the same twice: each word of what is said is one of many."""
+    """Make replies in pieces, for an endpoint that must never repeat a reply: each word of a message is chosen from many."""
     group = load_seed_packs(AmplifyConfig().seeds, AmplifyConfig().checks).groups[pack]
     for i in range(n):
         rng = random.Random(f"template/{pack}/{i}")

@@ -1,4 +1,4 @@
-"""The report of a large run beside the least that it could cost: reading, decompressing and parsing every result.
+"""Compare the report of a large run with the lower bound of its cost: reading, decompressing and parsing every result.
 
     python eval/bench/report.py                     # 90,000 results of 12 KB, built in a temporary folder (a minute)
     python eval/bench/report.py --n 5000
@@ -117,7 +117,7 @@ def head_of(seed: Any) -> dict[str, Any]:
 
 
 def lengthened(seed: Any, group: list[Any]) -> dict[str, Any]:
-    """The seed's conversation and its neighbours', call ids made anew, without the head."""
+    """Join the seed's conversation and its neighbours', with new call ids, without the head."""
     row = {name: value for name, value in seed.to_row().items() if name not in ("system", "tools")}
     start, messages = group.index(seed), []
     for i in range(len(group) * 4):
@@ -133,7 +133,7 @@ def lengthened(seed: Any, group: list[Any]) -> dict[str, Any]:
 
 
 def changed(row: dict[str, Any], draw: random.Random, ord_: int) -> dict[str, Any]:
-    """Other digits throughout (never a zero for another, or numbers would begin with one), another name."""
+    """Change all digits and the name. No digit becomes a zero, since numbers must not begin with one."""
     digits = list("123456789")
     draw.shuffle(digits)
     table = bytes.maketrans(b"123456789", "".join(digits).encode())
@@ -189,13 +189,13 @@ def page(folder: str) -> dict[str, Any]:
 
 
 def peak() -> float:
-    """MB of this process and of the largest one that it started, at their fullest."""
+    """Sum of peak memory of this process and of its largest child, in MB."""
     own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return (own + children) / 1024
 
 
 def alone(what: Any, folder: Path) -> dict[str, Any]:
-    """In a process of its own, so that its memory is its own."""
+    """Run in a process of its own, so that its memory is measured separately."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(what, str(folder)).result()  # type: ignore[no-any-return]
 
@@ -211,7 +211,7 @@ def main() -> int:
             began = time.perf_counter()
             build(folder.parent, options.n, folder.name)
             print(f"built {options.n:,} accepted results in {time.perf_counter() - began:.0f} s", flush=True)
-        alone(bound, folder)  # into the page cache, so that none of the three pays for the disk
+        alone(bound, folder)  # fill the page cache, so that none of the three measurements includes the disk
         rows = {what.__name__: alone(what, folder) for what in (bound, figures, page)}
     for name, row in rows.items():
         print(f"{name:8} {row['s']:7.2f} s {row['mb']:7.0f} MB")

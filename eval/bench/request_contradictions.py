@@ -1,7 +1,7 @@
 """Read a rendered request and its seed, and name the contradictions in it.
 
-Nothing here knows how requests are planned: the text is read with patterns, and what must hold follows from the seed's policy, its
-tools' schemas, and what all seeds that use a tool do before it.
+This module does not use the planner: it reads the text with patterns. The rules follow from the seed's policy, the schemas of its
+tools, and the calls that all seeds make before a tool.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CASED = re.compile(r"no capitals|letter-case")
 
 @dataclass(slots=True)
 class Request:
-    """A request as a reader sees it. `calls`: in order; `story`: its last line, which tells of the user and of events."""
+    """The content of a request. `calls`: in order; `story`: its last line, which describes the user and events."""
 
     text: str
     seed: Trajectory
@@ -73,7 +73,7 @@ class Request:
 
     @property
     def events(self) -> str:
-        """The part that tells of goals and events, without values."""
+        """The text about goals and events, without values."""
         return VALUES.sub("", self.text)
 
 
@@ -98,14 +98,15 @@ def names_other_tools(r: Request) -> bool:
 
 
 def gives_unused_value(r: Request) -> bool:
-    """A value that no called tool takes. Without named calls, the seed's calls count."""
+    """Whether a value is given that no called tool takes. Without named calls, the seed's calls count."""
     called = r.calls or [call.name for _, _, call in r.seed.calls()]
     taken = {name for tool in r.seed.tools if tool.name in called for name in tool.parameters.get("properties") or {}}
     return any(name not in taken for name in r.values)
 
 
 def is_too_long(r: Request) -> bool:
-    """Longer than calls, goals, questions and three more exchanges can fill."""
+    """Whether the length is more than calls, goals, changes, questions, left-out calls and five more exchanges can fill, or at least 20
+    messages for at most two calls."""
     if not r.length or not r.goals:
         return False
     exchanges = 1 + r.goals + len(set(r.writes)) + len(ASKED.findall(r.text)) + len(r.not_called) + 4
@@ -126,7 +127,7 @@ def is_too_short(r: Request) -> bool:
 
 
 def skips_identification(r: Request) -> bool:
-    """Of a policy that wants the user authenticated: a call about the user before it."""
+    """Whether a call about the user comes before the authentication that the policy demands."""
     if "authenticate" not in r.policy or not r.calls:
         return False
     for name in r.calls:
@@ -138,7 +139,7 @@ def skips_identification(r: Request) -> bool:
 
 
 def skips_what_all_seeds_do(r: Request) -> bool:
-    """A call without one that stands before it in every seed of these tools (at least three)."""
+    """Whether a call lacks another call that precedes it in every seed of these tools (at least three seeds)."""
     for at, name in enumerate(r.calls):
         if name in r.calls[:at]:
             continue

@@ -1,7 +1,7 @@
 """Seeds for eval/bench/requests.py that the repository does not hold: conversations in the manner of tau-bench and in Chinese.
 
-The conversations are made from tables, so that they show what the planner learns from seeds: who is identified how, what is
-looked up before a change, what the user confirms. `--tools FILE` puts real tool specifications in the place of these short ones.
+The conversations are made from tables. They show what the planner learns from seeds: how a user is identified, which look-ups precede
+a change, what the user confirms. `--tools FILE` replaces these short tool specifications by real ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TOOLS: dict[str, dict[str, list[str]]] = {
         "request_refund": ["order_id", "reason"], "get_logistics": ["order_id"],
     },
 }  # fmt: skip
-# What is done after the user is identified. A name twice: for two things.
+# Calls after the user is identified. A repeated name is called for two objects.
 RETAIL_FIRST = (["find_user_id_by_email"], ["find_user_id_by_name_zip"], ["find_user_id_by_email", "get_user_details"])
 RETAIL_PARTS = (
     ["get_order_details"], ["get_order_details", "get_order_details"], ["get_order_details", "cancel_pending_order"],
@@ -86,7 +86,7 @@ def make_tools(domain: str) -> list[ToolSpec]:
 
 
 def read_tools(path: Path, domain: str) -> list[ToolSpec]:
-    """Read the list of tools that has this domain's, from a file of several lists."""
+    """Read this domain's list of tools from a file with several lists."""
     lists = [each["tools"] for each in json.loads(path.read_text(encoding="utf-8")).values()]
     return next(
         [ToolSpec(**{key: tool["function"][key] for key in ("name", "description", "parameters")}) for tool in tools]

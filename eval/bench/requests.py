@@ -1,12 +1,13 @@
-"""Requests of every shipped config, read for contradictions: what is asked for must be possible.
+"""Search the requests of every shipped config for contradictions: a request must be possible to fulfil.
 
     python eval/bench/requests.py [--n 3000] [--tools FILE]
 
 Plans and renders the requests of each config in configs/amplify, as they are shipped, from seeds of its kind: our packs, conversations in
 the manner of tau-bench (`--tools`: with real tool specifications), the rows of OfficeBench and AgentInstruct that the tests hold; of Chinese
-conversations; and of conversations without a policy. Each request is read by patterns that know nothing of the planner. Printed: the contradictions of
-each kind, with what was measured before one plan held everything; how many different personas, turns of events, sets of tools and
-values there are; and the time to plan and to render a request. The last line is one JSON object; exit 1 where a contradiction is found.
+conversations; and conversations without a policy. Each request is read with patterns that do not use the planner. Printed: the number of
+contradictions of each kind, and their earlier number, when a request was not yet planned as a whole; the numbers of different
+personas, events, sets of tools and values; and the time to plan and to render a request. The last line is one JSON object; exit code 1
+if a contradiction is found.
 """
 
 from __future__ import annotations

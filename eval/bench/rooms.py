@@ -1,9 +1,9 @@
-"""What a sandbox of its own costs an episode: opened and closed, a command in it, memory.
+"""Measure the cost of one sandbox per episode: opening and closing it, a command in it, episodes per second.
 
     python eval/bench/rooms.py              # 40 episodes of examples/shell, half a minute
 
-Beside it the bound: the same two walls started bare around `python3 -c pass`, which no design of one sandbox an episode can
-beat. Prints a table; the last line is one JSON object; the exit code is 1 where opening and closing costs more than 4 bounds.
+The lower bound is the bare isolation around `python3 -c pass`: with one sandbox per episode, no design can cost less. Prints a table;
+the last line is one JSON object; the exit code is 1 if opening and closing costs more than 4 times the bound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BOUND = 4.0
 
 
 def bare() -> float:
-    """Seconds of the walls alone, with an interpreter that does nothing."""
+    """Measure the seconds of the bare isolation, with an interpreter that does nothing."""
     walls = require_isolation()
     jail = BubblewrapSandbox(walls, list_system_binds(walls.bwrap or ""), room=PrivateFolder("/", 64 << 20))
     start = time.perf_counter()
@@ -39,7 +39,7 @@ def bare() -> float:
 
 
 async def one(environment: Environment, number: int, steps: int) -> tuple[float, float]:
-    """Seconds to open and close, and seconds a command."""
+    """Measure the seconds to open and close, and the seconds per command."""
     task = environment.tasks[number % len(environment.tasks)]
     start = time.perf_counter()
     world = await environment.backend.open(task, seed=number, group=None)
@@ -57,7 +57,7 @@ async def main(episodes: int, steps: int) -> int:
         async with await open_environment(str(pack), user="none") as environment:
             await one(environment, 0, 1)
             pairs, bounds = [], []
-            for number in range(episodes):  # in turns, so that a noisy machine disturbs both
+            for number in range(episodes):  # alternating, so that a busy machine affects both
                 bounds.append(await asyncio.to_thread(bare))
                 pairs.append(await one(environment, number, steps))
             start = time.perf_counter()

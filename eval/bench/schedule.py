@@ -1,5 +1,5 @@
-"""How long a batch of episodes takes where some replies of the simulator are slow: TRL's rollout and RAGEN's manager, and as the bound
-a loop for each episode.
+"""Measure the time of a batch of episodes when some replies of the simulator are slow: TRL's rollout and RAGEN's manager, and as the
+lower bound a loop for each episode.
 
     python eval/bench/schedule.py                  # 156 episodes, 0.6 s a reply, 5 % of them 6 s: two minutes
 
@@ -42,8 +42,8 @@ QUERY = re.compile(r"tea (\d+ \d+)")
 
 
 class SlowAtTimes:
-    """A simulator that answers after `usual` seconds, and with probability `share` after `slow` seconds: the same query always alike, so
-    that all ways of playing wait for the same replies."""
+    """A simulator that answers after `usual` seconds, and with probability `share` after `slow` seconds. The delay depends only on the
+    query, so that all ways of playing wait for the same replies."""
 
     alias, model, structured = "sleeper", "sleeper", False
 
@@ -98,7 +98,7 @@ TRAINER = SimpleNamespace(
 
 
 def choose_reply(context: list[int]) -> list[int]:
-    """Return the policy's next call, another one for each task and in each turn: the simulator is not asked again for the same."""
+    """Return the policy's next call. It differs for each task and turn, so that the simulator never gets the same query again."""
     opening = zlib.crc32(TOKENIZER.decode(context[: context.index(END, context.index(END) + 1)]).encode())
     call = {"name": "search_products", "arguments": {"query": f"tea {opening} {context.count(END)}"}}
     return [*TOKENIZER(f"<tool_call>{json.dumps(call)}</tool_call>")["input_ids"], END]

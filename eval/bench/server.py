@@ -1,10 +1,10 @@
-"""Environments over the network: steps per second and latency of 64 sessions, server and load generator on two cores together.
+"""Measure environments over the network: steps per second and latency of 64 sessions, with server and load generator on two cores.
 
     python eval/bench/server.py                  # two minutes, and the environment `adapters` once
     python eval/bench/server.py --seconds 2 --without-openenv
 
-Every way has 64 sessions that step one after the other, as fast as they are answered. Their first episodes of look-ups are cut to 1, 2, 3 …
-steps, so that resets are spread as they are in a fleet that has run for a while; all 64 at once would be measured as one long wait. The ways:
+Every way has 64 sessions; each sends its next step as soon as the last is answered. Their first episodes of look-ups are cut to 1, 2, 3 …
+steps, so that resets are spread over time, as after some time of use; 64 resets at once would be measured as one long wait. The ways:
 
 - `simia, look-ups`: `simia serve customer_service --openenv` in a process of its own, played by simia's client: episodes of 100
   look-ups. `simia, solutions`: the same server, episodes of the tasks' reference solutions (5 steps on average): a reset and a reward
@@ -13,7 +13,7 @@ steps, so that resets are spread as they are in a fleet that has run for a while
 - `starlette echo`: a bare WebSocket route that parses a step and answers with a fixed observation, played by a bare aiohttp client.
 - `openenv echo`: an environment that echoes, in OpenEnv's own server, played by OpenEnv's own client.
 
-CPU is user and system time of each side, all processes below included: it says what a machine that is busy with something else does not.
+CPU is user and system time of each side with all its child processes; unlike the rates, it hardly depends on other load of the machine.
 The last line is one JSON object; the exit code is 1 where `simia, look-ups` makes less than 4,000 steps/s or its 99th percentile is
 20 ms or more.
 """
@@ -70,7 +70,7 @@ async def generate_load(play: Play, goes: Goes, times: list[float]) -> None:
 
 
 def for_seconds(seconds: float) -> Goes:
-    """True for so many seconds from the first call on."""
+    """Return a function that is True for the given seconds from its first call on."""
     first: list[float] = []
 
     def goes() -> bool:

@@ -1,11 +1,11 @@
-"""Memory of a server of environments over many steps: it must not grow with the steps that it has answered.
+"""Measure the memory of a server of environments over many steps: it must not grow with the number of answered steps.
 
     python eval/bench/server_memory.py                  # 100,000 steps: some minutes on two cores
     python eval/bench/server_memory.py --steps 5000
 
 64 sessions of simia's client play the reference solutions of customer service (5 steps on average) on `simia serve customer_service
 --openenv` in a process of its own, so that thousands of episodes begin, are scored, and end. After a tenth, a half and all of the steps a
-row says what is held: the resident set of the server's process, and the proportional set of it and its sandbox (shared pages count once).
+row shows the memory: the resident set of the server's process, and the proportional set of it and its sandbox (shared pages count once).
 The last line is one JSON object; the exit code is 1 where either has grown by more than a tenth after the first tenth of the steps.
 """
 
@@ -41,7 +41,7 @@ def measure_memory(pid: int) -> dict[str, float]:
 
 
 async def play_steps(url: str, steps: int, server: int) -> list[dict[str, float]]:
-    """Play solutions until so many steps are answered. Returns what the server's process and its family hold at the marks."""
+    """Play solutions until the given number of steps is answered. Returns the memory of the server and its children at the marks."""
     times, rows = list[float](), list[dict[str, float]]()
 
     async def watch() -> None:

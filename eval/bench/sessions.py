@@ -1,11 +1,11 @@
-"""Memory of a thousand live episodes: the parent and every process of the sandbox.
+"""Measure the memory of a thousand live episodes: the parent and every process of the sandbox.
 
     python eval/bench/sessions.py                # customer_service, 1,000 episodes, both isolations (a minute)
     python eval/bench/sessions.py --episodes 100
 
-Each episode makes a look-up and, where the pack has one, its task's reference calls; then all are held open. Counted is the
-proportional set size (Pss: a page that n processes share counts 1/n in each), read from /proc; for the isolated ones the
-resident size is printed too, which counts shared pages again and again.
+Each episode makes a look-up and, if the pack has a reference, its task's reference calls; then all are held open. The measure is
+the proportional set size (Pss: a page that n processes share counts 1/n in each), read from /proc. For isolated episodes the
+resident size is printed too, which counts a shared page once for each process.
 
 Prints a table; the last line is one JSON object; the exit code is 1 where the shared episodes take 500 MB or more.
 """
@@ -31,7 +31,7 @@ BOUND_MB = 500
 
 
 def family(root: int) -> list[int]:
-    """A process and all below it."""
+    """List a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,10 +1,10 @@
-"""What a simulated step costs beside the model's own time, and how much of its prompts a prefix cache can serve.
+"""Measure the cost of a simulated step without the model's own time, and the share of its prompts that a prefix cache can serve.
 
     python eval/bench/simulated.py                  # 256 episodes of customer_service at 1 s a reply, half a minute
     python eval/bench/simulated.py --latency 0.2
 
-The model is a sleep that answers every call: what remains is ours (prompts, checks, ledger, sharing, journal in memory). The
-bound is the same episodes' time if nothing but the sleeps counted. Each episode plays its task's solution, in a world of its own.
+The model is a sleep that answers every call: the remaining time is simia's (prompts, checks, ledger, sharing, journal in memory). The
+bound is the time of the sleeps alone. Each episode plays its task's solution, in a world of its own.
 
 Prints a table; the last line is one JSON object; the exit code is 1 where a step costs 3 ms or more, less than 60 % of the prompts
 can be cached, or 128 episodes do not run at the endpoint's speed (1.5 times the bound).
@@ -88,10 +88,10 @@ async def measure(episodes: int, latency: float) -> dict[str, float]:
 
 
 def cached(prompts: list[str]) -> float:
-    """The share of all characters that a request has in common with an earlier one from its beginning on."""
+    """Return the share of all characters that belong to a prefix which a request has in common with another one."""
     seen: list[str] = []
     shared = total = 0
-    for prompt in sorted(prompts):  # neighbours in order share the longest beginnings
+    for prompt in sorted(prompts):  # in sorted order, neighbours share the longest prefixes
         if seen:
             shared += len(os.path.commonprefix([seen[-1], prompt]))  # noqa: RUF071 - of text, not of paths
         seen.append(prompt)

@@ -1,15 +1,15 @@
-"""What a world that holds the state costs beside the model's own time, and how many tokens its prompts take.
+"""Measure the cost of a world that holds the state, without the model's own time, and the tokens of its prompts.
 
     python eval/bench/stateful.py                   # 256 episodes of customer_service at 0.3 s a reply, a minute
     python eval/bench/stateful.py --episodes 1024
 
 The model runs the pack's tools on the state in the prompt, once for each prompt before the clock starts; then it sleeps and gives that
-reply. What remains is ours: prompts, checks of changes, the pack's code in the sandbox, the evidence for the rules. The upper bound is the
-same episodes' time if nothing but the sleeps of the longest counted, all at once. Each episode plays its task's solution, and must earn 1.
+reply. The remaining time is simia's: prompts, checks of changes, the pack's code in the sandbox, the evidence for the rules. The upper
+bound is the time of the longest episode's sleeps, since all run at once. Each episode plays its task's solution, and must score 1.
 
 Tokens are of the prompts of all solutions, with a state shown in whole and in part, of two packs.
 
-Prints tables; the last line is one JSON object; the exit code is 1 where an episode does not earn 1, or where the episodes take
+Prints tables; the last line is one JSON object; the exit code is 1 if an episode does not score 1, or if the episodes take
 more than 1.5 times the bound.
 """
 

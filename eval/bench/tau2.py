@@ -1,15 +1,15 @@
-"""tau2's own tasks in our worker: what the references score, what incomplete ones and doing nothing score, how fast it is.
+"""Play tau2's own tasks in our worker: scores of the references, of incomplete references and of doing nothing, and the speed.
 
     python eval/bench/tau2.py                       # all 2,449 tasks (about ten minutes on two cores)
     python eval/bench/tau2.py --limit 10            # the first ten of each domain, as in CI
 
 Each domain is imported (tau2's code as it is installed, in an environment of its own). Every task is played by its reference
-actions; again without the last of them that changes the state (one that tau2 refuses changes nothing); and by an agent that says it cannot help. Steps: look-ups
-of 16 episodes at once, each in a process of its own in the sandbox.
+actions; again without the last action that changes the state (one that tau2 refuses changes nothing); and by an agent that says it
+cannot help. Steps: look-ups of 16 episodes at once, each in a process of its own in the sandbox.
 
-Prints a table; the last line is one JSON object; the exit code is 1 where a reference does not score 1, where an incomplete
-one scores more often than tau2's own tasks allow (1 of 104 in retail: the write changes nothing; none of 26 in airline), or
-where there are fewer than 5,000 steps/s in a domain.
+Prints a table; the last line is one JSON object; the exit code is 1 if a reference does not score 1, if incomplete references
+score more often than tau2's own tasks allow (1 of 104 in retail: the write changes nothing; none of 26 in airline), or
+if there are fewer than 5,000 steps/s in a domain.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ LOOK_UPS = {
 
 
 async def judge(environment: Environment, task: Task) -> tuple[float, float | None, float]:
-    """Rewards of the reference, of the reference without its last write (None where it has none), of doing nothing."""
+    """Return the rewards of the reference, of the reference without its last write (None if it has none), and of doing nothing."""
     reference = await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
     full, last = value_or_zero(reference.reward), next(iter(find_writes(environment, task, reference)), None)
     short = None
     if last is not None and (reference.evidence or {}).get("changes"):
         less = remove_action(task, last)
-        # The task judges; only what is played is shorter.
+        # The task and its reward are unchanged; only the played script is shorter.
         short = value_or_zero((await play_task(environment, task, ReferenceAgent(less), ScriptedUser(less))).reward)
     return full, short, value_or_zero((await play_task(environment, task, NothingAgent(task), NoUser(task))).reward)
 

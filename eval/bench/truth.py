@@ -66,7 +66,7 @@ def show_table(title: str, counts: dict[str, tuple[int, int]]) -> None:
 
 
 def measure(rows: list[Row], check: Callable[[Trajectory], object], rounds: int = 5) -> float:
-    """Microseconds of CPU a trajectory; the best of several rounds, since other processes only ever add."""
+    """Microseconds of CPU per trajectory; the best of several rounds, since other processes only add time."""
     times = []
     for _ in range(rounds):
         start = time.process_time()

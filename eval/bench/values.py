@@ -1,4 +1,4 @@
-"""How many different people, addresses and identifiers the requests of a run name: over 5,000 items, per language.
+"""Count the different people, addresses and identifiers in the requests of a run: over 5,000 items, per language.
 
 python eval/bench/values.py [--items 5000]
 """

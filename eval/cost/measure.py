@@ -1,12 +1,13 @@
-"""Measure what the cost page computes with, and write `figures.json`: CPU, memory and disk of a trajectory and of a simulated episode.
+"""Measure the inputs of the cost page, and write `figures.json`: CPU, memory and disk of a trajectory and of a simulated episode.
 
     python eval/cost/measure.py                     # five minutes or so on two cores
-    python eval/cost/measure.py --only stored       # one part anew; the others stay
+    python eval/cost/measure.py --only stored       # measure one part again; the others stay
 
-Amplification: the run of `eval/bench/amplify.py` with plans and all checks, at two sizes, so that what a run needs at all and what each
-trajectory adds come apart. Episodes: the solutions of customer_service, played in a simulated world whose model answers at once with
-what the executable world returns; for memory and disk the same answers come over HTTP from a fake endpoint, 64 episodes are played at once, and
-replies and trajectories are written to disk, as in a training. Nobody judges. Tokens are simia's estimate. CPU is process time, which a busy machine changes least.
+Amplification: the run of `eval/bench/amplify.py` with plans and all checks, at two sizes, which separates the fixed cost of a run from
+the cost per trajectory. Episodes: the solutions of customer_service, played in a simulated world whose model answers at once with the
+results of the executable world. For memory and disk the same answers come over HTTP from a fake endpoint, 64 episodes are played at
+once, and replies and trajectories are written to disk, as in a training. No judge is called. Tokens are simia's estimate. CPU is process
+time, which depends least on other load of the machine.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def answer_calls(text: str, results: dict[str, list[str]]) -> str:
 
 
 def respond(body: dict[str, Any]) -> str:
-    """The fake endpoint's part: answers to the calls, from the results in the file that the variable names."""
+    """Reply of the fake endpoint: answers to the calls, from the results in the file that the environment variable names."""
     results = json.loads(Path(os.environ[RESULTS]).read_text(encoding="utf-8"))
     return answer_calls("".join(str(message["content"]) for message in body["messages"]), results)
 
@@ -181,7 +182,7 @@ def read_footprint(episodes: int, folder: Path) -> dict[str, float]:
 
 
 def measure_stored(episodes: int) -> dict[str, float]:
-    """Memory and disk of so many simulated episodes, in a process of its own."""
+    """Measure memory and disk of the given number of simulated episodes, in a process of its own."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         results = folder / "results.json"

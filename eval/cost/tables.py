@@ -1,8 +1,8 @@
 """The tables of docs/cost.md, computed from `figures.json` and `configs/prices.yaml`: `python eval/cost/tables.py` writes them into the page.
 
-Nothing is measured here. A line through two measured runs gives what a run needs at all and what each trajectory adds; the tables extend
-it. Memory is on the line through the larger of these runs and a run of 90,000, whose figure is in README.md. Sizes beyond the runs are
-therefore extrapolated, and the page says so.
+Nothing is measured here. A line through two measured runs gives the fixed cost of a run and the cost per trajectory; the tables extrapolate
+it. Memory is on the line through the larger of these runs and a run of 90,000, whose figure is in README.md. The page says that sizes
+beyond the measured runs are extrapolated.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ BEGIN, END = "<!-- computed by eval/cost/tables.py -->", "<!-- end of what is co
 SIZES = (90_000, 1_000_000, 100_000_000)
 EPISODES = 10_000
 RATES = {50: "a rented endpoint, assumed", 489: "simia with 256 requests at once", 1709: "simia with 1,024 at once"}
-"""Replies a second, and whose rate it is. simia's are those of README.md, measured by eval/bench/engine.py at 0.5 s a reply."""
+"""Replies per second → the source of this rate. simia's are those of README.md, measured by eval/bench/engine.py at 0.5 s a reply."""
 LARGE_RUN = {"n": 90_000, "peak_mb": 311.0}
 """Memory of the run of README.md, measured by eval/bench/amplify.py with the checks of form."""
 MODELS = ("gpt-5-nano", "gpt-5-mini", "gpt-5")
 ACCEPTED = 0.8
-"""Share of the replies that is accepted. It depends on model and seeds; a first run of 100 shows yours."""
+"""Share of the replies that is accepted. It depends on model and seeds; measure it with a first run of 100."""
 MEMORY_GB = 16
 """Memory of the machine that coordinates."""
 

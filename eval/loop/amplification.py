@@ -6,8 +6,8 @@
 
 The stages of `run` are also verbs: dev, train, test. docs/experiments/amplification.md fixes the comparison. Rows, models and logs are
 under `~/.cache/simia/experiments/amplification` (`--work`), results in `eval/loop/amplification` (`--results`), a file for each arm and
-training seed. Finished parts are skipped, so the same command goes on where a killed one was: training at its last checkpoint, playing at
-its last batch.
+training seed. Finished parts are skipped, so the same command resumes a killed run: training at its last checkpoint, playing at its
+last batch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RESULTS = HERE / "amplification"
 
 @dataclass(frozen=True)
 class Plan:
-    """How large the experiment is. `arms`: arm → training seeds, in the order of training; `rows`: trajectories beside the seeds."""
+    """Size of the experiment. `arms`: arm → training seeds, in the order of training; `rows`: number of trajectories besides the seeds."""
 
     arms: Mapping[str, int] = field(
         default_factory=lambda: {"swapped": 6, "amplified": 6, "seeds": 6, "real": 6, "local": 6, "growth": 2}
@@ -92,7 +92,7 @@ class Experiment:
     # -- data -------------------------------------------------------------------------------------------------------
 
     def prepare(self, runs: Mapping[str, Path]) -> None:
-        """Write the rows of the arms and the tasks, and compare all of them. `runs`: strong, real, local → folder of a run."""
+        """Write the rows of the arms and the tasks, and check that they share nothing. `runs`: strong, real, local → folder of a run."""
         seeds = list(Pack.load(HERE / "pack").seeds)
         if not self.rows("amplified").exists():
             if "strong" not in runs:
@@ -186,7 +186,7 @@ class Experiment:
         shutil.rmtree(model)
 
     def choose_rate(self, arm: str) -> float:
-        """Return the rate that solves more dev tasks, the first of the plan's where they are equal."""
+        """Return the rate that solves most dev tasks; of equal rates, the first in the plan."""
         arm = "amplified" if arm == "growth" else arm
         paths = {rate: self.tuned / f"dev-{arm}-{rate:g}.json" for rate in self.plan.rates}
         if missing := [path for path in paths.values() if not path.exists()]:
@@ -275,7 +275,7 @@ def digest_tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def check_complete(results: Path, plan: Plan) -> None:
-    """Raise `UserError` where a primary arm has not been tested with all of its training seeds: no difference is looked at before."""
+    """Raise `UserError` until each primary arm has been tested with all of its training seeds, so that no difference is seen before."""
     for arm in PRIMARY:
         there = sum((results / f"{arm}-{seed}.json").exists() for seed in range(plan.arms[arm]))
         if there < plan.arms[arm]:

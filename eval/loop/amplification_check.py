@@ -1,4 +1,4 @@
-"""Are episodes that are played together those that are played alone? On any trained model; runs in TRL's environment.
+"""Check that episodes played together equal episodes played alone, for any trained model. Runs in TRL's environment.
 
     python amplification_check.py MODEL PACK SPLIT COUNT OUT.json
 

@@ -1,7 +1,7 @@
 """Rows of each arm of the amplification experiment: seeds, copies of seeds with other values, amplified trajectories, rollouts.
 
-A copy of a seed has other people, parcels, lockers and sizes, and other days: 1 to 7 alike in request, call and answer. A request for
-more than 7 days remains one. docs/experiments/amplification.md describes the arms.
+A copy of a seed has other people, parcels, lockers, sizes and days. Days from 1 to 7 change in request, call and answer together; a
+request for more than 7 days still asks for more than 7. docs/experiments/amplification.md describes the arms.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def load_amplified(run: Path, count: int | None, apart: Collection[str] = ()) ->
     Args:
         run: The run's folder. It may be unfinished.
         count: How many; None: all.
-        apart: Trajectories with one of these people, parcels or lockers are left out: tasks that hold them were drawn before.
+        apart: People, parcels and lockers of existing tasks; trajectories with one of these are left out.
 
     Raises:
-        UserError: The run has fewer.
+        UserError: The run has fewer than `count`.
     """
     found = {row.id: row for row in read_run(run) if not tasks.entities(render_row(row)) & set(apart)}
     if len(found) < (count or 0):
@@ -131,7 +131,7 @@ def swap_values(seed: Trajectory, source: random.Random, drawn: tasks.Drawn) -> 
     def exchange_days(match: re.Match[str]) -> str:
         if parse_days(match) > MOST_DAYS:
             return longer
-        if shortened:  # the policy's 7 days of the answer
+        if shortened:  # the 7 days in the answer, which come from the policy
             return match[0]
         return tasks.plural(days) if match[1].isdigit() else tasks.WORDS[days]
 

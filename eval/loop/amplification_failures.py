@@ -19,7 +19,7 @@ FAILURES = (
 def classify_failure(task: Mapping[str, Any], calls: Sequence[Sequence[Any]]) -> str:
     """Name the first of these that applies: nothing done, another tool, one of two requests, another parcel, wrong days, other.
 
-    Only calls that change something count, whether they succeeded or not: a made-up parcel is another parcel than found.
+    Only calls that change something count, whether they succeeded or not. A made-up parcel counts as another parcel.
 
     Args:
         task: The task, whose script holds the solution's calls.

@@ -20,7 +20,7 @@ from figures import RESAMPLES, Rewards, over
 
 @dataclass(frozen=True)
 class Power:
-    """What the detectable effect is computed from, in points. The first two are estimates from earlier runs.
+    """Inputs of the detectable effect, in points. The first two are estimates from earlier runs.
 
     `seed_sd`: standard deviation of an arm's success over training seeds. `task_sd`: that of a task's difference between two arms.
     `correlation`: of the differences of two tasks with the same wording, which no earlier run has measured.
@@ -35,7 +35,7 @@ class Power:
 
     @property
     def standard_error(self) -> float:
-        """Of the difference of two arms whose training seeds are independent and whose tasks are the same."""
+        """Standard error of the difference of two arms with independent training seeds and the same tasks."""
         clustered = 1 + (self.tasks / self.wordings - 1) * self.correlation
         return math.sqrt(2 * self.seed_sd**2 / self.seeds + clustered * self.task_sd**2 / self.tasks)
 

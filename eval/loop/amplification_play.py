@@ -2,8 +2,8 @@
 
     python amplification_play.py MODEL PACK SPLIT OUT.json
 
-Episodes are played together, turn by turn, and those that have ended are stored in OUT.json.part: a killed run plays only the others.
-What all contexts begin with is computed once, and keys and values of each episode are kept from turn to turn.
+Episodes are played together, turn by turn. Ended episodes are stored in OUT.json.part, so that a restarted run plays only the others.
+The common prefix of all contexts is computed once, and keys and values of each episode are kept from turn to turn.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GreedyPlayer:
 
 
 def describe_episode(row: TokenRow) -> dict[str, Any]:
-    """Reward, ending and calls of an ended episode. Exits where it was aborted: that is no failure of the model."""
+    """Return reward, ending and calls of an ended episode. Exits if it was aborted, which is not a failure of the model."""
     t = row.episode.trajectory
     if t.reward is None or t.end.kind == "aborted":
         raise SystemExit(f"{row.episode.task.id} was aborted ({t.end.code}): start again")

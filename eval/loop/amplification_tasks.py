@@ -1,7 +1,7 @@
 """Tasks of the amplification experiment: 300 test tasks from the 150 wordings, dev and training tasks, and the check that nothing is shared.
 
-Test tasks and dev tasks take parcels and lockers from small pools of their own, so that rows of a later run seldom hold one of them: there
-are 2,070 lockers only. docs/experiments/amplification.md describes the comparison.
+Test tasks and dev tasks each take parcels and lockers from a small pool, so that rows of a later run seldom contain one of them: there
+are only 2,070 lockers. docs/experiments/amplification.md describes the comparison.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Wording:
 
 
 class PooledValues(tasks.Drawn):
-    """Values of one task: people that no other task has, parcels and lockers of a pool, none of them twice."""
+    """Values of one task, each used once: people that no other task has, and parcels and lockers of a pool."""
 
     def __init__(self, source: random.Random, taken: set[str], lockers: list[str], parcels: list[str]) -> None:
         super().__init__(source, ())

@@ -1,8 +1,8 @@
 """Matrix products in bfloat16, on processors with and without instructions for it. Runs in TRL's environment.
 
-Without such instructions torch multiplies bfloat16 at an eighth of the speed of float32 (AVX2, 8 against 60 GFLOP a CPU second). There the operands
-and results of each product are rounded to bfloat16, and the product is computed in float32: what an instruction for bfloat16, which sums
-in float32, computes. Weights, optimizer and everything between the products are float32 in that case.
+Without such instructions torch multiplies bfloat16 at an eighth of the speed of float32 (AVX2, 8 against 60 GFLOP per CPU second). In that
+case, the operands and results of each product are rounded to bfloat16, and the product is computed in float32. This equals a bfloat16
+instruction, which sums in float32. Weights, optimizer and everything between the products are then float32.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_native(device: str) -> bool:
 
 
 def name_method(device: str) -> str:
-    """Return `autocast` or `rounded`: how products in bfloat16 are computed on this device."""
+    """Return the method for products in bfloat16 on this device: `autocast` or `rounded`."""
     return "autocast" if is_native(device) else "rounded"
 
 

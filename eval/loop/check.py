@@ -1,10 +1,10 @@
-"""Is the student taught and played as it seems? Three equalities, on any prepared model. Runs in TRL's environment.
+"""Check the optimized training and playing of the student by three equalities, on any prepared model. Runs in TRL's environment.
 
     python check.py MODEL PACK DATA OUT.json
 
-1. The loss with a shared beginning is the loss of whole rows, and so are its gradients.
-2. An exported conversation has the ids and the mask that the same conversation has when it is played.
-3. Episodes played together, with keys and values kept from turn to turn, say what each says alone from its whole context.
+1. Loss and gradients with a shared prefix equal those of whole rows.
+2. An exported conversation has the same ids and mask as the same conversation when it is played.
+3. Episodes played together, with keys and values kept from turn to turn, give the same replies as each alone from its whole context.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simia.trainers.tokens import ChatText, TokenRow
 
 
 def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, float]:
-    """The largest gap between the two losses and between their gradients."""
+    """Return the gap between the loss of whole rows and that with a shared prefix, and the largest gap between gradients."""
     total, count = torch.tensor(0.0), 0
     for ids, mask in rows:
         logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
@@ -45,7 +45,7 @@ def losses(model: Any, rows: list[tuple[list[int], list[int]]]) -> dict[str, flo
 
 
 async def played(environment: Environment, text: ChatText, tokenizer: Any, task: Any, said: list[str]) -> TokenRow:
-    """The ids of an episode whose agent says these words."""
+    """Play an episode whose agent sends these messages, and return its ids."""
     episode = await environment.reset(task)
     row = TokenRow(episode, text.opening(episode.view.system, episode.view.messages, episode.view.tools))
     for words in said:
@@ -55,7 +55,7 @@ async def played(environment: Environment, text: ChatText, tokenizer: Any, task:
 
 
 def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
-    """How many rows of an export are the ids of an episode with the same words."""
+    """Count the rows of an export whose ids and mask equal those of an episode with the same messages."""
     loaded = Pack.load(pack)
     tools = [{"type": "function", "function": tool.flat()} for tool in loaded.tools]
     environment = event_loop.run(open_environment(str(pack), user="scripted"))
@@ -74,7 +74,7 @@ def same_ids(pack: Path, data: Path, tokenizer: Any) -> dict[str, int]:
 
 
 def alone(model: Any, row: TokenRow, ends: list[int]) -> bool:
-    """Whether each reply is what the model says, greedily, to its whole context. Where two tokens are equally likely either will do."""
+    """Whether each reply is the model's greedy reply to its whole context. Of equally likely tokens, either is accepted."""
     ids, at = [*row.prompt_ids, *row.completion_ids], len(row.prompt_ids)
     logits = model(input_ids=torch.tensor([ids])).logits[0].float()
     for place, trained in enumerate(row.mask):
@@ -99,7 +99,7 @@ def main() -> None:
     limits = EpisodeLimits(turns=3, errors=2)
     environment = event_loop.run(open_environment(str(given.pack), user="scripted", episode=limits))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(250):  # so that it makes calls, and turns follow on turns
+    for _ in range(250):  # so that the model makes calls and episodes have several turns
         optimizer.zero_grad()
         add_gradients(model, rows[:6], common([ids for ids, _ in rows[:6]]))
         optimizer.step()

@@ -1,11 +1,11 @@
-"""The control experiment: does GRPO in an executable world, rewarded by its state, improve a small model that has learned ten seeds?
+"""The control experiment: does GRPO in an executable world, with its state as reward, improve a small model trained on ten seeds?
 
     nice python eval/loop/control.py              # SFT, dev tasks, GRPO of three training seeds, 300 test tasks
-    nice python eval/loop/control.py --publish    # also write what is known to eval/loop/control.json, which docs/control_plot.py draws
+    nice python eval/loop/control.py --publish    # also write the results so far to eval/loop/control.json, which docs/control_plot.py draws
 
-Everything lies under `~/.cache/simia/experiments/control` (`--work`); each stage leaves a file there and is skipped when the file exists.
-GRPO leaves a checkpoint every two steps, so the same command goes on where a killed run was. docs/loop.md describes the comparison,
-docs/log.md holds what was fixed before the first result.
+All files are under `~/.cache/simia/experiments/control` (`--work`); each stage writes a file there and is skipped if the file exists.
+GRPO writes a checkpoint every two steps, so the same command resumes a killed run. docs/loop.md describes the comparison,
+docs/log.md the decisions that were made before the first result.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PUBLISHED = HERE / "control.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """How large the experiment is. `sft`: steps of the start's SFT; `room`: dev success that a start must have, to learn and to gain."""
+    """Size of the experiment. `sft`: SFT steps of the start; `room`: bounds of its dev success, so that GRPO can learn and improve."""
 
     seeds: int = 3
     dev: int = 100
@@ -73,14 +73,14 @@ class Control:
             self.start(seed)
             self.train("grpo", seed)
         self.play_test("start", "grpo")
-        for seed in range(plan.seeds):  # the secondary comparison, which the primary one does not wait for
+        for seed in range(plan.seeds):  # the secondary comparison; the primary one does not wait for it
             self.train("shuffled", seed)
         self.play_test("shuffled")
 
     # -- stages -----------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """The pack with its tasks, apart from each other and from the seeds, the seeds as training rows, and the base model."""
+        """Make the pack with tasks that share nothing with each other or the seeds, the seeds as training rows, and the base model."""
         plan, pack = self.plan, self.pack
         self.loop.export("seeds", HERE / "pack")
         counts = {"dev": plan.dev, "train": plan.train, "test": plan.test}
@@ -99,7 +99,7 @@ class Control:
         self.loop.prepare()
 
     def start(self, seed: int) -> None:
-        """SFT of the base model on the ten seeds: where GRPO starts, and its control."""
+        """Train the base model on the ten seeds (SFT): the start of GRPO, and its control."""
         out = self.model("start", seed)
         out.parent.mkdir(exist_ok=True)
         words: list[Any] = ["--data", self.data, "--steps", self.plan.sft, "--batch", 4, "--rate", 5e-4, "--seed", seed]
@@ -139,7 +139,7 @@ class Control:
     # -- results ----------------------------------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """What is known so far, small enough to publish: outcomes of each task, curves of the training."""
+        """Return the results so far, small enough to publish: outcomes of each task, curves of the training."""
         found: dict[str, Any] = {
             "plan": vars(self.plan),
             "kinds": {},

@@ -1,10 +1,10 @@
-"""Does the shared beginning change nothing? Three equalities, on any prepared model. Runs in TRL's environment.
+"""Check that the shared prefix changes no result, by three equalities, on any prepared model. Runs in TRL's environment.
 
     python control_check.py MODEL DATA PACK OUT.json
 
 1. Loss and gradients of whole rows, padded on the left, with `share_prefix` and without.
-2. Log-probabilities of `SharedPrefixSampler` over several turns, against the model's own of each whole context.
-3. Replies drawn by it have the frequencies that the model gives them.
+2. Log-probabilities of `SharedPrefixSampler` over several turns, and those of the model for each whole context.
+3. Frequencies of first tokens that it samples, and their probabilities in the model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def gaps(plain: Any, shared: Any, rows: list[tuple[list[int], list[int]]]) -> di
 
 
 def sampled(plain: Any, shared: Any, openings: list[list[int]], end: int, turns: int = 3) -> dict[str, Any]:
-    """The largest gap of a log-probability, over `turns` replies to each opening, of which some drop out on the way."""
+    """Return the largest gap of a log-probability over `turns` replies to each opening; some openings drop out after a turn."""
     accelerator = SimpleNamespace(autocast=torch.no_grad)
     trainer = SimpleNamespace(
         model=shared, accelerator=accelerator, args=SimpleNamespace(temperature=1.0), state=SimpleNamespace(global_step=0), eos_token_ids=[end]
@@ -68,7 +68,7 @@ def sampled(plain: Any, shared: Any, openings: list[list[int]], end: int, turns:
 
 
 def frequencies(plain: Any, shared: Any, opening: list[int], draws: int = 4000) -> dict[str, float]:
-    """The largest gap between the share of a first token among the draws and its probability, and the largest probability."""
+    """Return the largest gap between a first token's share of the samples and its probability, and the largest probability."""
     accelerator = SimpleNamespace(autocast=torch.no_grad)
     trainer = SimpleNamespace(
         model=shared, accelerator=accelerator, args=SimpleNamespace(temperature=1.0), state=SimpleNamespace(global_step=0), eos_token_ids=[]
@@ -81,7 +81,7 @@ def frequencies(plain: Any, shared: Any, opening: list[int], draws: int = 4000) 
 
 
 def likely_token(model: Any, opening: list[int]) -> int:
-    """A token that ends some replies early."""
+    """Return the likeliest first token; as end token it ends some replies early."""
     with torch.no_grad():
         return int(model(input_ids=torch.tensor([opening])).logits[0, -1].argmax())
 

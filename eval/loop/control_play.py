@@ -1,8 +1,8 @@
-"""Play a split of tasks greedily, in float32, by the functions that GRPO plays with. Runs in TRL's environment.
+"""Play a split of tasks greedily, in float32, with the functions that GRPO uses for its rollouts. Runs in TRL's environment.
 
     python control_play.py MODEL ENVIRONMENT.json SPLIT OUT.json
 
-Every episode that has ended is stored in OUT.json.part, so a killed run plays only the others.
+Every ended episode is stored in OUT.json.part, so a restarted run plays only the others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""GRPO of the control experiment, in the executable world by the reward of its state. Runs in TRL's environment.
+"""GRPO of the control experiment, in the executable world with its state as reward. Runs in TRL's environment.
 
     python control_train.py MODEL ENVIRONMENT.json OUT --steps 40 --groups 8 --group 4 --rate 5e-6 --warmup 4 --seed 0
 
-Environment, rows, reward and rollouts are simia's (`rollout_func`, `environment_reward`); the trainer is TRL's. Two things save time and
-change no gradient: common beginnings are computed once (`shared_prefix`), and episodes without an advantage are not computed.
-A killed run goes on from the last checkpoint of OUT.trl. `--reward shuffled` gives the episodes of a step each other's rewards.
+Environment, rows, reward and rollouts are simia's (`rollout_func`, `environment_reward`); the trainer is TRL's. Two optimizations change
+no gradient: common prefixes are computed once (`shared_prefix`), and episodes with an advantage of 0 are skipped.
+A killed run resumes from the last checkpoint of OUT.trl. `--reward shuffled` shuffles the rewards among the episodes of a step.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from simia.trainers.trl.resume import find_last_checkpoint, make_order_callback
 from simia.trajectory import Trajectory
 
 EPISODE_TOKENS = 400
-PARTS = 4  # of a step's episodes, each of which goes through the model at once
+PARTS = 4  # a step's episodes go through the model in this many parts
 
 
 class ControlTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]
-    """TRL's trainer, which computes no rows without an advantage: their gradient is zero, since there is no KL term, and the loss is
-    divided by the tokens of all rows."""
+    """TRL's trainer without the computation of rows whose advantage is 0. Their gradient is zero, since there is no KL term; the loss is
+    still divided by the tokens of all rows."""
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -77,7 +77,7 @@ class EpisodeLog:
 
 
 def shuffled_reward(*, reward: list[float | None], trainer_state: Any, **_: Any) -> list[float | None]:
-    """The rewards of a step's episodes in another order: as many successes, for nothing that was done."""
+    """Shuffle the rewards among a step's episodes: the number of successes stays, but they no longer depend on the actions."""
     known = [value for value in reward if value is not None]
     random.Random(f"shuffled/{trainer_state.global_step}/{known}").shuffle(known)
     return [None if value is None else known.pop() for value in reward]

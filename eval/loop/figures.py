@@ -1,4 +1,4 @@
-"""What the results of the arms say: success of each, and differences, with intervals over tasks and training seeds."""
+"""Figures of the results: success of each arm, and differences, with intervals over tasks and training seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mean(rewards: Rewards) -> float:
 def interval(
     measure: Callable[[list[int], list[str]], float], seeds: list[list[int]], tasks: list[str]
 ) -> tuple[float, float]:
-    """95 % of a two-way bootstrap: tasks are drawn again, and the training seeds of each arm are."""
+    """Return the 95 % interval of a two-way bootstrap, which resamples tasks, and the training seeds of each arm."""
     source = random.Random(0)
     found = []
     for _ in range(RESAMPLES):
@@ -34,7 +34,7 @@ def interval(
 def own(rewards: Rewards) -> dict[str, Any]:
     """Mean success of an arm and its interval."""
     seeds, tasks = sorted(rewards), sorted(next(iter(rewards.values())))
-    if mean(rewards) in (0.0, 1.0):  # drawing again from equal values would say that they are certain
+    if mean(rewards) in (0.0, 1.0):  # a bootstrap of equal values would give an interval of width 0
         known = simia_interval([mean(rewards)] * len(tasks))
         low, high = known.low, known.high
     else:
@@ -43,7 +43,7 @@ def own(rewards: Rewards) -> dict[str, Any]:
 
 
 def gain(rewards: Rewards, base: Rewards) -> dict[str, Any]:
-    """How much better than another arm on the same tasks."""
+    """Return the gain over another arm on the same tasks, with its interval."""
     seeds, others, tasks = sorted(rewards), sorted(base), sorted(next(iter(base.values())))
     low, high = interval(
         lambda s, t: over(rewards, s[: len(seeds)], t) - over(base, s[len(seeds) :], t), [seeds, others], tasks
@@ -52,7 +52,7 @@ def gain(rewards: Rewards, base: Rewards) -> dict[str, Any]:
 
 
 def gain_from(rewards: Rewards, start: Rewards) -> dict[str, Any]:
-    """How much better than the checkpoints that it went on from, seed by seed, on the same tasks."""
+    """Return the gain over the checkpoints from which an arm was trained, seed by seed, on the same tasks, with its interval."""
     seeds, tasks = sorted(set(rewards) & set(start)), sorted(next(iter(start.values())))
     low, high = interval(lambda s, t: over(rewards, s, t) - over(start, s, t), [seeds], tasks)
     return {"mean": over(rewards, seeds, tasks) - over(start, seeds, tasks), "low": low, "high": high}

@@ -1,7 +1,7 @@
-"""A greedy `SharedPrefixSampler` that computes no more than it must: replies that have ended leave the batch, and keys are kept in place.
+"""A faster greedy `SharedPrefixSampler`: replies that have ended leave the batch, and keys are stored in place.
 
-It gives the same replies as its parent and as each context alone, but for rounding (`amplification_check.py` compares them). Runs in TRL's
-environment.
+Except for rounding, it gives the same replies as its parent class and as each context alone (`amplification_check.py` compares them).
+Runs in TRL's environment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from transformers import DynamicCache  # type: ignore[import-not-found,unused-ig
 from transformers.cache_utils import DynamicLayer  # type: ignore[import-not-found,unused-ignore]
 
 ROOM = 64  # tokens that a layer's buffer grows by
-SHARE = 0.25  # of the batch that has ended before it leaves
+SHARE = 0.25  # share of the batch that must have ended before ended rows are removed
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc,unused-ignore]
-    """Keys and values in a buffer with room for more, which are not copied for every token."""
+    """Keys and values in a buffer with spare space, so that they are not copied for every token."""
 
     def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         used = self.keys.shape[2] if self.is_initialized else 0

@@ -1,9 +1,9 @@
-"""A short GRPO of the student in one world, real or simulated. Runs in TRL's environment.
+"""A short GRPO of the student in one world, executable or simulated. Runs in TRL's environment.
 
     python grpo.py MODEL STAGE.json OUT --steps 6 --groups 4 --group 4 --seed 0
 
-STAGE.json is what `open_environment` takes: pack, back end, models. The trained weights go to OUT, the story of the steps (rewards,
-endings, tokens) to OUT.json.
+STAGE.json holds the arguments of `open_environment`: pack, back end, models. The trained weights are written to OUT, the figures of
+each step (rewards, endings, tokens) to OUT.json.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
     arguments = GRPOConfig(
         output_dir=str(given.out.with_name(f"{given.out.name}.trl")),
         max_steps=given.steps,
-        per_device_train_batch_size=given.group,  # scores over the vocabulary are what fills the memory
+        per_device_train_batch_size=given.group,  # logits over the vocabulary take most of the memory
         gradient_accumulation_steps=given.groups,
         num_generations=given.group,
         max_completion_length=EPISODE_TOKENS,

@@ -1,7 +1,7 @@
-"""Gradients of a batch of conversations, row by row: no padding is computed, and the activations of one row are held at a time.
+"""Gradients of a batch of conversations, row by row: no padding is computed, and only the activations of one row are held at a time.
 
-The beginning that all rows share goes through the model once. Each row attends to its keys and values; what they receive as gradients goes
-back through the beginning at the end. `check.py` compares with whole rows. Runs in TRL's environment.
+The prefix that all rows share goes through the model once. Each row attends to its keys and values; their accumulated gradients are
+propagated back through the prefix at the end. `check.py` compares with whole rows. Runs in TRL's environment.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The whole loop: ten seeds → amplified data → a small model trained on them → held-out tasks played for real → a table.
+"""The whole loop: ten seeds → amplified data → a small model trained on it → held-out tasks played in the executable world → a table.
 
     python eval/loop/run.py --size small        # an hour and a half or so on two free cores
     python eval/loop/run.py --size full         # the same, larger, on a GPU
 
-Every stage leaves a file in WORK and is skipped when that file is there, so a killed run goes on where it was. Arms with the
-same number of steps: `seeds` (the ten alone), `amplified` (simia amplify, a recorded strong model), `reference` (solutions of
-executable training tasks played by simia rollout: an upper bound that no seed-only user has). `base` is not trained. Then GRPO
-from the amplified checkpoints, in the real world and in a simulated one. Held-out tasks are played greedily.
+Every stage writes a file in WORK and is skipped if that file exists, so a killed run resumes where it was. Arms with the same
+number of training steps: `seeds` (the ten alone), `amplified` (simia amplify, a recorded strong model), `reference` (solutions of
+executable training tasks played by simia rollout: an upper bound, which needs more than seeds). `base` is not trained. Then GRPO
+starts from the amplified checkpoints, in the executable world and in a simulated one. Held-out tasks are played greedily.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ KEY = "LOOP_SIMULATOR_KEY"
 
 @dataclass(frozen=True)
 class Size:
-    """How large a run is. `rl` is the steps of GRPO, of `groups` tasks with `group` episodes each; `rl_seeds` how many start."""
+    """Size of a run. `rl`: steps of GRPO, of `groups` tasks with `group` episodes each; `rl_seeds`: number of training seeds with GRPO."""
 
     seeds: int
     steps: int
@@ -88,7 +88,7 @@ class Loop:
     # -- stages -----------------------------------------------------------------------------------------------------
 
     def data(self) -> dict[str, Any]:
-        """Seeds, amplified and reference trajectories as exports for TRL, the tasks, and the proof that they share nothing."""
+        """Make the exports for TRL of seeds, amplified and reference trajectories, and the tasks; check that they share nothing."""
         work, size = self.work, self.size
         self.once(work / "runs" / "amplified" / "done", lambda: self.simia(
             "amplify", "-c", HERE / "amplify.yaml", "--name", "amplified",
@@ -107,7 +107,7 @@ class Loop:
         return self.apart(pack)
 
     def apart(self, pack: Path) -> dict[str, Any]:
-        """What held-out tasks share with anything that is trained on. It must be nothing."""
+        """Compare held-out tasks with all training data; they must share nothing."""
         rows = [json.loads(line) for line in (pack / "tasks.jsonl").read_text().splitlines()]
         held = {split: [row for row in rows if row["split"] == split] for split in ("dev", "test")}
         told: dict[str, Any] = {}
@@ -167,7 +167,7 @@ class Loop:
         self.once(out, lambda: self.student("learn", self.model, self.work / "pack", *options, log=out.stem))
 
     def tune(self) -> None:
-        """Each arm's learning rate by how it does on dev tasks, which are no test tasks and are worded like training tasks."""
+        """Choose each arm's learning rate by its success on dev tasks, which are not test tasks and are worded like training tasks."""
         size, known = self.size, self.work / "rates.json"
         tried = [(arm, rate) for rate in (size.rate, *size.rates) for arm in ARMS]
         paths = {(arm, rate): self.work / "results" / f"dev-{arm}-{rate:g}.json" for arm, rate in tried}
@@ -190,7 +190,7 @@ class Loop:
         return float(json.loads(known.read_text())[arm]) if known.exists() else self.size.rate
 
     def reinforce(self, world: str, seed: int, simulator: dict[str, Any] | None) -> None:
-        """GRPO from the amplified checkpoint of that seed. Both worlds reward the same: every call of the solution was made."""
+        """Run GRPO from the amplified checkpoint of that seed. Both worlds have the same reward: all calls of the solution were made."""
         pack, size = self.work / "pack_trace", self.size
         self.once(pack / "done", lambda: traced(self.work / "pack", pack))
         trained, out = self.work / "models" / f"{world}-{seed}", self.result(f"grpo {world}", seed)
@@ -219,12 +219,12 @@ class Loop:
 
     @property
     def wide(self) -> dict[str, str]:
-        """For GRPO, of which fewer run at once than trainings."""
+        """Environment variables for GRPO: more threads each, since fewer GRPO runs than other trainings run at once."""
         cores = (os.cpu_count() or 1) // min(self.workers, self.size.rl_seeds)
         return {**self.env, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, cores)))}
 
     def table(self) -> str:
-        """What there is so far, as a table and as results.json."""
+        """Write the results so far to results.md and results.json, and return the table."""
         results: dict[str, dict[int, dict[str, float]]] = {}
         kinds: dict[str, str] = {}
         for arm in ("base", *ARMS, *(f"grpo {world}" for world in self.worlds)):
@@ -266,7 +266,7 @@ class Loop:
         print(self.table())
 
     async def simulated(self) -> None:
-        """GRPO beside a small local model that plays the tools; it is started here, once for all seeds."""
+        """Run GRPO with a small local model that simulates the tools; the model is started here, once for all seeds."""
         backend = EmbeddedBackend(EmbeddedSettings(context=8192), say=print)
         await backend.start()
         try:
@@ -302,7 +302,7 @@ class Loop:
         return self.work / "models" / f"amplified-{seed}"
 
     def once(self, mark: Path, do: Callable[[], object]) -> None:
-        """Do it unless its file is there. Stages that leave a folder leave an empty `done` in it at the end."""
+        """Run a stage unless its file `mark` exists. Stages that write a folder mark their end by an empty file `done` in it."""
         if mark.exists():
             return
         began = time.monotonic()
@@ -332,14 +332,14 @@ class Loop:
 
 
 def traced(pack: Path, out: Path) -> None:
-    """The same pack with tasks that are rewarded by their calls: what a simulated world has in place of a state."""
+    """Copy the pack with tasks that are rewarded by their calls, since a simulated world has no state to judge."""
     import shutil
 
     shutil.copytree(pack, out, dirs_exist_ok=True)
     (out / "done").unlink(missing_ok=True)
     rows = [json.loads(line) for line in (pack / "tasks.jsonl").read_text().splitlines()]
     for row in rows:
-        # Without `extra` it pays to make every call there is: four steps of GRPO found that out, and unlearned the rest.
+        # Without `extra`, the reward is highest for making every possible call; GRPO learned this within four steps.
         row["reward"] = {"parts": [{"kind": "trace", "extra": 0.5}]}
     (out / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

@@ -1,8 +1,8 @@
-"""A beginning that all rows of a batch share goes through the model once: when it is sampled from, and when it is trained.
+"""Compute the prefix that all rows of a batch share only once, in sampling and in training.
 
 Every episode begins with the same system text and tools, and a group of GRPO with the same request too. `SharedPrefixSampler` is a
-`sample` for simia's `rollout_func`; `share_prefix` makes the training pass of a trainer compute each common beginning once. Both are
-the same mathematics as whole rows (`control_check.py` compares them). Runs in TRL's environment, for Llama-like models.
+`sample` for simia's `rollout_func`; `share_prefix` makes the training pass of a trainer compute each common prefix once. Both are
+mathematically equal to whole rows (`control_check.py` compares them). Runs in TRL's environment, for Llama-like models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Layers = list[tuple[Any, Any]]
 def attend(
     module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float, prefix: Layers | None = None, **given: Any
 ) -> Any:
-    """Attention to `prefix`, which all rows see whole, and to the rows' own keys. `mask` is added to the scores of the latter."""
+    """Attend to the whole `prefix`, which all rows share, and to the rows' own keys. `mask` is added to the scores of the own keys."""
     if prefix is None:
         return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **given)
     groups = module.num_key_value_groups
@@ -53,7 +53,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 def make_mask(seen: Any, length: int, dtype: Any) -> Any:
-    """Additive mask, rows × 1 × length × keys: the last `length` of the keys ask; each sees what is `seen` up to itself."""
+    """Make an additive mask, rows × 1 × length × keys. The queries are at the last `length` keys; each attends to the `seen` keys up to
+    its own."""
     keys = seen.shape[1]
     place = torch.arange(keys, device=seen.device)
     causal = place <= place[keys - length :, None]
@@ -68,7 +69,7 @@ def read_layers(cache: Any) -> Layers:
 
 
 def share_prefix(model: Any) -> None:
-    """Make the model's training pass compute what all rows of a batch begin with once, and no padding that all rows have.
+    """Make the model's training pass compute the common prefix of a batch once, and skip padding that all rows have.
 
     Rows may be padded on the left and on the right, as TRL pads prompts and completions. Hidden states of padding are 0.
     """
@@ -105,8 +106,8 @@ def share_prefix(model: Any) -> None:
 
 
 class SharedPrefixSampler:
-    """Draws replies at temperature 1, or the likeliest tokens (`greedy`). What all contexts begin with is computed once in each step of the trainer, and the keys and
-    values of each episode are kept from turn to turn."""
+    """Samples replies at temperature 1, or the likeliest tokens (`greedy`). The common prefix of all contexts is computed once in each
+    step of the trainer, and the keys and values of each episode are kept from turn to turn."""
 
     def __init__(self, *, greedy: bool = False) -> None:
         self._greedy = greedy
@@ -123,7 +124,7 @@ class SharedPrefixSampler:
             return self._draw(trainer.model, contexts, most, trainer.eos_token_ids)
 
     def _begin(self, trainer: Any, contexts: list[list[int]]) -> None:
-        """Compute the shared beginning with this step's weights. It is that of the first call's contexts, and of all later ones."""
+        """Compute the common prefix with this step's weights, unless the prefix of an earlier call in this step still fits."""
         if self._step == trainer.state.global_step and all(c[: len(self._head)] == self._head for c in contexts):
             return
         self._step, self._known = trainer.state.global_step, {}
@@ -164,7 +165,7 @@ class SharedPrefixSampler:
             for row, token in enumerate(drawn[:, 0].tolist()):
                 replies[row].append(token)
                 logprobs[row].append(values[row])
-            ids, fresh = drawn, speaking[:, None].clone()  # the end token too is heard
+            ids, fresh = drawn, speaking[:, None].clone()  # the end token goes through the model too
             speaking = speaking * torch.tensor([int(reply[-1] not in ends) for reply in replies])
         self._remember(contexts, [cut_after_end(reply, ends) for reply in replies], cache, seen)
         return [
@@ -176,14 +177,15 @@ class SharedPrefixSampler:
         return DynamicCache()
 
     def _recall(self, context: tuple[int, ...]) -> tuple[int, Layers | None]:
-        """The longest part of a context behind the shared beginning whose keys are kept; at least one token is left to compute."""
+        """Return (length, layers) of the longest part of a context after the common prefix whose keys are kept. At least one token is
+        left to compute."""
         for end in range(len(context) - 1, len(self._head), -1):
             if context[:end] in self._known:
                 return end - len(self._head), self._known[context[:end]]
         return 0, None
 
     def _gather(self, known: list[tuple[int, Layers | None]]) -> tuple[Any, Any]:
-        """A cache of the rows' kept keys, padded on the left, and which of them are seen."""
+        """Return a cache of the rows' kept keys, padded on the left, and the mask of keys that are not padding."""
         width = max(length for length, _ in known)
         seen = torch.tensor([[0] * (width - length) + [1] * length for length, _ in known])
         cache = self._new_cache()

@@ -1,11 +1,11 @@
-"""The student: a small model that is prepared, trained on exported trajectories, and plays tasks. Runs in TRL's environment.
+"""Prepare a small model (the student), train it on exported trajectories, and play tasks with it. Runs in TRL's environment.
 
     python student.py prepare GGUF OUT
     python student.py learn MODEL PACK [--data DATA] --steps 40 --seed 0 [--keep OUT] --play SPLIT=RESULT.json ...
 
-Every row of the data and every episode begins with the same system text and tools. Those tokens go through the model once a step
-and the rows attend to what they left (keys and values, with gradients), which is the same loss at half the cost. Only the
-assistant's tokens are trained. Playing keeps each episode's keys and values from turn to turn, so no token is computed twice.
+Every row of the data and every episode begins with the same system text and tools. These tokens go through the model once per step,
+and the rows attend to their keys and values (with gradients), which gives the same loss at half the cost. Only the assistant's
+tokens are trained on. Playing keeps each episode's keys and values from turn to turn, so no token is computed twice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ OPENING = r"""
 {%- endif -%}
 """.strip()
 TEMPLATE = "\n".join([tiny_model.TURN, OPENING, tiny_model.TURNS])
-"""Turns as Qwen2.5's template and so as `simia export --to trl` writes them, but the tools in a line each: the JSON Schemas of five
-tools would be three times as long as a whole episode."""
+"""Turns as in Qwen2.5's template and in `simia export --to trl`, but with one line per tool: the JSON Schemas of five tools would be
+three times as long as a whole episode."""
 
 
 def device() -> str:
@@ -83,7 +83,7 @@ def without_quantisation(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def examples(data: Path, tokenizer: Any, tools: list[dict[str, Any]]) -> list[tuple[list[int], list[int]]]:
-    """(ids, mask) of each conversation of an export for TRL; mask is 1 where the assistant speaks, its end token with it."""
+    """Return (ids, mask) of each conversation of an export for TRL; mask is 1 for the assistant's tokens, its end token included."""
     found = []
     for line in data.read_text().splitlines():
         messages = json.loads(line)["messages"]
@@ -92,7 +92,7 @@ def examples(data: Path, tokenizer: Any, tools: list[dict[str, Any]]) -> list[tu
             if message["role"] != "assistant":
                 continue
             before = render(tokenizer, messages[:end], tools, ask=True)
-            after = render(tokenizer, messages[: end + 1], tools).removesuffix("\n")  # which is heard, not said
+            after = render(tokenizer, messages[: end + 1], tools).removesuffix("\n")  # not generated
             if not (before.startswith(known) and after.startswith(before)):
                 raise SystemExit(f"the chat template rewrites earlier turns: {data}")
             for text, trained in ((before[len(known) :], 0), (after[len(before) :], 1)):
@@ -109,14 +109,14 @@ def render(tokenizer: Any, messages: list[dict[str, Any]], tools: list[dict[str,
 
 
 def common(rows: Sequence[Sequence[int]]) -> int:
-    """How many tokens all rows begin with alike; at least one of each is left over."""
+    """Return the length of the common prefix of all rows, at least one token shorter than each row."""
     first, last = min(rows), max(rows)
     most = min(map(len, rows)) - 1
     return next((i for i in range(most) if first[i] != last[i]), most)
 
 
 def batches(rows: list[Any], size: int, steps: int, source: random.Random) -> Iterator[list[Any]]:
-    """Epochs of the rows in new orders, cut into so many batches; a batch may reach into the next epoch."""
+    """Yield `steps` batches from epochs in which the rows are shuffled anew; a batch may reach into the next epoch."""
     queue: list[Any] = []
     for _ in range(steps):
         while len(queue) < size:
@@ -135,8 +135,8 @@ def learn(
     seed: int,
     checkpoint: Path | None = None,
 ) -> list[float]:
-    """AdamW, a short warm-up, then down to nothing in a line. Returns the losses, a mean a trained token. With `checkpoint`, all that
-    a later call needs to go on is written there every tenth step."""
+    """Train with AdamW, a short warm-up and a linear decay to 0. Returns the loss of each step, a mean over trained tokens. With
+    `checkpoint`, the state is written there every tenth step, and a later call resumes from it."""
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     warm = max(1, steps // 10)
@@ -173,7 +173,7 @@ def learn(
 
 
 class Players:
-    """Episodes that are played at once by one model, greedily, each with what the model remembers of it."""
+    """Plays episodes together by one model, greedily, with the cached keys and values of each."""
 
     def __init__(self, model: Any, text: ChatText, environment: Environment, seed: int = 0) -> None:
         self._model, self._text, self._environment, self._seed = model, text, environment, seed
@@ -206,7 +206,7 @@ class Players:
         return rows
 
     def _speak(self, cache: DynamicCache, seen: Any, unheard: list[list[int]]) -> tuple[list[list[int]], Any]:
-        """One reply of each: what it has not heard goes in, then token by token. The last token of a reply is not in the cache."""
+        """Generate one reply for each episode: process its new tokens, then sample token by token. The reply's last token is not cached."""
         width = max(map(len, unheard))
         step = torch.tensor([ids + [0] * (width - len(ids)) for ids in unheard], device=self._device)
         new = torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids in unheard], device=self._device)
@@ -236,7 +236,7 @@ class Players:
 
 
 def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_once: int = 50) -> float:
-    """Play a split's tasks for real, and write each task's reward and how it ended. Returns the mean reward."""
+    """Play a split's tasks in the executable world, and write each task's reward and ending. Returns the mean reward."""
     model.eval()
     limits = EpisodeLimits(turns=TURNS, errors=ERRORS)
     environment = event_loop.run(open_environment(str(pack), backend="executable", user="scripted", episode=limits))
@@ -257,7 +257,7 @@ def play(model: Any, tokenizer: Any, pack: Path, split: str, out: Path, *, at_on
     known = [row["reward"] for row in told.values() if row["reward"] is not None]
     if len(known) < len(
         told
-    ):  # an outage is no failure of the student's: no result is left, and the next start plays again
+    ):  # an outage is not a failure of the student: no result is written, and the next start plays again
         raise SystemExit(f"{len(told) - len(known)} of {len(told)} episodes were aborted: start again")
     mean = sum(known) / max(1, len(known))
     seconds = time.monotonic() - began
@@ -323,7 +323,7 @@ def main() -> None:
         draft = options.keep.with_name(f".{options.keep.name}.{os.getpid()}")
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)
-        shutil.rmtree(options.keep, ignore_errors=True)  # of a run that was killed before it had played
+        shutil.rmtree(options.keep, ignore_errors=True)  # from a run that was killed before it played
         draft.rename(options.keep)
         if options.checkpoint is not None:
             options.checkpoint.unlink(missing_ok=True)

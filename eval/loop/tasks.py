@@ -1,10 +1,9 @@
-"""Tasks for the lockers, made from a number: who wants what of which parcel, in whose words, and what solves it.
+"""Make tasks for the lockers from a number: person, parcel, request, its wording, and the solution.
 
     python eval/loop/tasks.py OUT --train 160 --dev 40 --test 100 [--not-in FILE...]
 
-writes a whole pack to OUT. Names, parcels and lockers of the splits are drawn apart: nothing stands in two of them, and what
-occurs in the files of `--not-in` (seeds, amplified data) stands in no task at all. Test tasks are worded by sentences of their own,
-which neither train nor dev tasks use.
+writes a whole pack to OUT. No name, parcel or locker is in two splits, and none from the files of `--not-in` (seeds, amplified data)
+is in any task. Test tasks have wordings of their own, which neither train nor dev tasks use.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ WORDS = {1: "one day", 2: "two days", 3: "three days", 4: "four days", 5: "five 
 LONGER = ("ten days", "two weeks", "12 days", "a month", "9 days", "three weeks", "20 days", "14 days")
 NUMBER = re.compile(r"\b[A-Z]\d{3}\b")
 LOCKER = re.compile(r"\b\d{2}[A-Z]\b")
-PART = r"[A-Z]\w+(?:['’-][A-Z]\w+)*"  # Jean-Luc, but not the I'm before a name
+PART = r"[A-Z]\w+(?:['’-][A-Z]\w+)*"  # matches Jean-Luc, but not the I'm before a name
 NAME = re.compile(rf"\b{PART} {PART}\b")
-MOST_APART = 320  # tasks, no two of which need share a locker
+MOST_APART = 320  # up to this number of tasks, no two share a locker
 GIVEN = [
     "Ada",
     "Amir",
@@ -245,7 +244,7 @@ SAID: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 class Drawn:
-    """Values of which none is given out twice, and none that is `taken`."""
+    """Gives random values, none of them twice and none that is in `taken`."""
 
     def __init__(self, source: random.Random, taken: Iterable[str]) -> None:
         self._random, self._taken = source, set(taken)
@@ -267,12 +266,12 @@ class Drawn:
 
 
 def entities(text: str) -> set[str]:
-    """Whatever in a text looks like a parcel, a locker or a person."""
+    """Return everything in a text that looks like a parcel, a locker or a person."""
     return {*NUMBER.findall(text), *LOCKER.findall(text), *NAME.findall(text)}
 
 
 def task(number: int, split: str, source: random.Random, drawn: Drawn) -> dict[str, Any]:
-    """One task of the kind that its number has, in one of the split's wordings."""
+    """Make one task, in one of the split's wordings. Its number determines its kind."""
     kind = KINDS[number % len(KINDS)]
     wording = source.choice(SAID["test" if split == "test" else "train"]["hold" if kind == "long" else kind])
     return make_task(f"{split}-{number:03d}", split, kind, wording, source, drawn)
@@ -337,7 +336,7 @@ def plural(days: int) -> str:
 
 
 def tasks(counts: dict[str, int], taken: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
-    """The same counts and taken values give the same tasks. Dev comes first, so that it does not change with the others' counts.
+    """Make the tasks of all splits. Equal counts and taken values give equal tasks; dev is first, so it does not depend on other counts.
 
     No value is in two splits. With many tasks, those of one split share values: there are 2,070 lockers, and a task has six.
     """
@@ -354,7 +353,7 @@ def tasks(counts: dict[str, int], taken: Iterable[str] = ()) -> Iterator[dict[st
 
 
 def write(out: Path, counts: dict[str, int], not_in: Iterable[Path] = ()) -> dict[str, int]:
-    """A pack in `out`: that of this folder with these tasks beside its own. Returns how many values each split has."""
+    """Write a pack to `out`: this folder's pack with these tasks added to its own. Returns the number of tasks of each split."""
     taken = set[str]()
     for path in (PACK / "tasks.jsonl", PACK / "seeds.jsonl", *not_in):
         taken |= entities(path.read_text()) if path.is_file() else set()
@@ -366,7 +365,7 @@ def write(out: Path, counts: dict[str, int], not_in: Iterable[Path] = ()) -> dic
 
 
 def shared(left: Iterable[str], right: Iterable[str]) -> set[str]:
-    """Entities that stand in both."""
+    """Return the entities that are in both."""
     return set[str]().union(*map(entities, left)) & set[str]().union(*map(entities, right))
 
 

@@ -1,4 +1,4 @@
-"""Errors of a simulator, put into right answers: the kinds that measures of real ones found (docs/simulator-fidelity.md).
+"""Put simulator errors into right answers, of the kinds that real simulators make (docs/simulator-fidelity.md).
 
 | kind | what is wrong |
 |---|---|
@@ -44,7 +44,7 @@ def corrupt_answer(
 
 
 def iterate_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, value) of every text, number and truth value, named by the object's key that leads to it."""
+    """Yield (name, value) of every text, number and boolean; the name is the nearest object key above it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from iterate_leaves(inner, key)
@@ -56,7 +56,8 @@ def iterate_leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def find_other_value(name: str, old: Any, state: Mapping[str, Any], chance: random.Random) -> Any:
-    """Another value of the same meaning: another key of the table where `old` is a key, or what the column has elsewhere; else an invented one."""
+    """Return another value of the same kind: another key of the table in which `old` is a key, a value of the column in another row, or
+    else an invented one."""
     if isinstance(old, bool):
         return not old
     tables = [table for table in state.values() if isinstance(table, dict) and isinstance(old, str) and old in table]
@@ -71,7 +72,7 @@ def find_other_value(name: str, old: Any, state: Mapping[str, Any], chance: rand
 
 
 def replace_value(value: Any, name: str, old: Any, new: Any) -> Any:
-    """The same value, with `new` for `old` wherever the key `name` leads to it."""
+    """Return a copy of the value in which `new` replaces `old` at each key `name`."""
     if isinstance(value, dict):
         return {
             key: new if key == name and inner == old else replace_value(inner, name, old, new)

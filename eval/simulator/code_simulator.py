@@ -1,7 +1,7 @@
 """A model that simulates a pack exactly: it runs the called tool on the state that the prompt shows, and computes its answer from that alone.
 
-It reads nothing but the prompt, so an answer is right only where the prompt shows the rows that the call touches, as they are now.
-The pack's code runs in this process: for packs of our own only.
+It reads only the prompt, so an answer is right only if the prompt shows the current rows that the call uses.
+The pack's code runs in this process without a sandbox, so use it only for trusted packs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The experiment "a small model as simulator": how much better does SmolLM2-135M play the tools after training on rows of rollouts?
+"""The experiment "a small model as simulator": how much better does SmolLM2-135M simulate the tools after training on rows of rollouts?
 
     nice python eval/simulator/simulator.py rows        # rollouts of two packs, their rows: minutes
     nice python eval/simulator/simulator.py run         # two trainings and the answers of each model: hours on two cores
@@ -38,14 +38,14 @@ from simia.search_path import cache_root
 HERE = Path(__file__).parent
 PACKS = ("customer_service", "hotel_front_desk")
 RESAMPLES = 2000
-REFUSED = 0.25  # as many refused calls are answered, of those that succeeded
-ESTIMATED = 1150  # by simia's estimate; such rows have up to 1,016 tokens of the student, which refuses more than 1,024
+REFUSED = 0.25  # maximal number of answered rows with a refused call, relative to `measured`
+ESTIMATED = 1150  # by simia's estimate; such rows have up to 1,016 tokens of the student's tokenizer, and the student accepts at most 1,024
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How large the experiment is. `measured`: most rows that are answered of a pack and a use ("task" or "tool") whose call succeeded."""
+    """Size of the experiment. `measured`: maximal number of answered rows with a successful call, per pack and use ("task" or "tool")."""
 
     seeds: int = 2
     wandering: int = 150
@@ -151,7 +151,7 @@ class Experiment:
     # -- figures ------------------------------------------------------------------------------------------------
 
     def report(self) -> str:
-        """The tables, of the replies that there are."""
+        """Return the tables for the replies that exist so far."""
         rows = read_rows(self.results / "asked.jsonl")
         arms: dict[str, list[SimulatorScore]] = {}
         for path in sorted(self.results.glob("*.jsonl")):
@@ -177,7 +177,7 @@ def score_all(rows: Sequence[Row], replies: Sequence[str]) -> list[SimulatorScor
 
 
 def answer_by_nearest(rows: Sequence[Row], known: Sequence[Row]) -> list[str]:
-    """Answer each row as the training row of the same tool whose call is most alike; without one, with nothing."""
+    """Answer each row like the training row with the most similar call of the same tool; without such a row, the answer is empty."""
     found = []
     for row in rows:
         same = [each for each in known if (each["pack"], each["tool"]) == (row["pack"], row["tool"])]
@@ -192,7 +192,7 @@ def answer_by_nearest(rows: Sequence[Row], known: Sequence[Row]) -> list[str]:
 
 
 def select(rows: Sequence[Row], use: str, *, pack: str | None = None) -> list[int]:
-    """Places of the rows of a use whose call succeeded."""
+    """Return the indices of the rows of a use whose call succeeded."""
     return [
         n for n, row in enumerate(rows)
         if row["held_out"] == use and row["outcome"] == "result" and pack in (None, row["pack"])
@@ -204,7 +204,7 @@ def mean_f1(scores: Sequence[SimulatorScore], places: Sequence[int]) -> float:
 
 
 def write_observations(rows: Sequence[Row], arms: Mapping[str, Sequence[SimulatorScore]]) -> str:
-    """Observation F1 of each arm by use and pack, and how many replies are readable and refuse what was refused."""
+    """Write observation F1 of each arm by use and pack, and how many replies are readable, and refuse calls that were refused."""
     columns = [(use, pack) for use in ("task", "tool") for pack in PACKS]
     lines = [
         "| arm | " + " | ".join(f"held-out {use}, {pack}" for use, pack in columns) + " | readable | outcome agrees |"

@@ -1,12 +1,13 @@
 """The experiment "how good must a simulator be?": GRPO in simulated worlds whose share of wrong answers, or of wrong verdicts, is known.
 
     nice env OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python eval/simulator/simulator_error.py run      # hours on two cores
-    python eval/simulator/simulator_error.py mark NAME DIFFERENCES.jsonl      # where a real simulator stands: what `simia fidelity --frozen` kept
+    python eval/simulator/simulator_error.py mark NAME DIFFERENCES.jsonl      # errors of a real simulator, from `simia fidelity --frozen`
     python eval/simulator/simulator_error.py report
 
 docs/experiments/simulator-error.md fixes the comparison. Model, tasks, starts, trainer and test are those of the control experiment
-(eval/loop/control.py). Everything lies under `~/.cache/simia/experiments/simulator-error` (`--work`); finished parts are skipped, and a
-killed training goes on from its last checkpoint. `report` reads the outcomes from `eval/simulator/error.json` (`--results`), which `run` writes.
+(eval/loop/control.py). All files are under `~/.cache/simia/experiments/simulator-error` (`--work`); finished parts are skipped, and a
+killed training resumes from its last checkpoint. `report` reads the outcomes from `eval/simulator/error.json` (`--results`), which `run`
+writes.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class SimulatorError(control.Control):
         return self.work / (f"environment-{arm}.json" if arm in ARMS else "environment.json")
 
     def write_environment(self, arm: str, url: str) -> None:
-        """The world of an arm: simulated, with the state held; the rules of the tasks judge it, or the stand-in where its verdicts are wrong."""
+        """Write the environment config of an arm: a simulated world that holds the state. The tasks' rules judge it, or the stand-in if
+        the arm has wrong verdicts."""
         common = json.loads(self.environment("start").read_text())
         model = {"kind": "openai", "base_url": url, "model": arm, "reasoning_model": False}
         given = {
@@ -96,7 +98,7 @@ class SimulatorError(control.Control):
         self.environment(arm).write_text(json.dumps(given, indent=1))
 
     def report(self) -> dict[str, Any]:
-        """Store what is known so far, small enough to keep."""
+        """Store the results so far, in a small file."""
         found = super().report()
         replies = {arm: dict(self.before[arm] + stand_in.counts) for arm, stand_in in self.stand_ins.items()}
         if replies:
@@ -151,7 +153,7 @@ def is_wrong(row: Mapping[str, Any]) -> bool:
 
 
 def write_marks(marks: Mapping[str, Mapping[str, int]]) -> str:
-    """Where real simulators stand: their share of wrong answers, with Wilson's interval."""
+    """Write real simulators' shares of wrong answers, with Wilson's intervals."""
     lines = ["| simulator | wrong answers to the frozen calls |", "| --- | --- |"]
     for name, told in marks.items():
         low, high = compute_wilson_interval(told["wrong"], told["calls"])

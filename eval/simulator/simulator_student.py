@@ -3,7 +3,8 @@
     python simulator_student.py learn MODEL DATA.jsonl KEEP --steps 100 --batch 4 --rate 5e-4 --seed 0
     python simulator_student.py answer MODEL ROWS.jsonl REPLIES.jsonl
 
-Training is that of eval/loop/student.py: the tokens that all rows begin with go through the model once a step, and only the answer is trained.
+Training is that of eval/loop/student.py: the common prefix of all rows goes through the model once per step, and only the answer is
+trained on.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     if options.verb == "answer":
-        dtype = torch.float32 if device() == "cpu" else torch.bfloat16  # which most processors only emulate
+        dtype = torch.float32 if device() == "cpu" else torch.bfloat16  # most processors only emulate bfloat16
         model = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).to(device())
         answer(model, tokenizer, [json.loads(line) for line in options.rows.read_text().splitlines()], options.out)
         return

@@ -1,8 +1,8 @@
-"""An endpoint whose errors are known: it plays the tools of a pack and judges episodes exactly, but for a chosen share of wrong replies.
+"""An endpoint with known errors: it simulates a pack's tools and judges episodes exactly, except for a chosen share of wrong replies.
 
-It reads nothing but the prompts, as a model does. For tools it runs the pack's code on the state that the prompt shows; for a verdict it
-repeats the calls of the transcript from the task's initial state, and compares with what the task's solution leaves. Which replies are wrong depends on
-the prompt alone, so that the same question has the same answer.
+It reads only the prompts, as a model does. For tools it runs the pack's code on the state in the prompt. For a verdict it repeats the
+calls of the transcript from the task's initial state, and compares the state with that after the task's solution. Only the prompt
+determines whether a reply is wrong, so the same question always gets the same answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Messages = Sequence[dict[str, Any]]
 
 
 class StandIn:
-    """Replies to the prompts of one pack. `answers`, `verdicts`: shares that are wrong, 0 to 1; `seed`: of the draw."""
+    """Replies to the prompts of one pack. `answers`, `verdicts`: shares of wrong replies, 0 to 1; `seed`: selects the wrong replies."""
 
     def __init__(self, pack: Pack, *, answers: float = 0.0, verdicts: float = 0.0, seed: int = 0) -> None:
         self.pack, self.answers, self.verdicts, self.seed = pack, answers, verdicts, seed
@@ -66,7 +66,7 @@ class StandIn:
         return json.dumps({"why": "by the state at the end", "solved": solved})
 
     def _play(self, task: Task, calls: Sequence[Action]) -> Any:
-        """The state that calls leave from the start of a task. A refused call changes nothing."""
+        """Return the state after these calls from the start of a task. A refused call changes nothing."""
         driver = make_driver(self._simulator.loaded, isolated=True)
         state = task.initial.get("state") or merge_patch(self._simulator.loaded.pristine, task.initial.get("patch", {}))
         driver.reset({"state": state}, 0)
@@ -80,7 +80,7 @@ class StandIn:
 
 
 def read_calls(prompt: str) -> list[Action]:
-    """The assistant's calls in a judge's prompt that went through, in order."""
+    """Return the assistant's successful calls in a judge's prompt, in order."""
     rows = [json.loads(line) for line in prompt.splitlines() if line.startswith('{"turn":')]
     failed = {row["answers_call"] for row in rows if row["by"] == "tool" and "error" in row}
     return [

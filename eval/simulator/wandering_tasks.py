@@ -1,8 +1,8 @@
 """Copies of shipped packs with more training tasks, whose solutions wander through the pack's tools and rows.
 
-A shipped pack has too few solutions to train a simulator on. A wandering task makes calls with the arguments of a training solution, some of
-them exchanged, and calls about a row of the tables: its key, its columns and those of the rows that it refers to become arguments by
-their names. So tools meet rows, states and refusals that no solution leads to. What a test task names is in no wandering call.
+A shipped pack has too few solutions to train a simulator. A wandering task makes calls with the arguments of a training solution, some of
+them exchanged, and calls about a row of the tables: its key, its columns and those of the rows that it refers to become the arguments of
+the same names. So the calls reach rows, states and refusals that no solution reaches. No wandering call uses a value that a test task names.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from simia.tool import ToolSpec
 from simia.trajectory import digest
 
 CALLS = 8
-FROM_SOLUTIONS = 0.4  # of the calls have the arguments of a solution, the others are about a row
-SWAPPED = 0.25  # of the former have an argument of another call
-OPTIONAL = 0.3  # of the optional arguments are given
-DEPTH = 2  # references that are followed from a row
+FROM_SOLUTIONS = 0.4  # share of calls with the arguments of a solution; the others are about a row
+SWAPPED = 0.25  # share of the former in which an argument comes from another call
+OPTIONAL = 0.3  # share of the optional arguments that are given
+DEPTH = 2  # number of references followed from a row
 
 
 def copy_pack(name: str, out: Path, *, wandering: int, test_share: float, seed: int = 0) -> int:
@@ -85,7 +85,7 @@ class Wanderer:
         return {"name": action.name, "arguments": arguments}
 
     def _ask_about_row(self) -> dict[str, Any] | None:
-        """A call about a row; None where its schema refuses the arguments."""
+        """Make a call about a row; None if the schema refuses the arguments."""
         tool: ToolSpec = self._rng.choice(self._tools)
         tables = sorted({*(tool.reads or []), *(tool.writes or [])} & self._schema.tables.keys())
         rows = [
@@ -103,7 +103,7 @@ class Wanderer:
         return None if tool.argument_errors(arguments) else {"name": tool.name, "arguments": arguments}
 
     def _read_context(self, table: str, key: str, depth: int = DEPTH) -> dict[str, Any]:
-        """A row's key and columns, and those of the rows that it refers to, by name; the nearest row's where two have a name."""
+        """Return a row's key and columns, and those of the rows that it refers to, by name. Of equal names, the nearest row's is used."""
         spec = self._schema.tables[table]
         row = dict(list_rows(self._state, table, spec)).get(key)
         found = {f"{table.removesuffix('s')}_id": key, **(row if isinstance(row, dict) else {})}
