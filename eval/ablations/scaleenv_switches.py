@@ -58,7 +58,7 @@ DRAWS = 500  # give every set of tools that a sampler can give
 
 @dataclass(frozen=True, slots=True)
 class TaskSwitches:
-    """What is on."""
+    """The switches of a run: which parts of the recipe are on."""
 
     name: str
     execution: bool = True

@@ -55,7 +55,7 @@ ROUNDS = 56
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What is on."""
+    """The switches of a run: which checks are on."""
 
     name: str
     execution: bool = True

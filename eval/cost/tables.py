@@ -82,7 +82,7 @@ def compute_price(requests: float, prompt: float, cached: float, reply: float, p
 
 
 def compute_size(n: int, runs: list[Mapping[str, float]], request: RequestGroup, rate: int) -> dict[str, Any]:
-    """What `n` accepted trajectories take at an endpoint of so many replies a second. Hours are of one process."""
+    """Compute the cost of `n` accepted trajectories at an endpoint with this rate in replies per second. Hours are of one process."""
     replies = n / ACCEPTED
     endpoint = replies / rate / 3600
     processor = Line.through(runs, "cpu_ms").at(n) / 3_600_000

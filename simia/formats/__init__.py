@@ -119,7 +119,8 @@ def load_trajectories(path: str | Path, *, format: str | None = None) -> list[Tr
     Args:
         path: A `.jsonl`, `.json` or `.parquet` file, a folder of a data set (Parquet shards, or of `datasets.save_to_disk`), or a data set
             of the Hugging Face hub: `hf:OWNER/NAME`, with another split than train `hf:OWNER/NAME:SPLIT`.
-        format: `simia`, `apigen`, `openai`, `hermes`, `codegym`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised from the first rows.
+        format: `simia`, `apigen`, `openai`, `hermes`, `codegym`, `llamafactory-v1`, `agentinstruct` or `officebench`. None: recognised
+            from the first rows.
 
     Returns:
         The trajectories in the order of the file.

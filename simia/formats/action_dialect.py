@@ -28,7 +28,7 @@ class InexpressibleTurn(ValueError):  # noqa: N818 - a finding on the data, not 
 
 
 class ActionStyle(ABC):
-    """How one kind of environment puts thoughts, actions, observations and tasks into text."""
+    """The text form of thoughts, actions, observations and tasks in one kind of environment."""
 
     tools: Sequence[ToolSpec]
     loose: re.Pattern[str]
@@ -330,7 +330,7 @@ def read_system_text(turn: Turn, shape: RowShape, style: ActionStyle) -> str:
 
 
 def count_demonstration_turns(turns: Sequence[Turn], shape: RowShape, style: ActionStyle) -> int:
-    """How many turns come before the task: instructions that the agent acknowledges, or a task shown as an example."""
+    """Count the turns before the task: instructions that the agent acknowledges, or tasks shown as examples."""
     shown = 0
     for at in range(2, len(turns)):
         before, turn = turns[at - 1], turns[at]

@@ -3,7 +3,8 @@
 The agent writes `<think>…</think>` and `<answer> {"app": …, "action": …, …} </answer>`; observations are user turns. An
 action becomes a call of the tool `app.action` with the other fields as its arguments. `finish_task` is not a tool: its
 answer is the closing message (in OfficeBench, the answer is "None" if a task asks no question).
-officebench_tools.json lists the actions as tools. Rows come as `conversations` or as chat `messages`, with or without a system turn; new ones are `conversations`.
+officebench_tools.json lists the actions as tools. Rows have `conversations` or chat `messages`, with or without a system turn; new rows
+have `conversations`.
 """
 
 from __future__ import annotations
