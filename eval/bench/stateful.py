@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from eval.simulator.code_simulator import CodeSimulator, cut_section
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
@@ -34,7 +35,6 @@ from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
-from tests.envs.worlds.code_simulator import CodeSimulator, cut_section
 
 PACE = 1.5
 PACKS = ("customer_service", "job_seeking")
