@@ -23,9 +23,10 @@ def check(final, initial):
 """
 
 
+# Its source, docstring included, is part of every gym's tasks: a change of a word changes packs that were made before.
 def answers_match(found: object, expected: object) -> bool:
-    """Whether two JSON values are the same answer. Floats are compared with a relative tolerance of 1e-6, an integer equals a float of the
-    same value, and a boolean never equals a number."""
+    """Whether two JSON values are the same answer: floats within a relative 1e-6, an integer equals a float of its value, a boolean
+    is no number."""
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
     if isinstance(found, int | float) and isinstance(expected, int | float):
