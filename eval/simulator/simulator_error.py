@@ -47,6 +47,7 @@ ARMS = {
     "answers-10": {"answers": 0.1},
     "verdicts-20": {"verdicts": 0.2},
 }
+PRIMARY = ("exact", "answers-30")
 PLANS = {"full": replace(control.PLANS["full"], seeds=2), "tiny": control.PLANS["tiny"]}
 
 
@@ -123,17 +124,20 @@ def write_table(found: dict[str, Any]) -> str:
         cells = [
             write_gain(rewards, arms[other]) if arm not in (other, "start") else "" for other in ("start", "exact")
         ]
-        mean = 100 * fmean(fmean(tasks.values()) for tasks in rewards.values())
-        lines.append(f"| {arm} | {by_seed} | {mean:.1f} | {' | '.join(cells)} |")
+        lines.append(f"| {arm} | {by_seed} | {100 * figures.mean(rewards):.1f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def write_gain(rewards: figures.Rewards, base: figures.Rewards) -> str:
     """The difference of two arms over the training seeds that both have."""
-    if not rewards.keys() & base.keys():
-        return ""
-    gain = figures.gain_from(rewards, base)
-    return f"{100 * gain['mean']:+.1f} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+    return figures.shown(figures.gain_from(rewards, base), signed=True) if rewards.keys() & base.keys() else ""
+
+
+def refuse_early_look(found: dict[str, Any]) -> None:
+    """Raise `UserError` before both arms of the primary comparison are played with all training seeds, as the plan says."""
+    names = [f"{arm}-{seed}" for arm in PRIMARY for seed in range(found["plan"]["seeds"])]
+    if missing := [name for name in names if name not in found["test"]]:
+        raise UserError(f"not played yet: {', '.join(missing)}; results are read when these are there")
 
 
 def mark(name: str, differences: Path, marks: Path = MARKS) -> None:
@@ -184,7 +188,9 @@ def main() -> None:
     if given.verb == "report":
         if not given.results.exists():
             raise UserError(f"there is no {given.results}: run the experiment first")
-        print(write_table(json.loads(given.results.read_text())))
+        found = json.loads(given.results.read_text())
+        refuse_early_look(found)
+        print(write_table(found))
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     given.work.mkdir(parents=True, exist_ok=True)

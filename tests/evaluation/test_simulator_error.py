@@ -126,6 +126,10 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     found: dict[str, Any] = {"plan": {"seeds": 2}, "kinds": {f"test-{n:03d}": "hold" for n in range(4)}}
     found["test"] = {"start-0": "1000", "start-1": "1000", "exact-0": "1111", "exact-1": "1111", "answers-30-0": "1100"}
     results.write_text(json.dumps(found))
+    with pytest.raises(experiment.UserError, match="not played yet: answers-30-1;"):
+        experiment.main()
+    found["test"]["answers-30-1"] = "1100"
+    results.write_text(json.dumps(found))
     experiment.main()
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert rows[2][1:3] == ["25.0, 25.0", "25.0"]
