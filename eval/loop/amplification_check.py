@@ -2,7 +2,7 @@
 
     python amplification_check.py MODEL PACK SPLIT COUNT OUT.json
 
-Plays the first tasks of a split together by `GreedySampler` and one by one by its parent, and compares every token.
+Plays the first tasks of a split together by `PrefixSampler` and one by one by the model's own `generate`, and compares every token.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 from amplification_play import GreedyPlayer
-from shared_prefix import SharedPrefixSampler
 from student import ERRORS, TURNS, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
@@ -32,6 +31,18 @@ def describe(row: TokenRow) -> dict[str, Any]:
         "turns": row.turns,
         "lengths": sum(row.mask),
     }
+
+
+def generate_alone(owner: Any, contexts: list[list[int]], most: int) -> list[tuple[list[int], list[float]]]:
+    """Sample the likeliest tokens after each context, without a common prefix or kept keys."""
+    replies = []
+    for context in contexts:
+        ids = torch.tensor([context])
+        found = owner.model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=most, eos_token_id=list(owner.eos_token_ids)
+        )  # fmt: skip
+        replies.append((found[0, len(context) :].tolist(), []))
+    return replies
 
 
 def main() -> None:
@@ -54,7 +65,7 @@ def main() -> None:
     began = time.process_time()
     together = [describe(row) for row in player.play(tasks)]
     middle = time.process_time()
-    alone = [describe(row) for task in tasks for row in player.play([task], sample=SharedPrefixSampler(greedy=True))]
+    alone = [describe(row) for task in tasks for row in player.play([task], sample=generate_alone)]
     seconds = {"together": middle - began, "alone": time.process_time() - middle}
     event_loop.run(environment.close())
     pairs = list(zip(together, alone, strict=True))

@@ -13,14 +13,15 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 from control_play import read_part
-from greedy_sampler import GreedySampler
-from shared_prefix import SharedPrefixSampler, share_prefix
+from prefix_sampler import PrefixSampler
+from shared_prefix import share_prefix
 from student import ERRORS, TURN_TOKENS, TURNS, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
@@ -30,6 +31,8 @@ from simia.envs.opening import open_environment
 from simia.trainers.tokens import ChatText, TokenRow, find_end_ids
 
 TOGETHER = 60
+Sample = Callable[[Any, list[list[int]], int], list[tuple[list[int], list[float]]]]
+"""(owner of the model, contexts, most tokens) → tokens of each reply with their log-probabilities."""
 
 
 class GreedyPlayer:
@@ -44,9 +47,9 @@ class GreedyPlayer:
             accelerator=SimpleNamespace(autocast=contextlib.nullcontext), args=SimpleNamespace(temperature=1.0),
         )  # fmt: skip
 
-    def play(self, tasks: list[Any], sample: SharedPrefixSampler | None = None) -> list[TokenRow]:
-        """Play the tasks to their ends and return their episodes in this order. `sample`: None for a new `GreedySampler`."""
-        sample = sample or GreedySampler()
+    def play(self, tasks: list[Any], sample: Sample | None = None) -> list[TokenRow]:
+        """Play the tasks to their ends and return their episodes in this order. `sample`: None for a greedy `PrefixSampler`."""
+        sample = sample or PrefixSampler(greedy=True)
         rows = event_loop.run(self._open(tasks))
         live = [row for row in rows if row.episode.end is None]
         while live:

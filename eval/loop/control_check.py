@@ -3,7 +3,7 @@
     python control_check.py MODEL DATA PACK OUT.json
 
 1. Loss and gradients of whole rows, padded on the left, with `share_prefix` and without.
-2. Log-probabilities of `SharedPrefixSampler` over several turns, and those of the model for each whole context.
+2. Log-probabilities of `PrefixSampler` over several turns, and those of the model for each whole context.
 3. Frequencies of first tokens that it samples, and their probabilities in the model.
 """
 
@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
-from shared_prefix import SharedPrefixSampler, share_prefix
+from prefix_sampler import PrefixSampler
+from shared_prefix import share_prefix
 from student import TEMPLATE, examples, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
@@ -52,7 +53,7 @@ def sampled(plain: Any, shared: Any, openings: list[list[int]], end: int, turns:
     trainer = SimpleNamespace(
         model=shared, accelerator=accelerator, args=SimpleNamespace(temperature=1.0), state=SimpleNamespace(global_step=0), eos_token_ids=[end]
     )  # fmt: skip
-    sample = SharedPrefixSampler()
+    sample = PrefixSampler()
     contexts, largest, lengths = [list(o) for o in openings], 0.0, []
     for turn in range(turns):
         replies = sample(trainer, contexts, 12)
@@ -73,7 +74,7 @@ def frequencies(plain: Any, shared: Any, opening: list[int], draws: int = 4000) 
     trainer = SimpleNamespace(
         model=shared, accelerator=accelerator, args=SimpleNamespace(temperature=1.0), state=SimpleNamespace(global_step=0), eos_token_ids=[]
     )  # fmt: skip
-    replies = SharedPrefixSampler()(trainer, [opening] * draws, 1)
+    replies = PrefixSampler()(trainer, [opening] * draws, 1)
     with torch.no_grad():
         known = plain(input_ids=torch.tensor([opening])).logits[0, -1].softmax(-1)
     counted = torch.bincount(torch.tensor([ids[0] for ids, _ in replies]), minlength=len(known)) / draws

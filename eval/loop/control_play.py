@@ -15,7 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
-from shared_prefix import SharedPrefixSampler, share_prefix
+from prefix_sampler import PrefixSampler
+from shared_prefix import share_prefix
 from student import TURN_TOKENS, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
@@ -59,9 +60,7 @@ def main() -> None:
         processing_class=tokenizer, eos_token_ids=find_end_ids(tokenizer), state=SimpleNamespace(global_step=0),
         accelerator=SimpleNamespace(process_index=0, autocast=contextlib.nullcontext),
     )  # fmt: skip
-    roll = rollout_func(
-        environment, max_turn_tokens=TURN_TOKENS, sample=SharedPrefixSampler(greedy=True), on_trajectory=keep
-    )
+    roll = rollout_func(environment, max_turn_tokens=TURN_TOKENS, sample=PrefixSampler(greedy=True), on_trajectory=keep)
     wanted = [name for name in kinds if name not in played]
     for start in range(0, len(wanted), TOGETHER):
         player.state.global_step = start  # the sampler forgets the keys of earlier episodes

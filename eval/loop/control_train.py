@@ -21,7 +21,8 @@ from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]
 from datasets import Dataset  # type: ignore[import-not-found,unused-ignore]
-from shared_prefix import SharedPrefixSampler, share_prefix
+from prefix_sampler import PrefixSampler
+from shared_prefix import share_prefix
 from student import TURN_TOKENS, device, write
 from transformers import AutoModelForCausalLM, AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found,unused-ignore]
@@ -33,7 +34,7 @@ from simia.trainers.trl.resume import find_last_checkpoint, make_order_callback
 from simia.trajectory import Trajectory
 
 EPISODE_TOKENS = 400
-PARTS = 4  # a step's episodes go through the model in this many parts
+PARTS = 2  # a step's episodes go through the model in this many parts
 
 
 class ControlTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]
@@ -143,7 +144,7 @@ def main() -> None:
         train_dataset=Dataset.from_list(task_rows(environment)),
         processing_class=tokenizer,
         rollout_func=rollout_func(
-            environment, seed=given.seed, max_turn_tokens=TURN_TOKENS, sample=SharedPrefixSampler(), on_trajectory=keep
+            environment, seed=given.seed, max_turn_tokens=TURN_TOKENS, sample=PrefixSampler(), on_trajectory=keep
         ),
         callbacks=[make_order_callback()],
     )

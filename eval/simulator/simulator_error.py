@@ -64,9 +64,12 @@ class SimulatorError(control.Control):
         """Replies of earlier starts: those of steps that a killed training repeats are counted twice."""
 
     def run(self) -> None:
-        """Train and play every arm, in the order of `ARMS`, the first training seed of each first."""
+        """Train and play every arm: the arms of the primary comparison with all training seeds first."""
         self.prepare()
-        jobs = [(arm, seed) for seed in range(self.plan.seeds) for arm in ("start", *ARMS)]
+        others = [arm for arm in ARMS if arm not in PRIMARY]
+        jobs = [
+            (arm, seed) for arms in (("start", *PRIMARY), others) for seed in range(self.plan.seeds) for arm in arms
+        ]
         with ExitStack() as stack:
             for arm, shares in ARMS.items():
                 self.stand_ins[arm] = StandIn(Pack.load(self.pack), **shares)
