@@ -66,10 +66,8 @@ class SimulatorError(control.Control):
     def run(self) -> None:
         """Train and play every arm: the arms of the primary comparison with all training seeds first."""
         self.prepare()
-        others = [arm for arm in ARMS if arm not in PRIMARY]
-        jobs = [
-            (arm, seed) for arms in (("start", *PRIMARY), others) for seed in range(self.plan.seeds) for arm in arms
-        ]
+        others = ["start", *(arm for arm in ARMS if arm not in PRIMARY)]
+        jobs = [(arm, seed) for arms in (PRIMARY, others) for seed in range(self.plan.seeds) for arm in arms]
         with ExitStack() as stack:
             for arm, shares in ARMS.items():
                 self.stand_ins[arm] = StandIn(Pack.load(self.pack), **shares)
