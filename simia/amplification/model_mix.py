@@ -24,14 +24,15 @@ PLACE = "writer"  # of an item's spec, in runs with a mix
 
 
 class MixedModel(Config):
-    """A further model that writes trajectories, in addition to the model of `llm`."""
+    """An additional model that writes trajectories, besides the model of `llm`."""
 
     llm: LLMSettings
-    """The model. Without `kind`, settings that are left out are taken from the run's `llm`, except `price` and `deployment`."""
+    """The model. If `kind` is not set, settings that are not set are taken from the run's `llm`, except `price` and `deployment`."""
     weight: float = Field(default=1.0, gt=0)
-    """How many items it writes for each one of `llm`."""
+    """Number of items that it writes for each item that `llm` writes."""
     limits: EngineLimits | None = Field(default=None, json_schema_extra=OPERATIONAL)
-    """Concurrency and patience for its endpoint; None: the run's `limits`. The budget is set there, for all models together."""
+    """Concurrency and retries for its endpoint. null: the run's `limits`. The budget is always set in the run's `limits`, for all models
+    together."""
 
     @field_validator("limits")
     @classmethod

@@ -14,31 +14,35 @@ MOST_CALLS = 12
 
 
 class PlanSettings(Config):
-    """Distribution of the requested conversations, if `prompt.scenarios` is on. Weights need not sum to 1; shares are of all conversations.
+    """Distribution of the requested conversations. Only used if `prompt.scenarios` is true. Weights need not sum to 1. Shares (0 to 1) are of
+    all conversations.
 
-    The planner tries other tools until a plan has the sampled properties; if none has, it takes the nearest one. Refusals need a policy.
-    Parallel look-ups need a seed that has them, and no policy that forbids them. `calls` and `difficulty` take precedence over `goals`, unless
-    `goals` was changed. The report compares the requested distribution with the planned and the accepted ones.
+    The planner tries other tools until a plan has the sampled properties. If no plan has them, it uses the closest one. Refusals need a policy.
+    Parallel look-ups need a seed that has them, and a policy that does not forbid them. `calls` and `difficulty` take precedence over `goals`,
+    unless `goals` differs from its default. The report compares the requested distribution with that of the planned and of the accepted
+    conversations.
     """
 
     goals: dict[int, float] = Field(default_factory=lambda: {1: 0.6, 2: 0.3, 3: 0.1})
-    """Weights of the number of goals of a conversation's user, 1 to 3."""
+    """Weights of the number of goals that the user has in a conversation, 1 to 3."""
     seed_goals: float = Field(default=0, ge=0, le=1)
-    """Share of the conversations with several goals that copy goals, calls and order from a seed with as many changes. 0: no goals are copied."""
+    """Share of the conversations with several goals that copy goals, calls and order from a seed with the same number of changes. 0: no goals
+    are copied."""
     calls: dict[int, float] = Field(default_factory=dict)
-    """Weights of the number of planned calls, 1 to 12, such as `{1: 1, 3: 2, 5: 1}`; empty: as often as in the seeds."""
+    """Weights of the number of planned calls, 1 to 12, such as `{1: 1, 3: 2, 5: 1}`. Empty: the distribution of the seeds."""
     errors: float = Field(default=0.15, ge=0, le=1)
-    """Share with a tool error from which the assistant recovers."""
+    """Share of conversations with a tool error from which the assistant recovers."""
     refusals: float = Field(default=0.1, ge=0, le=1)
-    """Share in which the policy forbids a change that the user wants."""
+    """Share of conversations in which the policy forbids a change that the user wants."""
     missing: float = Field(default=0.15, ge=0, le=1)
-    """Share in which the user leaves out a detail and the assistant asks for it."""
+    """Share of conversations in which the user leaves out a detail and the assistant asks for it."""
     withdrawals: float = Field(default=0.05, ge=0, le=1)
-    """Share in which the user withdraws a wish before the change is made."""
+    """Share of conversations in which the user withdraws a request before the change is made."""
     parallel: float = Field(default=0.2, ge=0, le=1)
-    """Share with two look-ups in one turn."""
+    """Share of conversations with two look-ups in one turn."""
     difficulty: dict[Difficulty, float] = Field(default_factory=dict)
-    """Weights of easy, medium and hard. Calls, goals and complications make up the difficulty, so their numbers change too; empty: no target."""
+    """Weights of easy, medium and hard conversations. The difficulty follows from calls, goals and complications, so this setting changes their
+    numbers too. Empty: no target."""
 
     @field_validator("goals", "calls", "difficulty")
     @classmethod

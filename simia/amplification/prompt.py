@@ -22,19 +22,19 @@ MOST_KEPT = 1000
 
 
 class PromptSettings(Config):
-    """The prompt files, and the parts that they contain."""
+    """The prompt files, and the optional parts of the prompt."""
 
     system: str = "amplify/system.j2"
-    """Static part: rules, tools, policy, form of the reply."""
+    """Prompt file of the static part: rules, tools, policy and form of the reply."""
     request: str = "amplify/request.j2"
-    """Per-item part: the exemplar and the request."""
+    """Prompt file of the part for each item: the example trajectories and the request."""
     shots: int = Field(default=1, ge=0)
-    """Number of seeds in the prompt. The paper has 1; small models need 3."""
+    """Number of seeds in the prompt. The paper uses 1; small models need 3."""
     hints: bool = True
-    """Give each item fresh values to start from, so that samples differ."""
+    """Whether to put new values (such as names and ids) into each item's request, so that samples differ."""
     scenarios: bool = False
-    """Give each item a plan of its own instead of its seed's calls: goals with calls that are rare so far, outcomes, a length that follows from
-    them, a persona, an unexpected event. `plan` sets their distribution."""
+    """Whether each item gets its own plan instead of following its seed's calls. A plan has goals (calls that are rare so far are preferred),
+    outcomes, the length that follows from them, a persona and an unexpected event. `plan` sets the distribution."""
 
 
 @dataclass(frozen=True, slots=True)

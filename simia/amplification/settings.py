@@ -25,60 +25,62 @@ from simia.quality.selection.near_duplicates import THRESHOLD
 
 
 class SeedSettings(Config):
-    """Which seed trajectories are amplified."""
+    """Which seed trajectories to amplify."""
 
     packs: list[str] = Field(default_factory=lambda: ["customer_service", "office"], min_length=1)
     """Packs by name or path, or files of trajectories in any dialect that `simia.formats` reads."""
     dialect: str | None = None
-    """Dialect of the files; recognised from their first rows when left out."""
+    """Dialect of the files. null: detected from their first rows."""
     max_messages: int | None = Field(default=None, ge=2)
-    """Use only seeds of at most this many messages, such as a small model can imitate."""
+    """Use only seeds with at most this many messages, for example those that a small model can imitate. null: no limit."""
     limit: int | None = Field(default=None, ge=1)
-    """Use at most this many seeds of each pack or file, from its start."""
+    """Use only the first seeds of each pack or file, at most this many. null: no limit."""
     tasks: dict[str, list[str]] = Field(default_factory=dict)
-    """Only these seeds of a pack, by task id and in this order: `{office: [of-116, of-103]}`. Packs without an entry, and those that have none
-    of the ids, give all their seeds."""
+    """Use only these seeds of a pack, by task id and in this order: `{office: [of-116, of-103]}`. Packs that are not listed, and packs that
+    have none of the listed ids, use all their seeds."""
 
 
 class SamplingSettings(Config):
-    """How replies are sampled. Temperature 1.0 and the token limit are the paper's (§3.1)."""
+    """Sampling settings of the replies. The default temperature and token limit are the paper's (§3.1)."""
 
     temperature: float | None = Field(default=1.0, ge=0)
-    """Sampling temperature; None leaves it to the endpoint."""
+    """Sampling temperature. null: the endpoint's default."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling; None leaves it to the endpoint."""
+    """Nucleus sampling (top-p). null: the endpoint's default."""
     max_tokens: int | None = Field(default=60_000, ge=1)
-    """Longest reply, reasoning tokens included."""
+    """Maximum number of tokens of a reply, reasoning tokens included. null: the endpoint's limit."""
     reasoning_effort: str | None = None
-    """For reasoning models that take it: low, medium, high."""
+    """Effort of a reasoning model: low, medium or high. null: the endpoint's default."""
     seeded: bool = False
-    """Send each item's random number as the request's `seed`, for endpoints that sample by it."""
+    """Whether to send each item's random number as `seed` in the request, for endpoints that support it."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of the request body, as the endpoint knows them (such as min_p)."""
+    """Additional fields of the request body, such as min_p."""
 
 
 class ReplySettings(Config):
-    """The form in which a trajectory is asked for."""
+    """The form in which the model writes a trajectory."""
 
     continue_cut: bool = True
-    """Continue a reply that was cut at its token limit, once."""
+    """Whether to ask the model once to continue a reply that was cut at its token limit."""
     form: Literal["auto", "json", "tagged"] = "auto"
-    """JSON where the endpoint can constrain it, else tagged text."""
+    """json: JSON. tagged: text with tags. auto: JSON if the endpoint supports a JSON Schema, else text with tags."""
     shape: Shape = "free"
-    """`seed` holds a small model to its seed's sequence of roles and tools."""
+    """free: any sequence of messages. seed: the same sequence of roles and tools as in the seed, which helps small models."""
     reasoning: bool = True
-    """Whether assistant turns may carry a short reasoning."""
+    """Whether assistant messages may contain a short reasoning."""
 
 
 class SelectSettings(Config):
-    """Which valid trajectories are refused as near-duplicates or as contaminated."""
+    """Which valid trajectories to reject as near-duplicates or as contaminated."""
 
     near: float | None = Field(default=THRESHOLD, gt=0, le=1)
-    """Refuse a trajectory whose similarity to a seed or an earlier one (share of word pairs) is at least this; None: refuse exact copies only."""
+    """Reject a trajectory if its similarity to a seed or to an earlier trajectory (share of common word pairs, 0 to 1) is at least this. null:
+    reject only exact copies."""
     benchmarks: dict[str, list[str]] = Field(default_factory=dict)
-    """Benchmarks by name, each with its files, folders or patterns. Trajectories that repeat their words or calls are refused."""
+    """Benchmarks by name, each with a list of files, folders or patterns. Trajectories that repeat the words or calls of a benchmark are
+    rejected."""
     ngram: int = Field(default=GRAM, ge=LEAST)
-    """Number of consecutive words shared with a benchmark's task that counts as contamination."""
+    """Number of consecutive words in common with a benchmark's task that counts as contamination."""
 
 
 # Retired settings of 0.1.0 with their defaults, as runs of 0.1.0 hold them.
@@ -96,39 +98,40 @@ class AmplifyConfig(Config):
     """Settings that no longer exist; the identities of older runs hold them."""
 
     n: int = Field(default=8, ge=1, json_schema_extra=OPERATIONAL)
-    """How many trajectories to accept."""
+    """Number of trajectories to accept."""
     seed: int = 0
-    """Number from which every random choice derives."""
+    """Random seed: every random choice derives from it."""
     seeds: SeedSettings = Field(default_factory=SeedSettings)
-    """Which seed trajectories are amplified."""
+    """Which seed trajectories to amplify."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
     """The model that writes the trajectories."""
     mix: list[MixedModel] = Field(default_factory=list)
-    """Further models that write a part of the trajectories: `[{llm: {model: gpt-5}, weight: 1}]`. Each item has one model."""
+    """Additional models that write a part of the trajectories: `[{llm: {model: gpt-5}, weight: 1}]`. Each item is written by one model."""
     suite: str = "auto"
-    """Rules, targets and checks of a benchmark's world (tau_retail, os, officebench, …); auto: by each seed's tools; generic: none."""
+    """Benchmark whose rules, targets and checks apply (tau_retail, os, officebench, …). auto: detected from each seed's tools. generic: no
+    benchmark."""
     prefilter: PrefilterSettings = Field(default_factory=PrefilterSettings)
-    """Rules always filter the seeds; a model judges them too if this is enabled."""
+    """Filter of the seeds. Rules always apply; a model also judges the seeds if `prefilter.enabled` is true."""
     prompt: PromptSettings = Field(default_factory=PromptSettings)
-    """How prompts are made."""
+    """How prompts are written."""
     plan: PlanSettings = Field(default_factory=PlanSettings)
-    """Distribution of the requested conversations, if `prompt.scenarios` is on."""
+    """Distribution of the requested conversations. Only used if `prompt.scenarios` is true."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
-    """How replies are sampled."""
+    """Sampling settings of the replies."""
     reply: ReplySettings = Field(default_factory=ReplySettings)
-    """In which form a trajectory is asked for."""
+    """The form in which the model writes a trajectory."""
     checks: Checks = Field(default_factory=Checks)
     """Checks that each trajectory must pass."""
     judge: AcceptanceSettings = Field(default_factory=AcceptanceSettings)
-    """A model that judges each trajectory that passed the checks, if this is enabled."""
+    """A model that judges each trajectory that passed the checks. Only used if `judge.enabled` is true."""
     select: SelectSettings = Field(default_factory=SelectSettings)
-    """Which valid trajectories are left out."""
+    """Which valid trajectories to reject as near-duplicates or as contaminated."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
-    """Concurrency and patience for the endpoint, and the budget."""
+    """Concurrency, retries and budget of the requests."""
     engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
-    """Where the run works: in this process, or on the nodes of a Ray cluster."""
+    """Where the run executes: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=StopSettings, json_schema_extra=OPERATIONAL)
-    """When the run gives up."""
+    """When the run stops before it is complete."""
 
     @model_validator(mode="before")
     @classmethod

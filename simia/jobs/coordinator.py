@@ -47,19 +47,25 @@ class Stop:
 
 
 class StopSettings(Config):
-    """When a run gives up before it is complete."""
+    """When a run stops before it is complete."""
 
-    attempts: int | None = Field(None, ge=1, description="Items at most; None: ten times n, and fifty.")
+    attempts: int | None = Field(
+        None,
+        ge=1,
+        description="`simia amplify`: maximum number of items. null: 10 times `n`, plus 50. Other commands ignore it.",
+    )
     min_yield: float = Field(default=0.02, ge=0, le=1)
-    """Stop when less than this share of the latest `window` items was accepted: these seeds yield no more."""
-    window: int = Field(100, ge=10, description="How many of the latest items the yield is taken over.")
+    """Stop if less than this share (0 to 1) of the latest `window` items was accepted. 0: never."""
+    window: int = Field(
+        100, ge=10, description="Number of latest items over which the share of `min_yield` is computed."
+    )
     item_tries: int = Field(
         3,
         ge=1,
-        description="How often an item is put to the endpoint again after it failed (each time with all retries).",
+        description="Maximum number of tries of an item whose requests fail. Each try includes all retries of `limits.retries`.",
     )
     outage: int = Field(default=8, ge=1)
-    """Stop after this many consecutive failures of the endpoint, with no reply in between."""
+    """Stop after this many consecutive failures of the endpoint, without a reply in between."""
 
 
 class Work(Protocol[R, O]):

@@ -36,35 +36,47 @@ Say = Callable[[str], None]
 
 
 class BatchSettings(Config):
-    """A folder of questions and answers in place of an endpoint."""
+    """A folder of request and answer files, in place of an endpoint."""
 
     kind: Literal["batch"] = "batch"
-    """Files for a batch API, answered in another session."""
-    model: str = Field(description="The model's name as the batch's endpoint knows it.")
+    """Files for a batch API. The answers are read in a later session."""
+    model: str = Field(description="Name of the model at the endpoint that runs the batch.")
     folder: Operational[Path] = Field(
-        description="Where questions are written, and answers looked for in its `results/`."
+        description="Folder to which requests are written. Answers are read from its subfolder `results/`."
     )
-    alias: str = Field("batch", description="The endpoint's name in the replies' keys.")
+    alias: str = Field("batch", description="Name of the endpoint in the keys of stored replies.")
     structured: Literal["auto"] | bool = Field(
-        "auto", description="Whether the model obeys a JSON Schema in response_format; auto decides by its name."
+        "auto", description="Whether the model supports a JSON Schema in response_format. auto: decided by its name."
     )
     token_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
-        "auto", description="Which field limits the completion; auto decides by the model's name."
+        "auto",
+        description="Name of the request field with the token limit. auto: max_completion_tokens for reasoning models, else max_tokens.",
     )
     reasoning_model: Literal["auto"] | bool = Field(
-        "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
+        "auto",
+        description="Whether to omit the sampling fields that reasoning models refuse. auto: decided by the model's name.",
     )
-    extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
-    url: Operational[str] = Field("/v1/chat/completions", description="The path that each line names.")
-    per_file: Operational[int] = Field(50_000, ge=1, description="Questions in a file; OpenAI's limit.")
-    file_mb: Operational[int] = Field(190, ge=1, description="Megabytes of a file; OpenAI takes 200.")
-    discount: Operational[float] = Field(0.5, gt=0, le=1, description="What a batch costs of the usual price.")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="Additional fields of every request's body.")
+    url: Operational[str] = Field(
+        "/v1/chat/completions", description="URL path of the requests, written to each line of a file."
+    )
+    per_file: Operational[int] = Field(
+        50_000, ge=1, description="Maximum number of requests in a file. The default is OpenAI's limit."
+    )
+    file_mb: Operational[int] = Field(
+        190, ge=1, description="Maximum size of a file in megabytes. OpenAI's limit is 200."
+    )
+    discount: Operational[float] = Field(
+        0.5, gt=0, le=1, description="Price of a batch as a share of the usual price (0 to 1)."
+    )
     reask: Operational[bool] = Field(
-        False, description="Write unanswered requests of earlier files again, because those files were lost."
+        False,
+        description="Whether to write the unanswered requests of earlier files again. Set it if those files were lost.",
     )
     price: Operational[Price | None] = Field(
         None,
-        description="Dollars for a million tokens without the discount, for models that configs/prices.yaml lacks.",
+        description="Price in US dollars per million tokens, before the discount. null: the price in configs/prices.yaml, if the "
+        "model is listed there.",
     )
 
     def batch_price(self) -> Price | None:

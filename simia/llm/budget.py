@@ -27,26 +27,39 @@ Cap = Literal["tokens", "cost"]
 
 
 class EngineLimits(Config):
-    """Concurrency, patience and budget for an endpoint. All of them are operational: a resume may change them."""
+    """Concurrency, retries and budget of the requests to an endpoint. All settings are operational: a resume may change them."""
 
     concurrency: int = Field(
-        256, ge=1, description="Requests in flight at most; how many there are is found by trying."
+        256, ge=1, description="Maximum number of concurrent requests. The actual number adapts to the endpoint."
     )
     start: int = Field(
-        16, ge=1, description="Requests in flight at first: more while the endpoint takes them, fewer when it refuses."
+        16,
+        ge=1,
+        description="Number of concurrent requests at the start. It grows while the endpoint accepts them, and shrinks when it refuses.",
     )
     stall: float | None = Field(
         6.0,
         gt=1,
-        description="Cancel and repeat a call that takes so many times the 95th percentile (and 60 s); None: never.",
+        description="Cancel and retry a request that takes longer than this many times the 95th percentile of all durations, and "
+        "longer than 60 s. null: never.",
     )
-    retries: int = Field(6, ge=0, description="Tries after the first, for faults that may pass.")
-    backoff: float = Field(1.0, gt=0, description="Seconds; the n-th retry waits a random share of backoff times 2^n.")
-    backoff_max: float = Field(60.0, gt=0, description="The longest such wait.")
-    retry_after_max: float = Field(600.0, gt=0, description="If the endpoint asks to wait longer than this, give up.")
-    max_cost: float | None = Field(None, ge=0, description="Dollars to spend at most.")
-    max_tokens: int | None = Field(None, ge=0, description="Tokens, prompt and completion, to use at most.")
-    max_requests: int | None = Field(None, ge=0, description="HTTP requests to send at most, retries included.")
+    retries: int = Field(6, ge=0, description="Maximum number of retries of a request after a temporary error.")
+    backoff: float = Field(
+        1.0,
+        gt=0,
+        description="Base of the retry delay, in seconds. Retry n (0, 1, …) waits a random time of at most backoff × 2^n.",
+    )
+    backoff_max: float = Field(60.0, gt=0, description="Maximum retry delay, in seconds.")
+    retry_after_max: float = Field(
+        600.0, gt=0, description="Do not retry a request if the endpoint asks to wait longer than this, in seconds."
+    )
+    max_cost: float | None = Field(None, ge=0, description="Budget in US dollars. null: no limit.")
+    max_tokens: int | None = Field(
+        None, ge=0, description="Budget in tokens, prompt and completion together. null: no limit."
+    )
+    max_requests: int | None = Field(
+        None, ge=0, description="Maximum number of HTTP requests, retries included. null: no limit."
+    )
 
     @property
     def capped(self) -> bool:

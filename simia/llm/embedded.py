@@ -32,23 +32,36 @@ LOOK_SECONDS = 0.02
 
 
 class EmbeddedSettings(Config):
-    """A model that runs on this machine, started and stopped with the run."""
+    """A local model, which is started and stopped with the run."""
 
     kind: Literal["embedded"] = "embedded"
     """A small model on this machine."""
-    model: str = Field(local_models.DEFAULT, description="The name of a known model, or the path of a GGUF file.")
-    context: int = Field(8192, ge=256, description="Tokens that one request may hold, prompt and completion together.")
+    model: str = Field(
+        local_models.DEFAULT, description="Name of a known model (see `simia model list`), or path of a GGUF file."
+    )
+    context: int = Field(
+        8192, ge=256, description="Maximum number of tokens of one request, prompt and completion together."
+    )
     threads: Operational[int | None] = Field(
-        None, ge=1, description="Threads; if unset, those of llm, and without them every core."
+        None,
+        ge=1,
+        description="Number of threads. null: that of `llm` if it is a local model too, else the number of cores.",
     )
-    parallel: Operational[int] = Field(1, ge=1, description="Requests computed at once.")
+    parallel: Operational[int] = Field(1, ge=1, description="Maximum number of concurrent requests.")
     slots: Operational[int] = Field(
-        4, ge=1, description="Prompts kept ready: the static part of one a pack, or an episode's so far."
+        4,
+        ge=1,
+        description="Number of prompts whose prefix is kept in memory: the static part of a pack's prompts, or the messages of an "
+        "episode so far.",
     )
-    timeout: Operational[float] = Field(1200, gt=0, description="Seconds for one attempt.")
-    restarts: Operational[int] = Field(3, ge=0, description="Times to start the model again if it dies.")
-    log: Operational[Path | None] = Field(None, description="Where the model library writes its own log.")
-    embeddings: bool = Field(False, description="Embed texts, and reply to nothing: for the role `embeddings`.")
+    timeout: Operational[float] = Field(1200, gt=0, description="Timeout of one attempt, in seconds.")
+    restarts: Operational[int] = Field(3, ge=0, description="Maximum number of restarts if the model's process dies.")
+    log: Operational[Path | None] = Field(
+        None, description="File for the log of the model library. null: the log is not kept."
+    )
+    embeddings: bool = Field(
+        False, description="Whether the model only computes embeddings, for the role `embeddings`."
+    )
 
 
 class EmbeddedBackend:

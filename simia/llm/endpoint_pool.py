@@ -31,16 +31,21 @@ ILL = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code
 
 
 class PoolSettings(Config):
-    """Endpoints in order of preference, for one model."""
+    """Several endpoints of one model, in order of preference."""
 
     kind: Literal["pool"] = "pool"
     """Several endpoints of one model."""
-    alias: str | None = Field(None, description="The pool's name in the replies' keys; the first endpoint's if unset.")
+    alias: str | None = Field(
+        None, description="Name of the pool in the keys of stored replies. null: that of the first endpoint."
+    )
     endpoints: Operational[list[OpenAISettings]] = Field(
         min_length=1,
-        description="The same model, as each endpoint calls it. Adding or removing one later is no change of data.",
+        description="The endpoints, each with its own name of the model. A resume may add and remove endpoints: stored replies stay "
+        "valid while `alias` and `model` are the same.",
     )
-    model: str = Field("", description="The model's name in the replies' keys; the first endpoint's if unset.")
+    model: str = Field(
+        "", description="Name of the model in the keys of stored replies. Empty: that of the first endpoint."
+    )
 
     @model_validator(mode="after")
     def _named(self) -> PoolSettings:

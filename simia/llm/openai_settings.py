@@ -33,48 +33,58 @@ DEFAULT_KEY_ENV = "OPENAI_API_KEY"  # meant for a hosted endpoint: a server on t
 
 
 class OpenAISettings(Config):
-    """How to reach one model behind one OpenAI-compatible endpoint."""
+    """One model behind an OpenAI-compatible endpoint."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     kind: Literal["openai"] = "openai"
-    """An endpoint that speaks OpenAI's chat completions."""
-    model: str = Field(description="The model's name as the endpoint knows it.")
+    """An endpoint with OpenAI's chat completions API."""
+    model: str = Field(description="Name of the model at the endpoint.")
     base_url: Operational[str] = Field(
         "https://api.openai.com/v1",
-        description="The address up to, not including, /chat/completions. Moving a server (the alias stays) is no change of data.",
+        description="Base URL of the endpoint, without /chat/completions. A resume may change it: stored replies stay valid while "
+        "`alias` is the same.",
     )
     alias: str | None = Field(
-        None, description="The endpoint's name in the replies' keys; the host of base_url if unset."
+        None, description="Name of the endpoint in the keys of stored replies. null: the host of `base_url`."
     )
     key_env: Operational[str] = Field(
-        DEFAULT_KEY_ENV, description="The NAME of the environment variable that holds the key."
+        DEFAULT_KEY_ENV, description="Name of the environment variable that holds the API key (not the key itself)."
     )
     api_version: str | None = Field(
-        None, description="Azure's api-version; setting it selects Azure's addresses and header."
+        None, description="Azure's api-version. If it is set, Azure's URLs and header are used."
     )
-    deployment: str | None = Field(None, description="Azure's deployment; the model's name if unset.")
+    deployment: str | None = Field(None, description="Name of the Azure deployment. null: the model's name.")
     structured: Literal["auto"] | bool = Field(
-        "auto", description="Whether the endpoint obeys a JSON Schema in response_format."
+        "auto",
+        description="Whether the endpoint supports a JSON Schema in response_format. auto: true for OpenAI, Azure and servers on this "
+        "machine, except for older models.",
     )
-    timeout: Operational[float] = Field(500, gt=0, description="Seconds for one whole attempt (the paper's).")
+    timeout: Operational[float] = Field(
+        500, gt=0, description="Timeout of one attempt, in seconds. The default is the paper's."
+    )
     max_reply_bytes: Operational[int] = Field(
-        8 << 20, ge=1024, description="Bytes of a reply's body at most, decompressed. A larger one is not read further."
+        8 << 20,
+        ge=1024,
+        description="Maximum size of a decompressed response body, in bytes. A larger response is an error and is not read to its end.",
     )
-    connect_timeout: Operational[float] = Field(10, gt=0, description="Seconds to get a connection.")
-    extra_body: dict[str, Any] = Field(default_factory=dict, description="Fields added to every request's body.")
+    connect_timeout: Operational[float] = Field(10, gt=0, description="Timeout for opening a connection, in seconds.")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="Additional fields of every request's body.")
     headers: dict[str, str] = Field(
         default_factory=dict,
-        description="Headers added to every request; ${NAME} is the variable that key_env names, no other.",
+        description="Additional headers of every request. ${NAME} inserts an environment variable; only the variable of `key_env` is allowed.",
     )
     token_parameter: Literal["auto", "max_tokens", "max_completion_tokens"] = Field(
-        "auto", description="Which field limits the completion; auto decides by the model's name."
+        "auto",
+        description="Name of the request field with the token limit. auto: max_completion_tokens for reasoning models, else max_tokens.",
     )
     reasoning_model: Literal["auto"] | bool = Field(
-        "auto", description="Leave out sampling fields that reasoning models refuse; auto decides by the model's name."
+        "auto",
+        description="Whether to omit the sampling fields that reasoning models refuse. auto: decided by the model's name.",
     )
     price: Operational[Price | None] = Field(
-        None, description="Dollars for a million tokens, for models that configs/prices.yaml lacks."
+        None,
+        description="Price in US dollars per million tokens. null: the price in configs/prices.yaml, if the model is listed there.",
     )
 
     _client: AsyncOpenAI | None = PrivateAttr(None)  # the caller's client; not part of a dump

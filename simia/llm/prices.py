@@ -19,13 +19,13 @@ SNAPSHOT = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 
 
 class Price(BaseModel):
-    """US dollars for a million tokens."""
+    """Prices in US dollars per million tokens."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    input: float = Field(ge=0, description="Prompt tokens that the endpoint had to read.")
-    cached: float = Field(ge=0, description="Prompt tokens that it served from its prefix cache.")
-    output: float = Field(ge=0, description="Completion tokens, reasoning included.")
+    input: float = Field(ge=0, description="Price of prompt tokens that were not cached.")
+    cached: float = Field(ge=0, description="Price of prompt tokens that the endpoint read from its prefix cache.")
+    output: float = Field(ge=0, description="Price of completion tokens, reasoning tokens included.")
 
     def of(self, usage: Usage) -> float:
         fresh = max(0, usage.prompt - usage.cached)

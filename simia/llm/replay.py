@@ -34,18 +34,20 @@ SHOWN = 80  # characters of a differing line
 
 
 class ReplaySettings(Config):
-    """A file of recorded completions in place of a model."""
+    """A file of recorded replies, in place of a model."""
 
     kind: Literal["replay"] = "replay"
     """Recorded replies."""
-    path: Path = Field(description="The recording, a JSONL file.")
+    path: Path = Field(description="JSONL file of the recording.")
     match: Literal["prompt", "draw"] = Field(
         "prompt",
-        description="prompt: a row answers the same request only, and a changed prompt is a miss; draw: a row answers the item and "
-        "sample for which it was recorded, with its own request in place of today's.",
+        description="prompt: a row answers only the same request, and a changed prompt has no reply. draw: a row answers the item and "
+        "sample for which it was recorded, and its recorded request replaces the new one.",
     )
-    model: str | None = Field(None, description="The model's name in the replies' keys; the recording's if unset.")
-    alias: str | None = Field(None, description="The endpoint's name in the replies' keys; `replay` if unset.")
+    model: str | None = Field(
+        None, description="Name of the model in the keys of stored replies. null: that of the recording."
+    )
+    alias: str | None = Field(None, description="Name of the endpoint in the keys of stored replies. null: `replay`.")
 
 
 class RecordedReply(BaseModel):

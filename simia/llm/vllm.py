@@ -24,23 +24,23 @@ SAMPLING = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequen
 
 
 class VLLMSettings(Config):
-    """A model that vLLM loads into this process."""
+    """A model that vLLM loads in this process."""
 
     kind: Literal["vllm"] = "vllm"
     """vLLM in this process."""
-    model: str = Field(description="A folder with weights, or a name that vLLM can fetch.")
-    alias: str = Field("vllm", description="The endpoint's name in the replies' keys.")
-    dtype: str = Field("auto", description="bfloat16, float16, float32, or auto.")
-    max_model_len: int | None = Field(None, ge=1, description="Context in tokens; None: the model's own.")
-    tensor_parallel_size: Operational[int] = Field(1, ge=1, description="GPUs to spread the model over.")
+    model: str = Field(description="Folder with weights, or a name that vLLM can download.")
+    alias: str = Field("vllm", description="Name of the endpoint in the keys of stored replies.")
+    dtype: str = Field("auto", description="Data type of the weights: bfloat16, float16, float32 or auto.")
+    max_model_len: int | None = Field(None, ge=1, description="Context length in tokens. null: the model's own.")
+    tensor_parallel_size: Operational[int] = Field(1, ge=1, description="Number of GPUs over which the model is split.")
     gpu_memory_utilization: Operational[float] = Field(
-        0.9, gt=0, le=1, description="Share of each GPU's memory that vLLM takes."
+        0.9, gt=0, le=1, description="Share of each GPU's memory that vLLM uses (0 to 1)."
     )
     chat_template: dict[str, Any] = Field(
-        default_factory=dict, description="Variables for the chat template, such as {enable_thinking: false}."
+        default_factory=dict, description="Variables of the chat template, such as {enable_thinking: false}."
     )
     engine: Operational[dict[str, Any]] = Field(
-        default_factory=dict, description="Further engine arguments, as vLLM names them."
+        default_factory=dict, description="Additional engine arguments, with vLLM's names."
     )
 
 

@@ -32,22 +32,22 @@ class Checks(TruthChecks):
     """The checks that a trajectory must pass."""
 
     max_tokens: int = Field(default=12_000, ge=1)
-    """Longest trajectory with its tools and system text, in estimated tokens: the training context."""
+    """Maximum number of tokens (estimated) of a trajectory with its tools and system text. Set it to the training context."""
     max_messages: int = Field(default=120, ge=2)
-    """Most messages."""
+    """Maximum number of messages of a trajectory."""
     require_calls: bool = True
-    """Refuse a trajectory that calls no tool."""
+    """Reject a trajectory without tool calls."""
     identifiers: bool = True
-    """Refuse calls with identifiers that occur neither in the user's messages nor in the system text nor in an earlier result."""
+    """Reject a call with an identifier that does not occur in a message of the user, the system text or an earlier result."""
     refusals: bool = True
-    """Refuse an ending in which the assistant declines because it is an AI. Declining because of a policy is fine."""
+    """Reject a trajectory that ends with the assistant declining because it is an AI. Declining because of a policy is allowed."""
     language: bool = True
-    """Refuse texts in a language that neither the seed's messages use nor its system text names. Results of tools do not count."""
+    """Reject texts in a language that the seed's messages do not use and its system text does not name. Tool results are not checked."""
     goals: bool = True
-    """Refuse a trajectory that certainly fails to address a goal of its plan (`prompt.scenarios`): a planned call is missing, a refused or
-    withdrawn change is made, or there is no trace of a planned error or question."""
+    """Reject a trajectory that certainly misses a goal of its plan (`prompt.scenarios`): a planned call is missing, a refused or withdrawn
+    change is made, or a planned error or question does not occur."""
     leak_markers: list[str] = Field(default_factory=lambda: list(LEAK_MARKERS))
-    """Words of the prompt or the format that must not occur in a trajectory, in any letter case. Placeholders are found as well."""
+    """Texts of the prompt or the format that must not occur in a trajectory, in upper or lower case. Placeholders are always rejected too."""
 
 
 def check_trajectory(

@@ -36,22 +36,28 @@ REQUEST = re.compile(
 
 
 class TeacherFilters(Config):
-    """Which finished episodes of a teacher are exported. An episode also needs the reward that `accept` names."""
+    """Which finished episodes of a teacher model are exported. Their reward must also be at least `accept`."""
 
     impossible: bool = Field(
         True,
-        description="Drop episodes that end with the words that the task cannot be done, or with a request for what the user never gives, "
-        "and those of tasks for which no sample earned a reward. An episode with reward 1 is kept: there declining was right.",
+        description="Drop episodes whose last answer says that the task cannot be done or asks the user for something, and all "
+        "episodes of tasks for which no sample earned a reward above 0. An episode with reward 1 is kept, because there "
+        "declining was right.",
     )
-    most_turns: int | None = Field(60, ge=1, description="Most messages of the teacher; unset: no bound.")
+    most_turns: int | None = Field(
+        60,
+        ge=1,
+        description="Maximum number of messages of the teacher. null: no limit. Truncated episodes are dropped too, unless this and "
+        "`most_tokens` are null.",
+    )
     most_tokens: int | None = Field(
         12_000,
         ge=1,
-        description="Most tokens of the episode with its tools and system text, estimated; unset: no bound.",
+        description="Maximum number of tokens (estimated) of the episode with its tools and system text. null: no limit.",
     )
     format: bool = Field(
         True,
-        description="Drop episodes with malformed calls, unknown tools, empty turns, or markers of prompts and templates.",
+        description="Drop episodes with malformed calls, unknown tools, empty turns, or markers of prompts and chat templates.",
     )
 
 

@@ -15,39 +15,39 @@ from simia.llm.engine import EngineLimits
 
 
 class JudgeSampling(Config):
-    """How verdicts are sampled: as little chance as the endpoint allows."""
+    """Sampling settings of the verdicts. By default, they are as deterministic as the endpoint allows."""
 
     temperature: float | None = Field(default=0.0, ge=0)
-    """Sampling temperature; None leaves it to the endpoint. More than one vote wants more than 0."""
+    """Sampling temperature. null: the endpoint's default. With more than one vote, set it above 0."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling; None leaves it to the endpoint."""
+    """Nucleus sampling (top-p). null: the endpoint's default."""
     max_tokens: int | None = Field(default=8_000, ge=1)
-    """Longest reply, reasoning tokens included."""
+    """Maximum number of tokens of a reply, reasoning tokens included. null: the endpoint's limit."""
     reasoning_effort: str | None = None
-    """For reasoning models that take it: low, medium, high."""
+    """Effort of a reasoning model: low, medium or high. null: the endpoint's default."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of the request body, as the endpoint knows them."""
+    """Additional fields of the request body."""
 
 
 class Judge(Config):
-    """One judge."""
+    """One judge: a model and a rubric."""
 
     llm: LLMSettings | None = None
-    """The model that judges; None: the one that the run itself uses."""
+    """The model that judges. null: the run's own model."""
     sampling: JudgeSampling = Field(default_factory=JudgeSampling)
-    """How verdicts are sampled."""
+    """Sampling settings of the verdicts."""
     votes: int = Field(default=1, ge=1)
-    """How many verdicts are drawn; the majority of them decides each dimension. An odd number."""
+    """Number of verdicts to sample. The majority decides each dimension. Must be odd."""
     tries: int = Field(default=2, ge=1)
-    """How often one vote is asked for in all when its reply cannot be read."""
+    """Maximum number of requests for one vote, if its reply cannot be parsed."""
     system: str = "judge/system.j2"
-    """Prompt file: the task, the rubric, tools, policy and form of the reply."""
+    """Prompt file of the system text: task, rubric, tools, policy and form of the reply."""
     request: str = "judge/request.j2"
-    """Prompt file: the conversation."""
+    """Prompt file of the request, which contains the conversation."""
     rubric: str = "judge/quality.md"
-    """Prompt file: what is judged, a section a dimension."""
+    """Prompt file of the rubric, with one section for each dimension."""
     dimensions: list[str] | None = Field(default=None, min_length=1)
-    """Only these sections of the rubric; None: all of them."""
+    """Judge only these dimensions (sections of the rubric). null: all."""
 
     @field_validator("votes")
     @classmethod
@@ -58,29 +58,29 @@ class Judge(Config):
 
 
 class PrefilterSettings(Judge):
-    """The pre-filter of seeds by a model (paper §2.2)."""
+    """Filter of the seeds by a model, before they are amplified (paper §2.2)."""
 
     enabled: bool = False
-    """Whether seeds are judged by a model, after the rules."""
+    """Whether a model judges the seeds that passed the rules."""
     rubric: str = "judge/prefilter.md"
-    """Prompt file: completeness, logic and format."""
+    """Prompt file of the rubric: completeness, logic and format."""
 
 
 class AcceptanceSettings(Judge):
-    """A model's judgement as a part of acceptance: of each trajectory that has passed the structural checks."""
+    """A model that judges each trajectory that passed the checks, before it is accepted."""
 
     enabled: bool = False
-    """Whether a model judges trajectories before they are accepted. A trajectory that fails a dimension is rejected."""
+    """Whether a model judges trajectories before they are accepted. A trajectory that fails any dimension is rejected."""
 
 
 class QualitySettings(Config):
-    """Who judges the accepted trajectories of a run, and how many of them."""
+    """Judges of a run's accepted trajectories, and the number of trajectories to judge."""
 
     judges: dict[str, Judge] = Field(default_factory=lambda: {"quality": Judge()}, min_length=1)
-    """Judges by name: other models, other rubrics, or both."""
+    """Judges by name. They may differ in model, rubric or both."""
     sample: int | None = Field(default=None, ge=1, json_schema_extra=OPERATIONAL)
-    """Judge so many of the accepted trajectories, drawn by the seed; None: all. A larger sample contains a smaller one."""
+    """Number of accepted trajectories to judge, sampled with `seed`. null: all. A larger sample contains the smaller ones."""
     seed: int = 0
-    """Number from which the sample derives."""
+    """Random seed of the sample."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
-    """How hard each model is pushed, and what may be spent on it in one session."""
+    """Concurrency and retries for each model, and its budget in one session."""

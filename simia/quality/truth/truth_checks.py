@@ -25,31 +25,33 @@ from simia.trajectory import Trajectory
 
 
 class TruthChecks(Config):
-    """Switches of the truth checks. They look at generated trajectories; seeds are only reported.
+    """Switches of the truth checks, which reject generated trajectories. Seeds are only reported.
 
-    Those that refused right conversations of unseen domains are off by default (docs/checks.md has the figures).
+    Checks that rejected correct conversations of unseen domains are off by default (docs/checks.md has the figures).
     """
 
     amounts: bool = False
-    """Refuse an answer with an amount of money that does not follow from results, user or policy (`wrong_amount`)."""
+    """Reject an answer with an amount of money that does not follow from tool results, the user's messages or the policy (`wrong_amount`)."""
     dates: bool = True
-    """Refuse an answer with a weekday that is not its date's, or a date or time that does not follow (`wrong_date`)."""
+    """Reject an answer with a weekday that does not match its date, or with a date or time that does not follow from the conversation
+    (`wrong_date`)."""
     counts: bool = False
-    """Refuse an answer that counts the rows of a result wrongly (`wrong_count`)."""
+    """Reject an answer that states a wrong number of rows of a tool result (`wrong_count`)."""
     answer_identifiers: bool = True
-    """Refuse an answer with an identifier, e-mail address or card's last digits that nothing gave (`wrong_identifier`)."""
+    """Reject an answer with an identifier, an e-mail address or the last digits of a card that did not occur before (`wrong_identifier`)."""
     claimed_actions: bool = True
-    """Refuse an answer that claims an action of a tool without a successful call of it (`claimed_action`)."""
+    """Reject an answer that claims an action without a successful tool call that did it (`claimed_action`)."""
     result_entities: bool = True
-    """Refuse a result about another entity than its call named (`wrong_entity`)."""
+    """Reject a tool result about an entity other than the one that the call named (`wrong_entity`)."""
     consistent_results: bool = True
-    """Refuse a result that contradicts an earlier one where no call changed it (`contradicting_results`)."""
+    """Reject a tool result that contradicts an earlier one, if no call in between explains the change (`contradicting_results`)."""
     consent: bool = False
-    """Refuse a change without the user's yes to an assistant message that names it, where the policy wants it (`no_consent`)."""
+    """If the policy requires consent: reject a change unless an assistant message named it and the user agreed (`no_consent`)."""
     lookups: bool = False
-    """Refuse a change of what was never looked up, where the policy wants it or the seed does it (`no_lookup`)."""
+    """If the policy requires a look-up, or the seed makes one: reject a change of an object that was not looked up before (`no_lookup`)."""
     written_values: bool = True
-    """Refuse a written value that nothing gave, or that its result or the answer states otherwise (`wrong_written_value`)."""
+    """Reject a call that writes a value which did not occur before, and a result or answer that states a different value than the call wrote
+    (`wrong_written_value`)."""
 
 
 Check = Callable[[TruthView], Iterator[Issue]]
