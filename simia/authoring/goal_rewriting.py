@@ -33,12 +33,20 @@ MOST_FACTS, LONGEST = 40, 8_000
 class GoalSettings(Config):
     """The model that writes users' goals, and how it is asked."""
 
-    llm: LLMSettings | None = Field(None, description="The model; unset: the goal is the user's messages.")
-    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(2048, ge=64, description="Longest reply, reasoning included.")
-    again: int = Field(1, ge=0, description="Further attempts after a reply that cannot be used.")
+    llm: LLMSettings | None = Field(
+        None, description="The model that writes the goals. null: the goal is the text of the user's messages."
+    )
+    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature. null: the endpoint's default.")
+    max_tokens: int | None = Field(
+        2048,
+        ge=64,
+        description="Maximum number of tokens of a reply, reasoning tokens included. null: the endpoint's limit.",
+    )
+    again: int = Field(1, ge=0, description="Maximum number of further requests after a reply that cannot be used.")
     limits: EngineLimits = Field(
-        default_factory=EngineLimits, json_schema_extra=OPERATIONAL, description="Pace and budget."
+        default_factory=EngineLimits,
+        json_schema_extra=OPERATIONAL,
+        description="Concurrency, retries and budget of the requests.",
     )
 
 

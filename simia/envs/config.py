@@ -20,93 +20,112 @@ from simia.llm.engine import EngineLimits
 
 
 class PackShare(Config):
-    """One pack of several."""
+    """One of several packs."""
 
-    pack: str = Field(description="Pack by name or path, or the address of one on a server.")
+    pack: str = Field(description="Pack by name or path, or the URL of an environment on a server.")
     name: str | None = Field(
         None,
         pattern=r"^[\w.-]+$",
-        description="Name in task ids and tables, so that one pack can be there twice; unset: the pack's.",
+        description="Name of the pack in task ids and tables, so that the same pack can occur twice. null: the pack's own name.",
     )
     weight: float | None = Field(
-        None, gt=0, description="Share of the tasks, relative to the other packs' weights; unset for all: every task."
+        None,
+        gt=0,
+        description="Share of the tasks, relative to the weights of the other packs. null for all packs: every task.",
     )
-    split: str | None = Field(None, description="Only tasks of this split; unset: the environment's.")
-    tags: list[str] | None = Field(None, description="Only tasks with all of these tags.")
-    tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
-    limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
+    split: str | None = Field(None, description="Only tasks of this split. null: the `split` of the environment.")
+    tags: list[str] | None = Field(None, description="Only tasks with all of these tags. null: all tasks.")
+    tasks: list[str] = Field(default_factory=list, description="Only these tasks, by id. Empty: all tasks.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of tasks, from the first one on. null: no limit.")
 
 
 class DifficultyFilter(Config):
-    """Keeps the tasks that one agent solves neither too often nor too rarely, as `simia pack difficulty` measured it."""
+    """Keeps tasks by the share of episodes that an agent solved, as `simia pack difficulty` measured it."""
 
-    agent: str = Field(description="Agent or model under whose name it was measured.")
-    low: float = Field(0.0, ge=0, le=1, description="Smallest share of solved episodes.")
-    high: float = Field(1.0, ge=0, le=1, description="Largest share of solved episodes.")
+    agent: str = Field(description="Name of the agent or model whose episodes were measured.")
+    low: float = Field(0.0, ge=0, le=1, description="Minimum share of solved episodes (0 to 1).")
+    high: float = Field(1.0, ge=0, le=1, description="Maximum share of solved episodes (0 to 1).")
 
 
 class EnvironmentConfig(Config):
-    """A pack, the back end that opens it, and the models that play its tools and its user and judge its episodes."""
+    """An environment: a pack, its back end, and the models that simulate its tools, play its user and judge its episodes."""
 
     pack: str = Field(
         "customer_service",
-        description="Pack by name or path, or the address of an environment on a server, `https://HOST/PACK`.",
+        description="Pack by name or path, or the URL of an environment on a server, `https://HOST/PACK`.",
     )
     token_env: str | None = Field(
         None,
         json_schema_extra=OPERATIONAL,
-        description="Where packs are addresses: the environment variable that holds the servers' token.",
+        description="For packs on a server: name of the environment variable that holds the server's token. null: no token.",
     )
     packs: list[PackShare] | None = Field(
         None,
-        description="Several packs, each by name, by a pattern such as `gyms/*`, or with a weight, in place of `pack`.",
+        description="Several packs in place of `pack`. Each is a name, a pattern such as `gyms/*`, or a section with a weight.",
     )
     backend: str | dict[str, str] = Field(
-        "executable", description="executable, simulated, shadow, or one of these for each tool (`*`: all others)."
+        "executable",
+        description="executable, simulated, shadow or an installed back end; or a mapping of each tool to executable or simulated "
+        "(`*`: all other tools).",
     )
-    backend_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the back end.")
+    backend_settings: dict[str, Any] = Field(
+        default_factory=dict, description="Settings of the back end: ExecutableSettings, SimulatedSettings, or both."
+    )
     user: str | None = Field(
-        None, description="none, scripted or llm; unset: as the pack says, scripted for the reference."
+        None,
+        description="User simulator: none, scripted or llm. null: that of the pack, but scripted if the agent is the reference solution.",
     )
-    split: str | None = Field(None, description="Only tasks of this split.")
-    tasks: list[str] = Field(default_factory=list, description="Only these tasks.")
-    limit: int | None = Field(None, ge=1, description="Only the first so many tasks.")
-    difficulty: DifficultyFilter | None = Field(None, description="Only tasks of this measured difficulty.")
-    seed: int = Field(0, description="Seed of the worlds; episodes of one task share it.")
-    episode: EpisodeLimits = Field(default_factory=EpisodeLimits, description="When an episode is cut.")
+    split: str | None = Field(None, description="Only tasks of this split. null: all splits.")
+    tasks: list[str] = Field(default_factory=list, description="Only these tasks, by id. Empty: all tasks.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of tasks, from the first one on. null: no limit.")
+    difficulty: DifficultyFilter | None = Field(
+        None, description="Only tasks with this measured difficulty. null: all tasks."
+    )
+    seed: int = Field(0, description="Random seed of the environment. Episodes of the same task share it.")
+    episode: EpisodeLimits = Field(
+        default_factory=EpisodeLimits, description="Limits at which an episode is truncated."
+    )
     perturb: PerturbSettings | None = Field(
-        None, description="Events that disturb the tools and the user of an episode; unset: none."
+        None, description="Events that disturb the tools and the user of an episode. null: none."
     )
     llm: LLMSettings = Field(
-        default_factory=EmbeddedSettings, description="The model of every role that names none; a rollout's agent."
+        default_factory=EmbeddedSettings,
+        description="The model of every role that has no model of its own. In a rollout, it is the agent.",
     )
-    simulator: LLMSettings | None = Field(None, description="The model that plays the tools; unset: `llm`.")
-    player: LLMSettings | None = Field(None, description="The model that plays the user; unset: the simulator's.")
-    judge: LLMSettings | None = Field(None, description="The model that judges; unset: the simulator's.")
+    simulator: LLMSettings | None = Field(None, description="The model that simulates the tools. null: `llm`.")
+    player: LLMSettings | None = Field(
+        None, description="The model that plays the user. null: the model of `simulator`."
+    )
+    judge: LLMSettings | None = Field(
+        None, description="The model that judges the episodes. null: the model of `simulator`."
+    )
     reward: Literal["auto", "rules", "oracle", "both", "trace_state", "function"] = Field(
         "auto",
-        description="rules: the task's rules; oracle: a model judges; auto: a model where the tools are simulated; "
-        "both: the rules, with the model's verdict as a part; trace_state: EnvFactory's reward, by calls and state; function: `reward_function` alone.",
+        description="rules: the task's rules. oracle: a judge model. auto: a judge model if a model simulates the tools (not with "
+        "shadow), else the rules. both: the rules, and the judge's verdict as an additional part without effect on the "
+        "value. trace_state: EnvFactory's reward from calls and state. function: only `reward_function`.",
     )
     trace_state: TraceStateSettings = Field(
         default_factory=TraceStateSettings, description="Weights of the reward `trace_state`."
     )
     reward_function: str | None = Field(
-        None, description="Your own Python function, `FILE.py:NAME` or `MODULE:NAME`, that makes the final reward."
+        None,
+        description="Your own Python function that computes the final reward, as `FILE.py:NAME` or `MODULE:NAME`. null: none.",
     )
     step_rewards: StepRewardSettings | None = Field(
-        None, description="Rewards of single turns, added in training; unset: the reward comes with the end."
+        None,
+        description="Rewards of single turns, which training adds to the final reward. null: only the final reward.",
     )
     user_settings: UserSettings = Field(
-        default_factory=UserSettings, description="Prompting and sampling of the model that plays the user."
+        default_factory=UserSettings, description="Prompt and sampling settings of the model that plays the user."
     )
     oracle: RewardJudgeSettings = Field(
-        default_factory=RewardJudgeSettings, description="Prompting and sampling of the model that judges."
+        default_factory=RewardJudgeSettings, description="Prompt and sampling settings of the model that judges."
     )
     limits: EngineLimits = Field(
         default_factory=EngineLimits,
         json_schema_extra=OPERATIONAL,
-        description="Pace of each model, and one budget for all.",
+        description="Concurrency and retries for each model, and one budget for all models together.",
     )
 
     @model_validator(mode="before")

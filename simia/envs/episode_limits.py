@@ -11,16 +11,20 @@ NO_LIMITS = CallLimits()
 
 
 class EpisodeLimits(Config):
-    """Limits at which an episode is truncated. A truncated episode is scored."""
+    """Limits at which an episode is truncated. A truncated episode is still scored."""
 
-    turns: int = Field(30, ge=1, description="Messages of the agent.")
-    errors: int = Field(8, ge=1, description="Calls of the agent that fail one after the other.")
-    calls: int | None = Field(None, ge=1, description="Calls of the agent; unset: no limit.")
+    turns: int = Field(30, ge=1, description="Maximum number of messages of the agent.")
+    errors: int = Field(8, ge=1, description="Maximum number of consecutive failed calls of the agent.")
+    calls: int | None = Field(None, ge=1, description="Maximum number of calls of the agent. null: no limit.")
     calls_per_turn: int | None = Field(
-        None, ge=1, description="Calls of the agent between two messages of the user; further ones are refused."
+        None,
+        ge=1,
+        description="Maximum number of calls of the agent between two messages of the user. Further calls are refused. null: no limit.",
     )
     calls_per_message: int | None = Field(
-        None, ge=1, description="Calls in one message of the agent; further ones are refused. CodeGym: 1 (B.4)."
+        None,
+        ge=1,
+        description="Maximum number of calls in one message of the agent. Further calls are refused. null: no limit. CodeGym uses 1 (B.4).",
     )
 
 

@@ -36,10 +36,10 @@ from simia.venvs import RECIPES, Say
 
 
 class EvalConfig(RolloutSettings):
-    """`simia eval`: a suite of packs with its trials, user simulator and sampling. `group` is the number of trials."""
+    """Settings of `simia eval`: a suite of packs, with the number of trials (`group`), user simulator and sampling."""
 
-    kind: Literal["eval"] = Field("eval", description="Marks the config of an evaluation.")
-    suite: str = Field("packs", description="Name of the suite in tables.")
+    kind: Literal["eval"] = Field("eval", description="Marks the config as that of an evaluation.")
+    suite: str = Field("packs", description="Name of the suite in result tables.")
     data: str | None = Field(
         None,
         json_schema_extra=OPERATIONAL,

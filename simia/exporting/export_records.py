@@ -28,28 +28,31 @@ class ExportRow:
 class ExportReport(BaseModel):
     """Counts of rows and refusals. `refused` counts rows: one per trajectory, or with `turns` one per assistant turn."""
 
-    to: Format = Field(description="The format.")
+    to: Format = Field(description="Format of the export.")
     segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
     reasoning: bool | None = Field(
-        description="Whether reasoning is trained; None: where the suite's prompt demands it."
+        description="Whether reasoning is trained on. None: only where the suite's prompt requires it."
     )
     template: Template = Field(description="LLaMA-Factory's chat template.")
-    cutoff: int = Field(description="Longest row in tokens.")
+    cutoff: int = Field(description="Maximum number of tokens of a row.")
     pairs: bool = Field(default=False, description="Whether the rows are preference pairs.")
     counted: bool = Field(description="Whether lengths were counted by the caller's tokenizer, or estimated.")
-    trajectories: int = Field(default=0, description="Trajectories read.")
-    exported: int = Field(default=0, description="Trajectories with at least one row.")
-    rows: int = Field(default=0, description="Rows written.")
-    without_system: int = Field(default=0, description="Exported trajectories that have no system text.")
-    disturbed: int = Field(default=0, description="Exported trajectories with a perturbation that happened.")
-    trained_turns: int = Field(default=0, description="Assistant turns that are trained.")
-    longest: int = Field(default=0, description="Tokens of the longest row.")
-    languages: dict[str, int] = Field(
-        default_factory=dict, description="Language (ISO 639-1) → exported trajectories; counted for `hf` only."
+    trajectories: int = Field(default=0, description="Number of trajectories that were read.")
+    exported: int = Field(default=0, description="Number of trajectories with at least one row.")
+    rows: int = Field(default=0, description="Number of rows that were written.")
+    without_system: int = Field(default=0, description="Number of exported trajectories without a system text.")
+    disturbed: int = Field(
+        default=0, description="Number of exported trajectories in which a planned perturbation happened."
     )
-    refused: dict[str, int] = Field(default_factory=dict, description="Reason → refused rows.")
-    examples: list[Issue] = Field(default_factory=list, description="The first of each reason.")
-    files: list[str] = Field(default_factory=list, description="Names of the files written.")
+    trained_turns: int = Field(default=0, description="Number of assistant turns that are trained on.")
+    longest: int = Field(default=0, description="Number of tokens of the longest row.")
+    languages: dict[str, int] = Field(
+        default_factory=dict,
+        description="Number of exported trajectories by language (ISO 639-1). Only counted for `hf`.",
+    )
+    refused: dict[str, int] = Field(default_factory=dict, description="Number of refused rows by reason.")
+    examples: list[Issue] = Field(default_factory=list, description="The first refused row for each reason.")
+    files: list[str] = Field(default_factory=list, description="Names of the written files.")
 
     def refuse(self, issue: Issue) -> None:
         if issue.code not in self.refused:

@@ -13,14 +13,16 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class HeldOutSettings(Config):
-    """What the training rows must not show. Tasks of another split than `train` are always held out."""
+    """Rows that are kept out of the training data. Tasks of splits other than `train` are always held out."""
 
-    packs: list[str] = Field(default_factory=list, description="Packs by name: all of their rows are held out.")
+    packs: list[str] = Field(default_factory=list, description="Names of packs of which all rows are held out.")
     tools: list[str] | Share = Field(
         default_factory=list,
-        description="Tools by name, or a share of each pack's tools: all of their rows are held out.",
+        description="Names of tools of which all rows are held out, or a share of each pack's tools (0 to 1).",
     )
-    tasks: Share = Field(0.0, description="Share of each pack's training tasks whose rows are held out.")
+    tasks: Share = Field(
+        0.0, description="Share of each pack's training tasks of which all rows are held out (0 to 1)."
+    )
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -34,35 +36,40 @@ class HeldOutSettings(Config):
 
 
 class SimulatorConfig(Config):
-    """What configs/simulator/*.yaml hold."""
+    """Settings of `simia export --to simulator`, as in configs/simulator/*.yaml."""
 
-    kind: Literal["simulator"] = Field("simulator", description="Marks the config of an export for simulators.")
+    kind: Literal["simulator"] = Field("simulator", description="Marks the config as that of an export for simulators.")
     world: SimulatedSettings = Field(
         default_factory=lambda: SimulatedSettings(knowledge="state"),
-        description="The simulated world whose prompts the rows have, as `backend_settings`: use the trained model with the same.",
+        description="Settings of the simulated world whose prompts the rows contain. Use the trained model with the same `backend_settings`.",
     )
-    cutoff: int = Field(20_000, ge=64, description="Longest row in tokens; longer ones are refused, not cut.")
+    cutoff: int = Field(
+        20_000, ge=64, description="Maximum number of tokens of a row. Longer rows are refused, not cut."
+    )
     take: int | None = Field(
         None,
         ge=1,
-        description="Number of training rows, in equal parts of the classes of |Δ|, as far as there are; `largest` does not hold then.",
+        description="Number of training rows, divided equally among the classes of |Δ| where there are enough; then `largest` has no "
+        "effect. null: see `largest`.",
     )
     largest: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="Without `take`: largest share of the training rows that one class of |Δ| may have; 1: all rows.",
+        description="Without `take`: maximum share of one class of |Δ| in the training rows (0 to 1). 1: all rows.",
     )
     least: int = Field(
         100,
         ge=0,
-        description="Without `take`: rows that the largest class keeps whatever its share is, if it has them.",
+        description="Without `take`: number of rows that the largest class keeps even if its share is larger than `largest`.",
     )
     recipe: str = Field(
         "sft",
-        description="Recipe of configs/llamafactory that train.yaml copies: sft (a 7B model on 8 GPUs), sft_small (SmolLM2-135M on one).",
+        description="Recipe in configs/llamafactory that train.yaml copies: sft (a 7B model on 8 GPUs) or sft_small (SmolLM2-135M on "
+        "one GPU).",
     )
-    held_out: HeldOutSettings = Field(default_factory=HeldOutSettings, description="What is kept for measuring.")
+    held_out: HeldOutSettings = Field(default_factory=HeldOutSettings, description="Rows that are kept for evaluation.")
     answerable: bool = Field(
-        True, description="Refuse rows whose result has texts of the state that the prompt does not show."
+        True,
+        description="Whether to refuse rows whose result contains texts of the state that the prompt does not show.",
     )

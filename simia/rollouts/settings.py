@@ -16,30 +16,31 @@ AgentKind = Literal["reference", "following", "repeating", "nothing", "canned", 
 
 
 class RolloutSettings(EnvironmentConfig):
-    """Settings that rollouts and evaluations have in common: which packs, which agent, how many episodes."""
+    """Settings of rollouts and evaluations: packs, agent and number of episodes."""
 
     agent: AgentKind = Field(
         "llm",
-        description="The agent: a model (llm), the reference solution, the same with the ids that results bring (following) or with repeated calls (repeating), or a baseline.",
+        description="The agent. llm: the model of `llm`. reference: the reference solution. following: the reference solution with "
+        "the ids that the results contain. repeating: the reference solution with repeated calls. Others: baselines.",
     )
-    group: int = Field(1, ge=1, description="Episodes of each task.")
-    accept: float = Field(
-        1.0, description="Episodes with at least this reward are accepted, for export as training data."
-    )
+    group: int = Field(1, ge=1, description="Number of episodes of each task.")
+    accept: float = Field(1.0, description="Minimum reward of an episode that is accepted for export as training data.")
     teacher: TeacherFilters | None = Field(
         None,
         json_schema_extra=OPERATIONAL,
-        description="The agent is a teacher: `simia export` writes the episodes that these filters keep. Unset: those that `accept` keeps.",
+        description="Filters for the episodes of a teacher model: `simia export` writes only those that pass. null: only `accept` applies.",
     )
     sampling: LLMAgentSettings = Field(
-        default_factory=LLMAgentSettings, description="Prompting and sampling of the agent's model."
+        default_factory=LLMAgentSettings, description="Prompt and sampling settings of the agent's model."
     )
     engine: ClusterSettings = Field(
         default_factory=ClusterSettings,
         json_schema_extra=OPERATIONAL,
-        description="Where the run works: in this process, or on the nodes of a Ray cluster.",
+        description="Where the run executes: in this process, or on the nodes of a Ray cluster.",
     )
-    concurrency: int = Field(64, ge=1, json_schema_extra=OPERATIONAL, description="Episodes at once.")
+    concurrency: int = Field(
+        64, ge=1, json_schema_extra=OPERATIONAL, description="Maximum number of concurrent episodes."
+    )
 
     @property
     def agent_kind(self) -> str | None:
@@ -47,7 +48,7 @@ class RolloutSettings(EnvironmentConfig):
 
 
 class RolloutConfig(RolloutSettings):
-    """`simia rollout`: which pack, which agent, how many episodes."""
+    """Settings of `simia rollout`: packs, agent and number of episodes."""
 
-    kind: Literal["rollout"] = Field("rollout", description="Marks the config of a rollout.")
-    suite: str | None = Field(None, description="The suite that `simia eval` plays here; unset: no evaluation.")
+    kind: Literal["rollout"] = Field("rollout", description="Marks the config as that of a rollout.")
+    suite: str | None = Field(None, description="Name of the suite that `simia eval` plays. null: not an evaluation.")

@@ -64,12 +64,12 @@ class Split(BaseModel):
 
 
 class SplitPlace(Split):
-    index: int = Field(description="Place of a task in the split.")
+    index: int = Field(description="Index of a task in the split, from 0.")
 
 
 class SplitRange(Split):
-    start: int | None = Field(None, description="The first place; unset: 0.")
-    stop: int | None = Field(None, description="The place after the last one; unset: all.")
+    start: int | None = Field(None, description="Index of the first task. null: 0.")
+    stop: int | None = Field(None, description="Index after the last task. null: to the end of the split.")
 
 
 def serve_packs(environment: Environment, *, seed: int = 0) -> dict[str, ServedPack]:

@@ -15,60 +15,74 @@ class Call(BaseModel):
     """A call of a tool, for clients that parse their model's calls themselves."""
 
     name: str = Field(description="Name of the tool.")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="Its arguments, as JSON.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="Arguments of the call.")
 
 
 class Reset(Config):
-    """The data of a reset. Without a task or an index in a split, the seed selects the task; without a seed, tasks come in order."""
+    """The data of a reset. Without `task` and `index`, the seed selects the task. Without a seed, tasks come in order."""
 
-    seed: int | None = Field(None, ge=0, description="Seed of the episode.")
-    episode_id: str | None = Field(None, description="The client's name of the episode, which the state shows.")
+    seed: int | None = Field(None, ge=0, description="Random seed of the episode.")
+    episode_id: str | None = Field(
+        None, description="Name that the client gives to the episode. The state contains it."
+    )
     task: str | None = Field(None, description="Id of the task.")
-    split: str | None = Field(None, description="Split in which `index` is a place.")
-    index: int | None = Field(None, ge=0, description="Place of the task in the split, from 0.")
-    group: str | None = Field(None, description="Episodes of one group share the samples of the simulation.")
-    name: str | None = Field(None, description="Tells the samples of a model that plays the user from other episodes'.")
-    record: bool = Field(False, description="Observations hold whole messages, for simia's own client.")
+    split: str | None = Field(None, description="Split to which `index` refers.")
+    index: int | None = Field(None, ge=0, description="Index of the task in the split, from 0.")
+    group: str | None = Field(
+        None, description="Name of a group. Episodes of the same group share the simulator's samples."
+    )
+    name: str | None = Field(
+        None,
+        description="Name that distinguishes the episode's samples of the user model from those of other episodes.",
+    )
+    record: bool = Field(False, description="Whether observations contain complete messages, for simia's own client.")
 
 
 class Stop(Config):
     """The end of an episode from outside: see `Episode.stop`."""
 
-    code: Code = Field(description="The reason.")
-    aborted: bool = Field(False, description="Whether the episode has no reward.")
-    detail: str = Field("", description="More of the reason, in words.")
+    code: Code = Field(description="Code of the reason.")
+    aborted: bool = Field(False, description="Whether the episode is aborted, without a reward.")
+    detail: str = Field("", description="Details of the reason, as text.")
 
 
 class ToolAction(Config):
     """One turn of the agent: text, or calls."""
 
-    message: str = Field(description="The model's text, or calls as <tool_call>{…}</tool_call>.")
-    calls: list[Call] = Field(default_factory=list, description="Its calls, where they are not in the message.")
-    metadata: dict[str, Any] = Field(default_factory=dict, description="OpenEnv's; not read.")
+    message: str = Field(description="Text of the model, which may contain calls as <tool_call>{…}</tool_call>.")
+    calls: list[Call] = Field(
+        default_factory=list, description="Calls of the turn, if `message` does not contain them."
+    )
+    metadata: dict[str, Any] = Field(default_factory=dict, description="Field of OpenEnv. It is ignored.")
 
 
 class ToolObservation(BaseModel):
-    """The agent's next observation. The reward comes with `done`; it is None if the episode was aborted."""
+    """The agent's next observation. The reward comes with `done`. It is null if the episode was aborted."""
 
     model_config = ConfigDict(extra="forbid")
 
-    text: str = Field("", description="All of it as text: results between tags, the user's words.")
-    messages: list[dict[str, str]] = Field(default_factory=list, description="The same as chat messages.")
-    tools: list[dict[str, Any]] = Field(default_factory=list, description="At the reset: the tools' schemas.")
-    task: str = Field("", description="The episode's task.")
-    end: str | None = Field(None, description="terminated, truncated (scored too) or aborted (no reward).")
-    code: str | None = Field(None, description="The reason of the end.")
-    parts: dict[str, float] = Field(default_factory=dict, description="The parts of the reward.")
-    metadata: dict[str, Any] = Field(default_factory=dict, description="OpenEnv's; empty.")
+    text: str = Field("", description="The whole observation as text: tool results in tags, and the user's message.")
+    messages: list[dict[str, str]] = Field(default_factory=list, description="The whole observation as chat messages.")
+    tools: list[dict[str, Any]] = Field(
+        default_factory=list, description="Schemas of the tools. Only in the observation of a reset."
+    )
+    task: str = Field("", description="Id of the episode's task.")
+    end: str | None = Field(
+        None,
+        description="How the episode ended: terminated, truncated (scored too) or aborted (no reward). null: it has not ended.",
+    )
+    code: str | None = Field(None, description="Code of the reason for the end.")
+    parts: dict[str, float] = Field(default_factory=dict, description="Parts of the reward, by name.")
+    metadata: dict[str, Any] = Field(default_factory=dict, description="Field of OpenEnv. It is empty.")
 
 
 class EpisodeState(BaseModel):
-    """The state of the episode; the world's own state is not shown."""
+    """The state of the episode, without the state of its environment."""
 
-    episode_id: str | None = Field(None, description="The name that the reset gave.")
-    step_count: int = Field(0, description="Turns of the agent so far.")
+    episode_id: str | None = Field(None, description="Name of the episode, as given to the reset.")
+    step_count: int = Field(0, description="Number of turns of the agent so far.")
     task: str | None = Field(None, description="Id of the task.")
-    end: str | None = Field(None, description="As in the observation; None while the episode goes on.")
+    end: str | None = Field(None, description="How the episode ended, as in the observation. null: it has not ended.")
 
 
 def observe(heard: TextStep, task: str, tools: list[dict[str, Any]]) -> dict[str, Any]:

@@ -31,14 +31,15 @@ HOST = "{host}"
 
 
 class KeptSettings(Config):
-    """Where the episodes of a training are kept."""
+    """The run that stores the episodes of a training."""
 
     run: str | None = Field(
         None,
-        description="Folder of the run, {host} in it is the machine; unset: in runs/, named after the checkpoints.",
+        description="Folder of the run; {host} is replaced by the machine's name. null: a folder in runs/ that is named after the "
+        "folder of checkpoints.",
     )
-    tokens: bool = Field(False, description="Keep also the token ids and log-probabilities.")
-    start: str = Field("", description="Name of this start of the training; `simia train` sets it.")
+    tokens: bool = Field(False, description="Whether to store also the token ids and log-probabilities.")
+    start: str = Field("", description="Name of this start of the training. `simia train` sets it.")
 
 
 class EpisodeKeeper:

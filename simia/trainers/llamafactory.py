@@ -35,19 +35,21 @@ class NamedRun(Config):
     """One run of configs/llamafactory/runs.yaml."""
 
     data: list[str] = Field(min_length=1, description="Runs of `simia amplify`, or files of trajectories.")
-    models: list[str] = Field(min_length=1, description="Names of configs/llamafactory/models.yaml.")
+    models: list[str] = Field(min_length=1, description="Names of models in configs/llamafactory/models.yaml.")
 
 
 class NamedRunSettings(Config):
     """simia's own settings of a named run; all other settings are LLaMA-Factory's arguments."""
 
-    model: str | None = Field(None, description="Name of configs/llamafactory/models.yaml; unset: the run's only one.")
+    model: str | None = Field(
+        None, description="Name of a model in configs/llamafactory/models.yaml. null: the run's only model."
+    )
     data: list[str] | None = Field(None, description="Runs, files or packs in place of the run's own data.")
     runs: Path = Field(Path("runs"), description="Folder of the runs.")
-    out: Path | None = Field(None, description="Folder of the export; unset: data/RUN-MODEL.")
+    out: Path | None = Field(None, description="Folder of the export. null: data/RUN-MODEL.")
     segment: Segment = Field("whole", description="As in `simia export`.")
     reasoning: bool | None = Field(None, description="As in `simia export`.")
-    partial: bool = Field(False, description="Take what there is of a run that is not complete.")
+    partial: bool = Field(False, description="Whether to use runs that are not complete.")
 
     @field_validator("data", mode="before")
     @classmethod

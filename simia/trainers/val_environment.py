@@ -27,11 +27,12 @@ OF_PACK = ("pack", "packs", "split", "tasks", "limit", "difficulty")
 
 
 class StageSettings(Config):
-    """The environment to train in, and the one to validate in."""
+    """The environments for training and for validation."""
 
-    stage: EnvironmentConfig = Field(description="The environment: a pack with its back end, models and judge.")
+    stage: EnvironmentConfig = Field(description="The environment: pack, back end, models and judge.")
     val_environment: EnvironmentConfig | None = Field(
-        None, description="The environment to validate in: what differs from `stage`; unset: the same environment."
+        None,
+        description="The environment for validation; only the settings that differ from `stage`. null: the same environment.",
     )
 
     @model_validator(mode="before")

@@ -60,13 +60,13 @@ class PackTasksetConfig(vf.TasksetConfig):  # type: ignore[misc,unused-ignore]
     """Arguments of the environment, under `--env.taskset.*`."""
 
     backend: Literal["executable", "simulated"] | None = None
-    """Who answers calls: the pack's code in a sandbox, or a model; unset: the code where the pack has some."""
+    """What answers calls. executable: the pack's code in a sandbox. simulated: a model. null: executable if the pack has code, else simulated."""
     split: str | None = None
-    """Only tasks of this split."""
+    """Only tasks of this split. null: all splits."""
     calls: Literal["native", "hermes", "codegym", "react"] = "native"
-    """How the model writes calls: the endpoint's tool calls, or a text format."""
+    """How the model writes calls. native: the endpoint's tool calls. Others: text formats."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Further settings of simia's environment, such as `{"user": "llm", "llm": {"kind": "openai", "model": "gpt-5-mini"}}`."""
+    """Additional settings of simia's environment, such as `{"user": "llm", "llm": {"kind": "openai", "model": "gpt-5-mini"}}`."""
     store: Path | None = None
     """Folder that keeps replies of the simulator and the user."""
 

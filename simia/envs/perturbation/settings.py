@@ -30,11 +30,13 @@ SAMPLING = ("kinds", "events", "within", "share")  # settings that an explicit s
 
 
 class PlannedEvent(Config):
-    """One event of a schedule. It happens at the first applicable call, or message of the user, with number `at` or later."""
+    """One planned event. It happens at the first call, or message of the user, with number `at` or later to which it applies."""
 
-    kind: EventKind = Field(description="What happens; docs/perturb.md lists the kinds.")
+    kind: EventKind = Field(description="Kind of the event. docs/perturb.md describes all kinds.")
     at: int = Field(1, ge=1, description="Number of the agent's call, or of the user's message, counted from 1.")
-    tool: str | None = Field(None, description="Only calls of this tool; unset: of any. Not for events of the user.")
+    tool: str | None = Field(
+        None, description="Only calls of this tool. null: calls of any tool. Not for events of the user."
+    )
 
     @model_validator(mode="after")
     def check_tool(self) -> Self:
@@ -45,20 +47,23 @@ class PlannedEvent(Config):
 
 
 class PerturbSettings(Config):
-    """Events that disturb an episode: of the tools (errors, wrong or late results) and of the user."""
+    """Events that disturb an episode: errors, wrong and late results of tools, and unexpected messages of the user."""
 
     kinds: list[EventKind] = Field(
         default_factory=lambda: list(TOOL_EVENTS),
         min_length=1,
-        description="Kinds to sample from; one that is named twice is twice as likely. Unset: all kinds of the tools.",
+        description="Kinds to sample from. A kind that is listed twice is twice as likely. Not set: all kinds that disturb tools.",
     )
-    events: int = Field(1, ge=1, le=20, description="Events that are planned for an episode.")
-    within: int = Field(3, ge=1, description="Events are planned for the first so many calls, or messages of the user.")
-    share: float = Field(1.0, ge=0, le=1, description="Share of the tasks whose episodes are disturbed.")
-    seed: int = Field(0, description="With the task and the environment's seed it decides the schedule.")
+    events: int = Field(1, ge=1, le=20, description="Number of events planned for an episode.")
+    within: int = Field(
+        3, ge=1, description="Plan events only for the first calls, or messages of the user, up to this number."
+    )
+    share: float = Field(1.0, ge=0, le=1, description="Share of the tasks whose episodes are disturbed (0 to 1).")
+    seed: int = Field(0, description="Random seed of the schedule, together with the task and the environment's seed.")
     schedule: list[PlannedEvent] | None = Field(
         None,
-        description="The events of every episode, in place of `kinds`, `events`, `within` and `share`; empty: none.",
+        description="The events of every episode, in place of `kinds`, `events`, `within` and `share`. Empty: no events. null: events "
+        "are sampled.",
     )
 
     @model_validator(mode="after")

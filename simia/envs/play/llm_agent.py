@@ -33,20 +33,25 @@ FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 
 
 class LLMAgentSettings(Config):
-    """Prompting and sampling of the agent's model."""
+    """Prompt and sampling settings of the agent's model."""
 
     calls: Literal["native", "hermes", "codegym", "react"] = Field(
         "native",
-        description="The endpoint's tool calls, or text: between Hermes' tags or CodeGym's marks, or ReAct's thought and action.",
+        description="How the model writes calls. native: the endpoint's tool calls. hermes: text in Hermes' tags. codegym: text in "
+        "CodeGym's marks. react: ReAct's thought and action.",
     )
     bare: bool = Field(
         False,
-        description="As text: a reply that is nothing but a call's JSON, without tags or marks, is read as that call.",
+        description="For calls as text: whether a reply that is only the JSON of a call, without tags or marks, is read as that call.",
     )
-    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(2048, ge=1, description="Longest message of the agent.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature. null: the endpoint's default.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling (top-p). null: the endpoint's default.")
+    max_tokens: int | None = Field(
+        2048,
+        ge=1,
+        description="Maximum number of tokens of one message of the agent, reasoning tokens included. null: the endpoint's limit.",
+    )
+    extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
 
 
 class NamedModel(Protocol):

@@ -44,27 +44,35 @@ FORM = {
 
 
 class RewardJudgeSettings(Config):
-    """Prompting and sampling of the judge."""
+    """Prompt and sampling settings of the judge."""
 
     suite: Literal["auto", "generic", "tau", "officebench"] = Field(
-        "auto", description="Rules of judging; auto: by the pack's name."
+        "auto", description="Benchmark whose rules the judge applies. auto: chosen by the pack's name."
     )
-    votes: int = Field(1, ge=1, description="Replies of which the majority decides; a tie is no success.")
+    votes: int = Field(
+        1, ge=1, description="Number of verdicts to sample. The majority decides; a tie counts as not solved."
+    )
     steps: bool = Field(
-        False, description="Judge each turn too; the share of good ones is the part `steps`, and adds nothing."
+        False,
+        description="Whether to judge each turn too. The share of good turns is the reward part `steps`, which does not change the "
+        "reward's value.",
     )
-    reference: bool = Field(True, description="Show the reference solution.")
+    reference: bool = Field(True, description="Whether to show the reference solution to the judge.")
     observations: bool = Field(
         True,
-        description="With the reference solution, show the recorded results of its calls, where the pack has them.",
+        description="Whether to show the recorded results of the reference solution's calls, if the pack has them. Only with `reference`.",
     )
-    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
+    temperature: float | None = Field(0.0, ge=0, description="Sampling temperature. null: the endpoint's default.")
     max_tokens: int | None = Field(
-        2048, ge=64, description="Longest verdict; what a reasoning model thinks before it counts too."
+        2048,
+        ge=64,
+        description="Maximum number of tokens of a verdict, reasoning tokens included. null: the endpoint's limit.",
     )
-    again: int = Field(1, ge=0, description="Further attempts after a verdict that cannot be parsed.")
-    context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; longer results are shortened.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+    again: int = Field(1, ge=0, description="Maximum number of further requests after a verdict that cannot be parsed.")
+    context: int = Field(
+        60_000, ge=2_000, description="Maximum number of tokens of a prompt. Long results are shortened to fit."
+    )
+    extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
 
 
 @dataclass(frozen=True, slots=True)

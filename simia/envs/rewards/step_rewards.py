@@ -30,9 +30,10 @@ class StepRewardSettings(Config):
     """Rewards of single turns."""
 
     by: Literal["judge", "calls", "value"] = Field(
-        description="judge: a model judges each turn; calls: reference calls made; value: progress of the value parts."
+        description="What a turn is rewarded for. judge: a positive verdict of a model. calls: calls of the reference solution. "
+        "value: progress in the task's value parts."
     )
-    weight: float = Field(0.5, gt=0, description="Most that the turns of an episode add to its value.")
+    weight: float = Field(0.5, gt=0, description="Maximum that the turns of an episode add to its reward.")
 
 
 def list_references(task: Task) -> list[Action]:

@@ -34,13 +34,18 @@ WHOLE = ""  # name of the single environment of a task without named environment
 
 
 class TraceStateSettings(Config):
-    """The weight τ of the trace, and its schedule over the training steps."""
+    """Weight τ of the trace in the reward, and its schedule over the training steps."""
 
-    tau: float = Field(0.5, ge=0, le=1, description="Weight of the trace; that of the state is 1 − tau.")
+    tau: float = Field(0.5, ge=0, le=1, description="Weight of the trace (0 to 1). The weight of the state is 1 − tau.")
     final_tau: float | None = Field(
-        None, ge=0, le=1, description="tau after `steps` training steps, linear in between; unset: it stays."
+        None,
+        ge=0,
+        le=1,
+        description="Value of tau after `steps` training steps; tau changes linearly until then. null: tau is constant.",
     )
-    steps: int | None = Field(None, ge=1, description="Training steps until tau is `final_tau`.")
+    steps: int | None = Field(
+        None, ge=1, description="Number of training steps until tau reaches `final_tau`. null: tau is constant."
+    )
 
     @model_validator(mode="after")
     def check_schedule(self) -> Self:

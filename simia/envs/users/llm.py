@@ -26,13 +26,17 @@ _numbers = itertools.count()
 
 
 class UserSettings(Config):
-    """Prompting and sampling of the user's model."""
+    """Prompt and sampling settings of the model that plays the user."""
 
     stop: str = Field("###STOP###", min_length=3, description="Marker with which the user ends the episode.")
-    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(2048, ge=16, description="Longest reply, reasoning included.")
-    again: int = Field(1, ge=0, description="Further attempts after a reply without a message.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature. null: the endpoint's default.")
+    max_tokens: int | None = Field(
+        2048,
+        ge=16,
+        description="Maximum number of tokens of a reply, reasoning tokens included. null: the endpoint's limit.",
+    )
+    again: int = Field(1, ge=0, description="Maximum number of further requests after a reply without a message.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
 
 
 class LLMUser:

@@ -392,13 +392,30 @@ def list_check_items(spec: dict[str, Any]) -> list[str]:
 class ExecutableSettings(Config):
     """`backend_settings` of the executable back end."""
 
-    isolation: Literal["shared", "process", "sandbox"] | None = Field(None, description="How episodes are kept apart.")
-    workers: int | None = Field(None, ge=1, description="Processes for shared episodes.")
-    unsafe: bool = Field(False, description="Run without a sandbox.")
-    network: bool = Field(False, description="Grant the machine's network.")
-    variables: list[str] = Field(default_factory=list, description="Grant these environment variables.")
-    read: list[str] = Field(default_factory=list, description="Grant these files and folders of the host, for reading.")
-    limits: WorkerLimits | None = Field(None, description="What the pack's code may use: memory, time, files.")
+    isolation: Literal["shared", "process", "sandbox"] | None = Field(
+        None,
+        description="Isolation of episodes. shared: many episodes in one process. process: one process for each. sandbox: one sandbox "
+        "for each. null: as the pack says, but process instead of shared for packs that are not bundled with simia.",
+    )
+    workers: int | None = Field(
+        None,
+        ge=1,
+        description="Number of processes for episodes with `isolation: shared`. null: one less than the number of CPUs, at most 8.",
+    )
+    unsafe: bool = Field(False, description="Run the pack's code without a sandbox. Only for code that you trust.")
+    network: bool = Field(
+        False, description="Allow the pack's code to use the network. Only for packs with `isolation: sandbox`."
+    )
+    variables: list[str] = Field(
+        default_factory=list,
+        description="Environment variables that the pack's code may read. Only for packs with `isolation: sandbox`.",
+    )
+    read: list[str] = Field(
+        default_factory=list, description="Files and folders of this machine that the pack's code may read."
+    )
+    limits: WorkerLimits | None = Field(
+        None, description="Limits of the pack's code: time, memory, files. null: the defaults of WorkerLimits."
+    )
 
 
 def make_executable_backend(pack: Pack, **settings: Any) -> ExecutableBackend:

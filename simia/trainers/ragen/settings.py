@@ -38,15 +38,28 @@ REQUIRED = {
 class SimiaEnvConfig(StageSettings):
     """`env_config` of a tag in RAGEN's `custom_envs`."""
 
-    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="Pack, back end, models, judge.")
-    train: str | None = Field("train", description="The split of the training seeds; null: all tasks of the stage.")
-    val: str | None = Field("test", description="The split of the validation seeds; null: all tasks of the stage.")
-    store: str | None = Field(None, description="Folder of paid replies, which a restarted run reads.")
-    at_once: int | None = Field(None, ge=1, description="Most episodes of the tag under way; unset: all of a step.")
-    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
-    world_seconds: float = Field(1800.0, gt=0, description="One answer of the environment or judge; later: aborted.")
+    stage: EnvironmentConfig = Field(
+        default_factory=EnvironmentConfig, description="The environment: pack, back end, models and judge."
+    )
+    train: str | None = Field("train", description="Split of the training seeds. null: all tasks of `stage`.")
+    val: str | None = Field("test", description="Split of the validation seeds. null: all tasks of `stage`.")
+    store: str | None = Field(
+        None, description="Folder of stored replies, which a restarted run reuses. null: replies are not stored."
+    )
+    at_once: int | None = Field(
+        None, ge=1, description="Maximum number of concurrent episodes of the tag. null: all episodes of a step."
+    )
+    allow_evaluation_tasks: bool = Field(
+        False, description="Whether to allow training on tasks that are meant for evaluation only."
+    )
+    world_seconds: float = Field(
+        1800.0,
+        gt=0,
+        description="Maximum duration of one answer of the environment or the judge, in seconds. After that, the episode is aborted "
+        "or has no reward.",
+    )
     episodes: KeptSettings | None = Field(
-        default_factory=KeptSettings, description="The run that keeps all episodes of a training; null: none."
+        default_factory=KeptSettings, description="The run that stores all episodes of the training. null: none."
     )
 
 

@@ -24,26 +24,50 @@ NO_EVALUATION = {"eval_strategy": "no", "eval_on_start": False}
 class TrlConfig(StageSettings):
     """The configuration of `simia train trl`, as in configs/trl/*.yaml."""
 
-    model: str = Field(min_length=1, description="The policy to train: a name on the hub, or a folder.")
-    stage: EnvironmentConfig = Field(default_factory=EnvironmentConfig, description="The environment and its models.")
+    model: str = Field(
+        min_length=1, description="The policy to train: a model name on the Hugging Face Hub, or a folder."
+    )
+    stage: EnvironmentConfig = Field(
+        default_factory=EnvironmentConfig, description="The environment: pack, back end, models and judge."
+    )
     through: Literal["rollout_func", "environment_factory"] = Field(
-        "rollout_func", description="TRL's way in; environment_factory: TRL's own loop, no user who answers."
+        "rollout_func",
+        description="TRL's interface. rollout_func: simia plays the episodes. environment_factory: TRL's own loop, without a user who "
+        "replies.",
     )
     calls: CallForm = Field(
-        "template", description="How tools and calls are written: by the chat template, or in CodeGym's dialect."
+        "template",
+        description="How tools and calls are written. template: by the chat template. codegym: in CodeGym's dialect.",
     )
-    at_once: int | None = Field(None, ge=1, description="Most episodes under way (rollout_func); unset: all.")
-    max_turn_tokens: int | None = Field(None, ge=1, description="Longest message of the policy (rollout_func).")
+    at_once: int | None = Field(
+        None, ge=1, description="rollout_func: maximum number of concurrent episodes. null: all."
+    )
+    max_turn_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="rollout_func: maximum number of tokens of one message of the policy. null: grpo.max_completion_length.",
+    )
     world_seconds: float | None = Field(
-        None, gt=0, description="One answer of the environment; later: aborted. Unset: 1800, of several ranks less."
+        None,
+        gt=0,
+        description="Maximum duration of one answer of the environment, in seconds. After that, the episode is aborted. null: 1800; "
+        "with several ranks, less than grpo.ddp_timeout.",
     )
-    evaluate: str | None = Field(None, description="Split to evaluate on, with grpo.eval_strategy; unset: none.")
-    processes: int = Field(1, ge=1, description="Processes to train in, one a GPU; 1 also behind `accelerate launch`.")
+    evaluate: str | None = Field(
+        None, description="Split to evaluate on. Also set grpo.eval_strategy. null: no evaluation."
+    )
+    processes: int = Field(
+        1, ge=1, description="Number of training processes, one for each GPU. With `accelerate launch`, set 1."
+    )
     episodes: KeptSettings | None = Field(
-        default_factory=KeptSettings, description="The run that keeps all episodes; null: none."
+        default_factory=KeptSettings, description="The run that stores all episodes of the training. null: none."
     )
-    resume: bool = Field(True, description="Go on from the last checkpoint of output_dir, if there is one.")
-    allow_evaluation_tasks: bool = Field(False, description="Train on tasks that are meant for evaluation only.")
+    resume: bool = Field(
+        True, description="Whether to continue from the last checkpoint in output_dir, if there is one."
+    )
+    allow_evaluation_tasks: bool = Field(
+        False, description="Whether to allow training on tasks that are meant for evaluation only."
+    )
     grpo: dict[str, Any] = Field(default_factory=dict, description="Fields of TRL's GRPOConfig.")
 
 

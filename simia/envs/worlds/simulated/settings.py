@@ -13,58 +13,79 @@ Dialect = Literal["simia", "brief", "agentworld-mcp", "agentworld-terminal"]
 
 
 class SimulatedSettings(Config):
-    """Prompting and sampling of the model that plays the tools."""
+    """Prompt and sampling settings of the model that simulates the tools."""
 
     knowledge: Knowledge = Field(
         "reference",
-        description="schema: tools and policy only; reference: the task and its solution too (the paper's); state: the pack's tables, which "
-        "the world holds; code: the source of the called tool and its helpers too.",
+        description="What the model is shown. schema: tools and policy. reference: also the task and its solution (as in the paper). "
+        "state: tools, policy and the current tables, which the simulated world keeps. code: as state, with the source "
+        "code of the called tool and its helpers.",
     )
     stateful: bool = Field(
         True,
-        description="With knowledge state or code: hold the tables, take the changes that the model names, and show the state as it is now. "
-        "False, with state: show the tables as they were at the start, with the task and its solution.",
+        description="With knowledge state or code: keep the tables, apply the changes that the model reports, and show the current "
+        "tables. false (only with knowledge state): show the initial tables, the task and its solution.",
     )
     compute: Literal["none", "reads"] = Field(
         "none",
-        description="reads: the pack's code answers tools that only read, on the held state; the model is asked for the others.",
+        description="none: the model answers all calls. reads: the pack's code answers calls of tools that only read the state, and "
+        "the model answers all others.",
     )
     state_tokens: int = Field(
         6_000,
         ge=100,
-        description="Tokens of the held state in a prompt; of a larger one the rows nearest to the call are shown.",
+        description="Maximum number of tokens of the state in a prompt. Of a larger state, the rows most related to the call are shown.",
     )
     dialect: Dialect = Field(
         "simia",
-        description="Form of prompts and answers: simia; brief, for small models trained on exported rows; or that of Qwen-AgentWorld for tools (agentworld-mcp) or for a shell (agentworld-terminal).",
+        description="Form of prompts and answers. simia: simia's own. brief: for small models that were trained on exported rows. "
+        "agentworld-mcp, agentworld-terminal: that of Qwen-AgentWorld for tools, or for a shell.",
     )
     observations: bool = Field(
         True,
-        description="With the solution, show the recorded results of its calls; training references give examples of results too.",
+        description="Whether to show the recorded results of the solution's calls, and to take examples of results from training "
+        "references. Not with knowledge schema.",
     )
     replay: bool = Field(
         False,
-        description="Give the recorded result, without asking the model, as long as an episode's calls are those of the reference trajectory.",
+        description="Whether to return the recorded results, without a request, as long as the episode makes the same calls as the "
+        "reference trajectory.",
     )
-    ledger: bool = Field(True, description="Keep the values of each entity, and refuse answers that contradict them.")
-    again: int = Field(1, ge=0, description="Further attempts after an answer that contradicts or cannot be parsed.")
-    helpful: bool = Field(False, description="Errors explain what would work, more than a real system's do (Fig. 8).")
+    ledger: bool = Field(
+        True,
+        description="Whether to remember the values that answers gave for each entity, and to refuse answers that contradict them.",
+    )
+    again: int = Field(
+        1, ge=0, description="Maximum number of further requests after an answer that was refused or cannot be parsed."
+    )
+    helpful: bool = Field(
+        False,
+        description="Whether error messages explain what would work, in more detail than those of a real system (Fig. 8).",
+    )
     examples: int = Field(
         1,
         ge=0,
-        description="Results of each tool that show the format: from the pack's seeds, else from training references.",
+        description="Number of example results of each tool in the prompt. They come from the pack's seeds, else from training references.",
     )
-    context: int = Field(60_000, ge=2_000, description="Tokens of a prompt; older results are left out beyond it.")
-    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature; None leaves it to the endpoint.")
-    max_tokens: int | None = Field(4096, ge=64, description="Longest answer to the calls of one turn.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Further fields of the request body.")
+    context: int = Field(
+        60_000,
+        ge=2_000,
+        description="Maximum number of tokens of a prompt. Older results are shortened, then left out, to fit.",
+    )
+    temperature: float | None = Field(1.0, ge=0, description="Sampling temperature. null: the endpoint's default.")
+    max_tokens: int | None = Field(
+        4096,
+        ge=64,
+        description="Maximum number of tokens of the answer to the calls of one turn. null: the endpoint's limit.",
+    )
+    extra: dict[str, Any] = Field(default_factory=dict, description="Additional fields of the request body.")
     shell_prompt: str = Field(
-        "root@localhost:/#", description="agentworld-terminal: what the first screen shows, the prompt of the shell."
+        "root@localhost:/#", description="agentworld-terminal: the shell prompt that the first screen shows."
     )
     duration: float = Field(
         5.0,
         gt=0,
-        description="agentworld-terminal: seconds of a command until its screen is read, where the tool has no argument for it.",
+        description="agentworld-terminal: seconds from a command until the screen is read, if the tool has no argument for them.",
     )
 
     @property
