@@ -21,16 +21,16 @@ from simia.task import Measurement, Task
 
 
 class TaskDifficultySettings(Config):
-    """Which agent measures how difficult tasks without a conversation are."""
+    """The agent that measures the difficulty of tasks without a conversation."""
 
     agent: str | None = None
-    """A name in `roles`, whose model plays the tasks; stored with the figures. None: nothing is measured."""
+    """Name of a role in `roles` whose model plays the tasks. The name is stored with the results. null: nothing is measured."""
     tries: int = Field(default=4, ge=1)
-    """Episodes of each task."""
+    """Number of episodes of each task."""
     turns: int = Field(default=30, ge=1)
-    """Messages of the agent in an episode."""
+    """Maximum number of messages of the agent in an episode."""
     sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings)
-    """Prompting and sampling of the agent's model."""
+    """Prompt and sampling settings of the agent's model."""
 
 
 async def measure_task(

@@ -18,18 +18,19 @@ EMBEDDINGS = "embeddings"  # the role whose model embeds texts; without it no ot
 
 
 class SamplingSettings(Config):
-    """How replies are sampled."""
+    """Sampling settings of the replies."""
 
     temperature: float | None = Field(default=0.7, ge=0)
-    """Sampling temperature; None leaves it to the endpoint."""
+    """Sampling temperature. null: the endpoint's default."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    """Nucleus sampling; None leaves it to the endpoint."""
+    """Nucleus sampling (top-p). null: the endpoint's default."""
     max_tokens: int | None = Field(default=8192, ge=1)
-    """Longest reply, reasoning tokens included."""
+    """Maximum number of tokens of a reply, reasoning tokens included. null: the endpoint's limit."""
     reasoning_effort: str | None = None
-    """For reasoning models that take it: low, medium, high."""
+    """Effort of a reasoning model: low, medium or high. null: the endpoint's default."""
     tries: int = Field(default=3, ge=1)
-    """How often a question is asked until its reply can be read. The model sees what was wrong with the last reply."""
+    """Maximum number of requests for one question, if its reply cannot be parsed. Each further request states what was wrong with the last
+    reply."""
 
     def request_fields(self) -> dict[str, Any]:
         """The fields of a request."""
@@ -37,29 +38,30 @@ class SamplingSettings(Config):
 
 
 class SynthesisConfig(Config):
-    """Everything that a run of `simia synth` depends on. Recipes add their settings in subclasses."""
+    """Everything that a run of `simia synth` depends on. Recipes add their own settings in subclasses."""
 
-    kind: Literal["synthesis"] = Field("synthesis", description="Marks the config of a synthesis.")
+    kind: Literal["synthesis"] = Field("synthesis", description="Marks the config as that of a synthesis.")
     recipe: str = ""
     """Name of the recipe, or a Python file that defines `RECIPE`."""
     source: str = ""
-    """What the recipe works on: a domain in words, or a file."""
+    """Input of the recipe: a domain in words, or a file."""
     seed: int = 0
     """Random seed: every random choice derives from it."""
     llm: LLMSettings = Field(default_factory=EmbeddedSettings)
-    """The model that writes; roles without a model of their own use it."""
+    """The default model. All roles without a model of their own use it."""
     roles: dict[str, LLMSettings] = Field(default_factory=dict)
-    """Models of single roles, such as `checker`. The role `embeddings` embeds texts; without it they are compared by their words."""
+    """Models of single roles, such as `checker`. The role `embeddings` computes embeddings of texts; without it, texts are compared by their
+    words."""
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
-    """How replies are sampled."""
+    """Sampling settings of the replies."""
     limits: EngineLimits = Field(default_factory=EngineLimits, json_schema_extra=OPERATIONAL)
-    """Limits of concurrency, rate and spending."""
+    """Concurrency, retries and budget of the requests."""
     engine: ClusterSettings = Field(default_factory=ClusterSettings, json_schema_extra=OPERATIONAL)
-    """Where the run works: in this process, or on the nodes of a Ray cluster."""
+    """Where the run executes: in this process, or on the nodes of a Ray cluster."""
     stop: StopSettings = Field(default_factory=lambda: StopSettings(min_yield=0), json_schema_extra=OPERATIONAL)
-    """When the run gives up."""
+    """When the run stops before it is complete."""
     executions: int = Field(default=4, ge=1, json_schema_extra=OPERATIONAL)
-    """Most sandboxes with generated code at the same time."""
+    """Maximum number of concurrent sandboxes that run generated code."""
 
     def require_role(self, setting: str, name: str | None) -> None:
         """Raise `UserError` if a setting names a role that has no model."""

@@ -13,25 +13,25 @@ class BuildingSettings(Config):
     """How an environment is designed, built and tested."""
 
     operations: int = Field(default=18, ge=2)
-    """Fewest operations of a design. The prompt asks for at most a third more; a design with more than twice as many is refused, since each
-    operation costs questions."""
+    """Minimum number of operations (tools) of a design. The prompt asks for at most a third more. A design with more than twice as many is
+    refused, because each operation costs requests."""
     kept: int = Field(default=10, ge=1)
-    """Tools that must be left after all tests; an environment with fewer is refused."""
+    """Minimum number of tools that are left after all tests. An environment with fewer is refused."""
     tests: int = Field(default=4, ge=2)
-    """Most tests of one tool."""
+    """Maximum number of tests of one tool."""
     debug_rounds: int = Field(default=5, ge=0)
-    """Rounds in which tool, test or example are repaired; then the tool is dropped (ScaleEnv §3.2)."""
+    """Maximum number of rounds that repair a tool, its tests or the example state. A tool that still fails is dropped (ScaleEnv §3.2)."""
     random_calls: int = Field(default=200, ge=0)
-    """Random calls to the complete environment."""
+    """Number of random calls to the complete environment."""
     repeats: int = Field(default=10, ge=0)
-    """How often the tests of writing tools are repeated after the random calls, so that tools make other new ids. To replay a recording
-    that is older than this setting, set 0 if a tool does not pass."""
+    """Number of times that the tests of writing tools are repeated after the random calls, so that the tools create other new ids. To replay a
+    recording that is older than this setting, set 0 if a tool does not pass."""
     execution: bool = True
-    """Whether code is executed before it is accepted. False only measures what execution finds."""
+    """Whether code is executed and tested before it is accepted. false: accept code without executing it, to measure the effect of execution."""
 
     formats: bool = True
-    """Whether the format of a designed argument, `date` or `email`, becomes part of the tool's schema. To replay a recording that is older
-    than this setting, set false."""
+    """Whether the format of a designed argument (`date` or `email`) becomes part of the tool's schema. To replay a recording that is older than
+    this setting, set false."""
 
     @model_validator(mode="after")
     def check_kept(self) -> Self:

@@ -30,13 +30,13 @@ class ConversationSettings(Config):
     """Conversations over composed environments (EnvFactory §3.4)."""
 
     plans: PlanSettings = Field(default_factory=PlanSettings)
-    """Compositions, and what is sampled for each conversation."""
+    """Compositions of environments, and the plans that are sampled for conversations."""
     queries: QuerySettings = Field(default_factory=QuerySettings)
-    """What is done to the queries."""
+    """Refinements of the user's queries."""
     solving: SolvingSettings = Field(default_factory=SolvingSettings)
     """How the turns are solved."""
     difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
-    """Measured difficulty of whole conversations; off unless an agent is named."""
+    """Measured difficulty of whole conversations. Off unless `difficulty.agent` is set."""
 
 
 def list_conversation_stages(

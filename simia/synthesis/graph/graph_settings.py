@@ -15,12 +15,13 @@ class GraphSettings(Config):
     """How the tool graph is built (EnvFactory §3.3.1, ScaleEnv §4.1.3)."""
 
     matcher: Literal["words", "embeddings"] = "words"
-    """How results are compared with arguments: by names, or also by embeddings from the model of the role `embeddings`; a run without
-    that role compares only names."""
+    """How results are compared with arguments. words: by names. embeddings: also by embeddings from the model of the role `embeddings`; without
+    that role, only by names."""
     threshold: float | None = Field(default=None, gt=0, le=1)
-    """Smallest similarity at which a result can be an argument. None: 0.5 for words, 0.85 for embeddings."""
+    """Minimum similarity (0 to 1) at which a result can become an argument. With embeddings, it applies only to these, and names keep 0.5.
+    null: 0.5 for words, 0.85 for embeddings."""
     refine: bool = True
-    """Whether a model adds and removes edges and says which arguments a user knows: one question for each environment."""
+    """Whether a model adds and removes edges and names the arguments that a user knows (one request for each environment)."""
 
     @property
     def words_threshold(self) -> float:

@@ -28,17 +28,18 @@ class ChainSampling(Config):
     """How chains of tools are sampled."""
 
     shortest: int = Field(default=3, ge=1)
-    """Fewest tools of a chain. The length is drawn evenly from `shortest` to `longest`; a graph with fewer connected tools gives less."""
+    """Minimum number of tools of a chain. The length is sampled uniformly from `shortest` to `longest`. A graph with fewer connected tools
+    gives shorter chains."""
     longest: int = Field(default=10, ge=1)
-    """Most tools of a chain."""
+    """Maximum number of tools of a chain."""
     neighbors: int = Field(default=3, ge=1)
-    """Most tools that one tool leads to directly."""
+    """Maximum number of direct successors of a tool with which the chain continues."""
     depth: int = Field(default=5, ge=0)
-    """How many steps the search for producers of producers goes back."""
+    """Maximum number of steps back in the search for the tools that produce arguments, the arguments of these tools, and so on."""
     again: float = Field(default=0.1, ge=0, le=1)
-    """Probability that a tool enters the chain that is not needed: a second producer of an argument, or one that makes a condition true."""
+    """Probability of adding a tool that is not needed: a second producer of an argument, or a tool that makes a condition true."""
     environments: int = Field(default=3, ge=1)
-    """Most environments whose tools one chain contains."""
+    """Maximum number of environments whose tools one chain contains."""
 
     @model_validator(mode="after")
     def check_lengths(self) -> ChainSampling:

@@ -39,13 +39,13 @@ class FunctionLimits(Config):
     """Limits of one run of a generated function (CodeGym §3.3.2)."""
 
     seconds: int = Field(default=3, ge=1)
-    """Seconds of processor time."""
+    """Maximum CPU time, in seconds."""
     memory: int = Field(default=100, ge=16)
-    """Megabytes in addition to those of the interpreter."""
+    """Maximum memory in addition to that of the interpreter, in megabytes."""
     output: int = Field(default=4_000_000, ge=100)
-    """Characters of the JSON that it returns."""
+    """Maximum number of characters of the JSON that the function returns."""
     calls: int = Field(default=1024, ge=1)
-    """Most calls of the environment, if the function may make calls; one more ends the run."""
+    """Maximum number of calls of tools, if the function may make calls. One more call ends the run."""
 
 
 class Ending(StrEnum):

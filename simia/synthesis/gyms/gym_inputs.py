@@ -29,11 +29,11 @@ class InputSettings(Config):
     """How inputs are made and answered (CodeGym §3.3.2)."""
 
     repairs: int = Field(default=1, ge=0)
-    """How often the model is asked again if its code makes no inputs."""
+    """Maximum number of further requests if the model's code makes no inputs."""
     longest_answer: int = Field(default=100, ge=1)
-    """Most characters of an answer as JSON."""
+    """Maximum number of characters of an answer, as JSON."""
     limits: FunctionLimits = Field(default_factory=FunctionLimits)
-    """Limits of one run of the reference solution, and of code that makes inputs."""
+    """Limits of one run of the reference solution, and of the code that makes inputs."""
 
 
 @dataclass(slots=True)

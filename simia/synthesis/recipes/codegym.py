@@ -36,25 +36,25 @@ MOST_TURNS = 600
 
 
 class CodeGymConfig(SynthesisConfig):
-    """Settings of the recipe CodeGym. Its `source` is a file, a folder or a data set of coding problems with solutions."""
+    """Settings of `simia synth codegym`. Its `source` is a file, a folder or a data set of coding problems with solutions."""
 
     recipe: Literal["codegym"] = Field("codegym", description="Name of the recipe.")
     problems: int | None = Field(default=None, ge=1)
-    """How many rows of the source are read; unset: all."""
+    """Maximum number of rows to read from the source. null: all."""
     repairs: int = Field(default=3, ge=0)
-    """Most rounds in which the model corrects a solution or a gym that failed in execution."""
+    """Maximum number of rounds in which the model corrects a solution or a gym that failed when it was executed."""
     least_tools: int = Field(default=2, ge=0)
-    """Tools that a gym has at least, besides `observe` and `done`."""
+    """Minimum number of tools of a gym, besides `observe` and `done`."""
     instances: InstanceSettings = Field(default_factory=InstanceSettings)
-    """Test inputs, and what one run of a problem's solution may take."""
+    """Test inputs, and the limits of one run of a problem's solution."""
     solutions: SolutionSettings = Field(default_factory=SolutionSettings)
-    """Solution functions that use only tools, and how many calls and tools they must use."""
+    """Solution functions, which use only tools, and the numbers of calls and tools that they must use."""
     difficulty: GymDifficultySettings = Field(default_factory=GymDifficultySettings)
     """The agent that measures which inputs are too easy."""
     hard: HardSettings = Field(default_factory=HardSettings)
     """Enlarged inputs."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the gyms whose tasks are of the split `test` (CodeGym §5.2 keeps 500 of 13,116)."""
+    """Share of the gyms whose tasks are in the split `test` (0 to 1). CodeGym §5.2 holds out 500 of 13,116 gyms."""
 
 
 class CodeGymRecipe:

@@ -42,19 +42,18 @@ from simia.synthesis.stages.tools import ToolStage
 
 
 class EnvFactoryConfig(SynthesisConfig):
-    """Settings of `simia synth envfactory`. `source` describes the wanted environments in words; it may be empty."""
+    """Settings of `simia synth envfactory`. Its `source` describes the wanted environments in words; it may be empty."""
 
     recipe: str = "envfactory"
     """Name of the recipe."""
     sources: list[str] = Field(default_factory=list)
-    """Sources on which environments are based: text, Markdown, HTML and OpenAPI files, folders of them, packs, and `mcp:COMMAND` for a server
-    of the Model Context Protocol."""
+    """Sources for the environments: text, Markdown, HTML and OpenAPI files, folders of them, packs, and `mcp:COMMAND` for an MCP server."""
     search: SearchSettings = Field(default_factory=SearchSettings)
-    """Search for more sources by a function of your own."""
+    """Search for more sources with your own function."""
     pool: list[str] = Field(default_factory=list)
-    """Packs, or folders of packs, that exist already: proposals name what they lack."""
+    """Existing packs, or folders of packs. New environments are proposed for what they do not cover."""
     environments: int = Field(default=10, ge=1)
-    """Most environments that are designed."""
+    """Maximum number of environments to design."""
     proposals: ProposalSettings = Field(default_factory=ProposalSettings)
     """How environments are proposed."""
     building: BuildingSettings = Field(default_factory=lambda: BuildingSettings(tests=3, debug_rounds=3))
@@ -62,7 +61,7 @@ class EnvFactoryConfig(SynthesisConfig):
     graph: GraphSettings = Field(default_factory=GraphSettings)
     """How the tool graph is built."""
     conversations: ConversationSettings = Field(default_factory=ConversationSettings)
-    """Conversations over composed environments, and their tasks. `conversations.plans.number` 0: environments alone."""
+    """Conversations over composed environments, and their tasks. To make only environments, set `conversations.plans.number` to 0."""
 
     @model_validator(mode="after")
     def check_measuring_agent(self) -> Self:

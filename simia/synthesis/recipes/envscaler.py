@@ -41,29 +41,30 @@ CHECKS = 4  # checks that a scenario has, for the projection of a dry run
 
 
 class DiscoverySettings(Config):
-    """Environments from existing tasks; unused for a domain in words."""
+    """How environments are found in existing tasks. Not used if `source` is a domain in words."""
 
     limit: int | None = Field(default=None, ge=1)
-    """How many tasks are read at most."""
+    """Maximum number of tasks to read. null: all."""
     field: str | None = None
-    """Field of a row that holds the text of its task. None: the first of the usual ones."""
+    """Field of a row with the text of its task. null: the first field with a usual name."""
     tasks_per_question: int = Field(default=10, ge=1)
-    """Tasks that one question of the stateful filter shows."""
+    """Number of tasks in one request of the stateful filter."""
     usefulness: int = Field(default=6, ge=1, le=10)
-    """Smallest usefulness of an environment that is kept, from 1 to 10."""
+    """Minimum usefulness of an environment that is kept, from 1 to 10."""
     modelability: int = Field(default=6, ge=1, le=10)
-    """Smallest modelability of an environment that is kept, from 1 to 10."""
+    """Minimum modelability of an environment that is kept, from 1 to 10."""
     cosine: float | None = Field(default=None, gt=0, le=1)
-    """Cosine similarity from which on two descriptions count as the same environment. None: a default for embeddings or for words."""
+    """Minimum cosine similarity (0 to 1) at which two descriptions count as the same environment. null: a default, which depends on whether
+    embeddings or words are compared."""
 
 
 class StateSettings(Config):
-    """Initial states of every environment."""
+    """Initial states of each environment."""
 
     number: int = Field(default=4, ge=1)
-    """States of each environment."""
+    """Number of initial states of each environment."""
     rows: int = Field(default=8, ge=1)
-    """About how many rows a table has."""
+    """Approximate number of rows of a table."""
 
 
 class EnvScalerConfig(SynthesisConfig):
@@ -72,21 +73,22 @@ class EnvScalerConfig(SynthesisConfig):
     recipe: str = "envscaler"
     """Name of the recipe."""
     environments: int = Field(default=10, ge=1)
-    """Most environments that are designed; a domain in words is one."""
+    """Maximum number of environments to design. A domain in words gives one."""
     discovery: DiscoverySettings = Field(default_factory=DiscoverySettings)
-    """Environments from existing tasks."""
+    """How environments are found in existing tasks."""
     building: BuildingSettings = Field(default_factory=BuildingSettings)
     """How environments are designed, built and tested."""
     assessment: AssessmentSettings = Field(default_factory=AssessmentSettings)
-    """The dual-agent assessment."""
+    """The dual-agent assessment of environments."""
     states: StateSettings = Field(default_factory=StateSettings)
-    """Initial states."""
+    """Initial states of each environment."""
     scenarios: ScenarioSettings = Field(default_factory=ScenarioSettings)
     """Scenarios of each initial state."""
     variants: list[VariantKind] = Field(default_factory=lambda: list(VARIANT_KINDS))
-    """Variants of each scenario with a conversation: the user tells a value only when asked, or a tool becomes visible later."""
+    """Variants of each scenario with a conversation. missing_parameter: the user tells a value only when asked. missing_function: a tool
+    becomes visible later."""
     difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
-    """Measured difficulty of the tasks; off unless an agent is named."""
+    """Measured difficulty of the tasks. Off unless `difficulty.agent` is set."""
 
     @model_validator(mode="after")
     def check_difficulty_agent(self) -> Self:

@@ -48,26 +48,26 @@ extends: trl/scaleenv
 
 
 class ScaleEnvConfig(SynthesisConfig):
-    """Settings of `simia synth scaleenv`. Its `source` is one domain in words; without one, `domains` are used."""
+    """Settings of `simia synth scaleenv`. Its `source` is one domain in words. Without a `source`, `domains` is used."""
 
     recipe: str = "scaleenv"
     """Name of the recipe."""
     domains: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Domain in words → how many chains are sampled for it, each of which may become a task (Table 8). Only without a `source`."""
+    """Number of chains to sample for each domain in words. Each chain may become a task (Table 8). Only used without a `source`."""
     building: BuildingSettings = Field(default_factory=lambda: BuildingSettings(operations=30, kept=20))
     """How environments are designed, built and tested."""
     graph: GraphSettings = Field(default_factory=GraphSettings)
     """How the tool graph is built."""
     topology: bool = True
-    """Whether chains are sampled by the dependencies of the graph. False: random walks along its edges, for comparison."""
+    """Whether chains follow the dependencies of the graph. false: random walks along its edges, for comparison."""
     chain_sampling: ChainSampling = Field(default_factory=ChainSampling)
     """How chains are sampled."""
     chains: ChainSettings = Field(default_factory=ChainSettings)
-    """Chains as code with an initial state. `chains.number`: chains of a `source`."""
+    """Chains as code with an initial state. `chains.number` applies only with a `source`."""
     expansion: ExpansionSettings = Field(default_factory=ExpansionSettings)
-    """How the environment of a chain grows."""
+    """How the environment of a chain is expanded."""
     difficulty: TaskDifficultySettings = Field(default_factory=TaskDifficultySettings)
-    """Measured difficulty of the tasks; off unless an agent is named."""
+    """Measured difficulty of the tasks. Off unless `difficulty.agent` is set."""
 
     @model_validator(mode="after")
     def check_settings(self) -> Self:

@@ -39,38 +39,38 @@ class VaryAgentSettings(Config):
     """The agent whose pass rates decide which tasks are varied."""
 
     agent: Literal["llm", "reference", "nothing", "canned", "echo", "policy", "random"] = "llm"
-    """`llm`: the model of the role `agent`, or of `llm` without such a role; or a baseline."""
+    """Agent that plays. llm: the model of the role `agent`, or `llm` if there is no such role. Other values are baselines."""
     name: str | None = None
-    """The agent in the tasks' `measured`. None: the model's name, as `simia pack difficulty` stores it, or the baseline's."""
+    """Name of the agent in the tasks' `measured`. null: the name of the model, as `simia pack difficulty` stores it, or of the baseline."""
     tries: int = Field(default=4, ge=1)
-    """Episodes of each task."""
+    """Number of episodes of each task."""
     turns: int = Field(default=30, ge=1)
-    """Messages of the agent in an episode."""
+    """Maximum number of messages of the agent in an episode."""
     sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings)
-    """Prompting and sampling of the agent's model."""
+    """Prompt and sampling settings of the agent's model."""
 
 
 class VaryConfig(SynthesisConfig):
-    """Settings of `vary`."""
+    """Settings of `simia synth vary`. Its `source` is a pack."""
 
     tasks: list[str] = Field(default_factory=list)
     """Ids of the tasks that may be varied; empty: all."""
     limit: int | None = Field(default=None, ge=1)
-    """Most tasks that are measured, and most that are varied; None: all."""
+    """Maximum number of tasks to measure, and maximum number of tasks to vary. null: all."""
     agent: VaryAgentSettings = Field(default_factory=VaryAgentSettings)
     """The agent whose pass rates decide which tasks are varied."""
     low: float = Field(default=0.25, ge=0, le=1)
-    """Tasks that are solved less often get easier variants."""
+    """Tasks with a lower pass rate (0 to 1) get easier variants."""
     high: float = Field(default=0.75, ge=0, le=1)
-    """Tasks that are solved more often get harder variants."""
+    """Tasks with a higher pass rate (0 to 1) get harder variants."""
     changes: list[TaskChange] = Field(default_factory=lambda: list(CHANGES), min_length=1)
-    """How variants may differ. Which of them a task gets follows from the seed."""
+    """Kinds of changes that variants may have. The seed decides which of them a task gets."""
     number: int = Field(default=1, ge=1)
-    """Variants of each task, each by another change."""
+    """Number of variants of each task, each with a different change."""
     repairs: int = Field(default=2, ge=0)
-    """How often a variant that execution or the gate refuses is written again."""
+    """Maximum number of times that a variant is rewritten after execution or the gate refused it."""
     grants: dict[str, Any] = Field(default_factory=dict)
-    """Grants for the pack, as in `backend_settings` of an environment: `read`, `network`, `variables`."""
+    """Permissions of the pack's code, as in `backend_settings` of an environment: `read`, `network`, `variables`."""
 
     @field_validator("source")
     @classmethod

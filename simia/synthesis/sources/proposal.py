@@ -22,21 +22,23 @@ class ProposalSettings(Config):
     """How environments are proposed."""
 
     rounds: int = Field(default=2, ge=1)
-    """Rounds of proposals; each sees what the rounds before it proposed."""
+    """Number of rounds of proposals. Each round sees the proposals of earlier rounds."""
     number: int = Field(default=4, ge=1)
-    """Proposals that one question asks for, at most."""
+    """Maximum number of proposals that one request asks for."""
     questions: int = Field(default=4, ge=1)
-    """Most questions of a round, each with another part of the sources; a later round continues after the parts of earlier ones."""
+    """Maximum number of requests in a round, each with a different part of the sources. A later round continues after the parts of earlier
+    rounds."""
     characters: int = Field(default=40_000, ge=1000)
-    """Characters of the sources that one question shows."""
+    """Number of characters of the sources in one request."""
     quotes: int = Field(default=2, ge=1)
-    """Fewest quotes of a proposal that occur in their source."""
+    """Minimum number of a proposal's quotes that must occur in their source."""
     usefulness: int = Field(default=6, ge=1, le=10)
-    """Smallest usefulness of an environment that is kept, from 1 to 10."""
+    """Minimum usefulness of an environment that is kept, from 1 to 10."""
     modelability: int = Field(default=6, ge=1, le=10)
-    """Smallest modelability of an environment that is kept, from 1 to 10."""
+    """Minimum modelability of an environment that is kept, from 1 to 10."""
     cosine: float | None = Field(default=None, gt=0, le=1)
-    """Cosine similarity from which on two environments count as the same. None: a default for embeddings or for words."""
+    """Minimum cosine similarity (0 to 1) at which two proposals count as the same environment. null: a default, which depends on whether
+    embeddings or words are compared."""
 
 
 class Quote(BaseModel):

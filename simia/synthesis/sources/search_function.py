@@ -29,14 +29,15 @@ LONGEST = 200_000  # characters of a document
 
 
 class SearchSettings(Config):
-    """Search for sources by a function of your own; off unless one is named."""
+    """Search for sources with your own function. Off unless `function` is set."""
 
     function: str | None = None
-    """`FILE.py:FUNCTION` or `MODULE:FUNCTION`. It gets a query and returns a list of documents, each with `name`, `text`, and perhaps `licence`."""
+    """`FILE.py:FUNCTION` or `MODULE:FUNCTION`. The function gets a query and returns a list of documents, each with `name`, `text` and
+    optionally `licence`. null: no search."""
     queries: int = Field(default=3, ge=1)
-    """Queries of each round, which a model writes."""
+    """Number of queries that a model writes in each round."""
     documents: int = Field(default=5, ge=1)
-    """Documents that are kept of each query."""
+    """Maximum number of documents to keep for each query."""
 
 
 class FoundDocument(BaseModel):

@@ -39,19 +39,20 @@ class AssessmentSettings(Config):
     """The dual-agent assessment of environments (EnvScaler §2.3). Its agents are the roles `tester` and `checker`."""
 
     rounds: int = Field(default=100, ge=1)
-    """Test calls for an environment."""
+    """Number of test rounds of an environment, with one call each."""
     chains: int = Field(default=5, ge=1)
-    """Independent sequences of rounds, which run at the same time, each on a state of its own."""
+    """Number of independent sequences of rounds. They run concurrently, each on its own state."""
     threshold: float = Field(default=0.85, ge=0, le=1)
-    """Smallest share of passed rounds of an environment that is kept."""
+    """Minimum share of passed rounds of an environment that is kept (0 to 1)."""
     tool_threshold: float = Field(default=0.5, ge=0, le=1)
-    """Tools with a smaller share of passed rounds, or of passed rounds with a positive call, are dropped, and the environment is assessed
-    once more; 0 drops none. A tool that does nothing passes all negative calls, which are half of them."""
+    """Minimum share of passed rounds of a tool, over all rounds and over those with a positive call (0 to 1). Tools below it are dropped, and
+    the environment is assessed once more. 0: no tool is dropped. (A tool that does nothing passes all negative calls, which are half of the
+    calls.)"""
     check_agent: bool = True
-    """Whether the check agent judges calls. False: every call passes unless execution shows a fault (for experiments)."""
+    """Whether the check agent judges calls. false: every call passes unless execution shows a fault (for experiments)."""
     controls: int = Field(default=4, ge=0)
-    """Controls: passed calls that the check agent judges again after their changes were removed from the record. If it passes most of them,
-    the environment is refused. 0: no controls."""
+    """Number of control calls: passed calls that the check agent judges again, without their changes in the record. If most of them pass, the
+    environment is refused. 0: no controls."""
 
 
 class Assessment:

@@ -46,23 +46,24 @@ Sampler = Callable[[ToolGraph, random.Random], Sequence[str]]
 
 
 class ChainSettings(Config):
-    """Chains of every environment, and the tasks that are made of them."""
+    """Chains of each environment, and the tasks that are made from them."""
 
     number: int = Field(default=12, ge=1)
-    """Chains of each environment; each gives a task."""
+    """Number of chains of each environment. Each chain gives a task."""
     modes: list[ChainMode] = Field(default=["conversation", "goals", "non_conversation"], min_length=1)
-    """Kinds of tasks; the chains get them in turn. `conversation`: a user tells the task bit by bit. `goals`: the user asks for one thing after
-    the other. `non_conversation`: the first message is the whole task."""
+    """Modes of tasks, assigned to the chains in turn. conversation: the user tells the task step by step. goals: the user asks for one thing
+    after the other. non_conversation: the first message contains the whole task."""
     turns: int = Field(default=3, ge=2)
-    """Most turns of a task of the mode `goals`. Each turn needs a writing call; a chain with a single writing call becomes a conversation."""
+    """Maximum number of turns of a task in mode goals. Each turn needs a writing call. A chain with a single writing call becomes a
+    conversation."""
     rows: int = Field(default=5, ge=1)
-    """About how many rows a table of the initial state has, before distractors are added."""
+    """Approximate number of rows of a table in the initial state, before distractors are added."""
     repairs: int = Field(default=2, ge=0)
-    """How often a repair of the state or the code is asked for."""
+    """Maximum number of requests to repair the state or the code."""
     distractors: float = Field(default=1.0, ge=0)
-    """Distractors for each row of a chain of ten calls; a chain of five gets half of them. 0: none."""
+    """Number of distractors (unrelated rows) for each row, for a chain of ten calls. A chain of five calls gets half as many. 0: none."""
     execution: bool = True
-    """Whether chains must execute. False accepts what the first replies give, with the calls that succeeded, for experiments."""
+    """Whether chains must execute without faults. false: accept the first replies, with the calls that succeeded (for experiments)."""
 
 
 class ChainStage:

@@ -28,28 +28,29 @@ AUXILIARY = 200  # most chains that are sampled to reach the least number of too
 
 
 class ExpansionSettings(Config):
-    """How the subgraph H of a chain grows, and how its tools are verified (ScaleEnv §4.2.2)."""
+    """How the subgraph H of a chain is expanded, and how its tools are verified (ScaleEnv §4.2.2)."""
 
     least: int = Field(default=20, ge=1)
-    """Fewest tools of H. If the chains give fewer, tools of auxiliary chains are added; a task that still has fewer is refused."""
+    """Minimum number of tools of H. If the chains give fewer, tools of auxiliary chains are added. A task that still has fewer is refused."""
     most: int = Field(default=30, ge=1)
-    """Most tools of the subgraph K(C) of one chain."""
+    """Maximum number of tools of the subgraph K(C) of one chain."""
     chains: int = Field(default=3, ge=1)
-    """Most chains whose subgraphs form H. With 1, no further chain is searched."""
+    """Maximum number of chains whose subgraphs form H. 1: no further chains are searched."""
     searched: int | None = Field(default=None, ge=0)
-    """For how many tasks of each environment, from the first one on, further chains are searched. None: all."""
+    """Number of tasks of each environment, from the first one on, for which further chains are searched. null: all."""
     rollouts: int = Field(default=16, ge=1)
-    """Attempts of the role `searcher` to find an executable chain among the tools outside of H: k of the feasibility g."""
+    """Number of attempts of the role `searcher` to find an executable chain among the tools outside of H (k in the feasibility g)."""
     threshold: float = Field(default=0.5, ge=0, le=1)
-    """Smallest score of the role `gate` with which a further chain enters: τ."""
+    """Minimum score (0 to 1) that the role `gate` must give to a further chain (τ)."""
     refinements: int = Field(default=2, ge=0)
-    """Questions for calls and a patch of the state, for all tools that code could not execute. 0: the state is not refined."""
+    """Number of requests for calls and a patch of the state, for the tools that could not be executed. 0: the state is not refined."""
     random_calls: int = Field(default=100, ge=0)
-    """Random calls of the tools of H in the refined state. A tool that fails unexpectedly, or leaves a key without a row, leaves H."""
+    """Number of random calls of the tools of H in the refined state. A tool that fails unexpectedly, or leaves a reference to a missing row, is
+    removed from H."""
     visible: Literal["subgraph", "all"] = "subgraph"
-    """Tools that the agent sees: those of H, or all of the environment."""
+    """Tools that the agent sees. subgraph: those of H. all: all tools of the environment."""
     execution: bool = True
-    """Whether tools are executed before they enter, and the chain is replayed. False only measures what execution finds."""
+    """Whether tools are executed before they are added, and the chain is replayed. false: neither, to measure the effect of execution."""
 
 
 class Expansions:

@@ -32,13 +32,14 @@ class GymDifficultySettings(Config):
     """The agent that measures how easy a gym's inputs are (CodeGym §3.4)."""
 
     agent: Literal["llm", "nothing", "canned", "echo", "policy", "random"] | None = None
-    """`llm`: the model of the role `agent`, or of `llm` without such a role; or a baseline. Unset: nothing is measured."""
+    """Agent that plays. llm: the model of the role `agent`, or `llm` if there is no such role. Other values are baselines. null: nothing is
+    measured."""
     attempts: int = Field(default=4, ge=1)
-    """Episodes of each input."""
+    """Number of episodes of each input."""
     most: float = Field(default=0.25, ge=0, le=1)
-    """Largest share of solved episodes of an input that is kept."""
+    """Maximum share of solved episodes of an input that is kept (0 to 1)."""
     sampling: LLMAgentSettings = Field(default_factory=LLMAgentSettings)
-    """Prompting and sampling of the agent's model."""
+    """Prompt and sampling settings of the agent's model."""
 
 
 def name_agent(settings: GymDifficultySettings, config: SynthesisConfig) -> str:

@@ -28,16 +28,16 @@ class HardSettings(Config):
     """Enlarged inputs (CodeGym §3.5)."""
 
     inputs: int = Field(default=10, ge=0)
-    """How many are asked for; 0: none."""
+    """Number of enlarged inputs to ask for. 0: none."""
     most_calls: int = Field(default=MOST_AUGMENTED_CALLS, ge=1, le=MOST_AUGMENTED_CALLS)
-    """Most calls of the oracle."""
+    """Maximum number of calls of the oracle solution on an input."""
     observe_check: bool = True
-    """Whether to drop inputs that a function of stage `solutions` answers with only `observe` and `done`. The shipped gyms were made
+    """Whether to drop inputs that a function of the stage `solutions` answers with only `observe` and `done`. The shipped gyms were made
     without this check."""
     attempts: int = Field(default=8, ge=1)
-    """Episodes of each input, if an agent measures difficulty."""
+    """Number of episodes of each input, if an agent measures the difficulty."""
     most: float = Field(default=0.125, ge=0, le=1)
-    """Largest share of solved episodes of an input that is kept."""
+    """Maximum share of solved episodes of an input that is kept (0 to 1)."""
 
 
 class HardStage:

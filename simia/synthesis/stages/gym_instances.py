@@ -25,11 +25,11 @@ class InstanceSettings(InputSettings):
     """Test inputs of a gym (CodeGym §3.3.2)."""
 
     questions: int = Field(default=2, ge=1)
-    """Questions of 15 inputs each: 5 easy, 5 medium, 5 hard ones."""
+    """Number of requests for inputs. Each asks for 15 inputs: 5 easy, 5 medium and 5 hard ones."""
     least: int = Field(default=10, ge=1)
-    """Fewest valid inputs of a gym."""
+    """Minimum number of valid inputs of a gym."""
     share: float = Field(default=0.8, ge=0, le=1)
-    """Smallest share of valid inputs among the proposed ones, each counted once."""
+    """Minimum share of valid inputs among the proposed ones, without duplicates (0 to 1)."""
 
 
 class InstanceStage:

@@ -29,21 +29,21 @@ SHOWN_OBSERVATION = 2000
 
 
 class SolutionSettings(Config):
-    """Solution functions, and what their calls must be like (CodeGym §3.3.2, §3.4)."""
+    """Solution functions, and requirements for their calls (CodeGym §3.3.2, §3.4)."""
 
     k: int = Field(default=10, ge=1)
-    """Solution functions."""
+    """Number of solution functions to write."""
     least_calls: int = Field(default=10, ge=1)
-    """Fewest calls of the oracle on an input."""
+    """Minimum number of calls of the oracle solution on an input."""
     most_calls: int = Field(default=256, ge=1)
-    """Most calls of the oracle on an input."""
+    """Maximum number of calls of the oracle solution on an input."""
     least_tools: int = Field(default=4, ge=1)
-    """Fewest different tools that the oracle uses."""
+    """Minimum number of different tools that the oracle solution uses."""
     observe_only: int = Field(default=1, ge=0)
-    """Number of functions that are asked to answer from the result of `observe` alone; none should succeed."""
+    """Number of further functions that must answer from the result of `observe` alone. None of them should succeed."""
     leak: float = Field(default=0.5, ge=0, le=1)
-    """Largest share of the hard inputs that one function may answer with only `observe` and `done`. A gym is refused if a function answers more
-    than this share and more than a constant answer would. Hard inputs that any function answers in this way are dropped."""
+    """Maximum share of the hard inputs that one function may answer with only `observe` and `done` (0 to 1). A gym is refused if a function
+    answers more than this share, and more than a constant answer would. Hard inputs that any function answers in this way are dropped."""
     limits: FunctionLimits = Field(default_factory=FunctionLimits)
     """Limits of one run of a solution function, calls included."""
 

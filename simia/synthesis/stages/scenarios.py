@@ -46,19 +46,19 @@ CHECK_PROMPT, USER_PROMPT = "synthesis/scenario_check.j2", "synthesis/scenario_u
 
 
 class ScenarioSettings(Config):
-    """Scenarios of every initial state."""
+    """Scenarios of each initial state."""
 
     number: int = Field(default=3, ge=1)
-    """Scenarios of each initial state."""
+    """Number of scenarios of each initial state."""
     checks: int = Field(default=2, ge=1)
-    """Fewest checks of a scenario. A scenario is also refused if more than half of its checklist was dropped."""
+    """Minimum number of checks of a scenario. A scenario is also refused if more than half of its checklist was dropped."""
     repairs: int = Field(default=2, ge=0)
-    """How often the solution is asked for again, with what was wrong with it."""
+    """Maximum number of further requests for the solution. Each states what was wrong with the last one."""
     modes: list[Mode] = Field(default=["conversation", "non_conversation"], min_length=1)
-    """`conversation`: a user tells the task bit by bit. `non_conversation`: the whole task is the first message. A scenario makes
-    a task in each."""
+    """Modes of tasks. Each scenario gives one task in each mode. conversation: the user tells the task step by step. non_conversation: the
+    first message contains the whole task."""
     execution: bool = True
-    """Whether solutions and checks are executed. False accepts what the model writes, for experiments."""
+    """Whether solutions and checks are executed. false: accept what the model writes (for experiments)."""
 
 
 class Scenarios:
