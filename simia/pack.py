@@ -68,8 +68,8 @@ class ExecutableSpec(BaseModel):
     root: str = Field("/scratch", pattern=r"^/([a-z][a-z0-9_-]*)?$")
     """With `isolation: sandbox`: path of the private folder; `/`: the whole root is writable."""
     python: Printable | None = None
-    """Name of the environment whose interpreter runs it (simia.venvs), or an interpreter's absolute path, which is a request
-    like those in `needs`; None: simia's own."""
+    """Name of the virtual environment whose interpreter runs the code (simia.venvs), or absolute path of an interpreter, which is a request
+    like those in `needs`. null: simia's own interpreter."""
     needs: list[Printable] = Field(default_factory=list)
     """Further files that the code reads: names of environments in simia's cache, or absolute paths of the host. The paths are requests:
     the person who opens the pack must grant them."""
@@ -81,9 +81,10 @@ class ExecutableSpec(BaseModel):
     """Files and folders of the pack that only checks may read, such as expected results; the checks file is always hidden. Tasks, tests
     and seeds are never put into a sandbox."""
     checks_arguments: bool = True
-    """Whether arguments are checked against the tool's schema before a call; False: the code checks them, as in some imported benchmarks."""
+    """Whether arguments are checked against the tool's schema before a call. false: the code checks them, as in some imported benchmarks."""
     repeatable: bool = True
-    """False: calls have effects outside of the world. They are never repeated; an episode whose process is lost is aborted."""
+    """Whether calls may be repeated. false: calls have effects outside of the environment. They are never repeated, and an episode whose
+    process is lost is aborted."""
     clock: datetime | None = None
     """The world's time at the start of an episode."""
 
@@ -130,13 +131,13 @@ class PackFile(BaseModel):
     limits: CallLimits = Field(default_factory=CallLimits)
     """Limits of every episode (format 2)."""
     executable: ExecutableSpec | None = None
-    """How the pack's code is run; None: it has none."""
+    """How the pack's code is run. null: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
     """The user simulator that is used if none is chosen."""
     ends: list[str] = Field(default_factory=list)
     """Tools whose success ends the episode in a simulated world. The code of an executable world calls `finish` instead."""
     evaluation: bool = False
-    """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
+    """Whether the tasks are those of a benchmark, so that no episode is exported as training data."""
     instructions: str | None = None
     """File with instructions to the user simulator, for all tasks."""
 
@@ -175,13 +176,13 @@ class Pack(BaseModel):
     match: dict[str, Match] = Field(default_factory=dict)
     """Dotted path of the state → how its values are compared."""
     executable: ExecutableSpec | None = None
-    """How the pack's code is run; None: it has none."""
+    """How the pack's code is run. null: it has none."""
     user: Literal["none", "scripted", "llm"] = "none"
     """The user simulator that is used if none is chosen."""
     ends: list[str] = Field(default_factory=list)
     """Tools whose success ends the episode in a simulated world."""
     evaluation: bool = False
-    """Whether its tasks are a benchmark's, so that no episode is exported as training data."""
+    """Whether the tasks are those of a benchmark, so that no episode is exported as training data."""
     state_schema: StateSchema | None = None
     """Tables of the state; None: not declared."""
     limits: CallLimits = Field(default_factory=CallLimits)

@@ -34,7 +34,7 @@ class ColumnSpec(BaseModel):
     references: str | None = None
     """Table whose keys the values refer to (foreign key). Null is no reference; each element of a list is a reference."""
     match: Match | None = None
-    """How the state reward compares the values; None: exactly, or as the pack's `match` says."""
+    """How the state reward compares the values. null: exactly, or as the pack's `match` says."""
 
 
 class TableSpec(BaseModel):
@@ -43,9 +43,9 @@ class TableSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     path: str | None = None
-    """Dotted path of the table in the state; None: the table's name."""
+    """Dotted path of the table in the state. null: the table's name."""
     key: str | None = None
-    """Column with a row's primary key; None: the keys of the mapping of rows."""
+    """Column with a row's primary key. null: the keys of the mapping of rows."""
     columns: dict[str, ColumnSpec] = Field(default_factory=dict)
     """Columns by name. Columns that are not listed may occur."""
     match: Match | None = None

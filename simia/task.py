@@ -67,7 +67,7 @@ class StateSpec(PartSpec):
     policies: dict[str, Match] = Field(default_factory=dict)
     """Dotted path → `exact`, `exempt` or `semantic`; added to the pack's."""
     partial: bool = False
-    """Share of correct changes, in place of 0 or 1."""
+    """Whether the value is the share of correct changes instead of 0 or 1."""
 
 
 class ChecklistSpec(PartSpec):
@@ -78,11 +78,11 @@ class ChecklistSpec(PartSpec):
     functions: list[str] = Field(default_factory=list)
     """Names of functions in the pack's checks file."""
     code: dict[str, str] = Field(default_factory=dict)
-    """Sources of functions that the task brings itself: item → `def check(final, initial): …`."""
+    """Source code of the task's own check functions: item → `def check(final, initial): …`."""
     calls: list[dict[str, Any]] = Field(default_factory=list)
     """Checks that the pack's world runs itself: `{"name", "by", "arguments", "expect"}` (tau2's assertions)."""
     partial: bool = False
-    """Share of checks that hold, in place of 0 or 1."""
+    """Whether the value is the share of checks that hold instead of 0 or 1."""
 
 
 class TraceSpec(PartSpec):
@@ -93,13 +93,13 @@ class TraceSpec(PartSpec):
     mask: dict[str, list[str]] = Field(default_factory=dict)
     """Tool → arguments that are not compared."""
     only: list[str] | None = None
-    """Tools that count; None: all that the reference calls."""
+    """Tools that count. null: all that the reference calls."""
     ordered: bool = False
     """Whether the calls must come in the reference's order."""
     extra: float = Field(0.0, ge=0)
-    """Subtracted for each call that matches nothing; at most 0.5 in all."""
+    """Deduction for each call that matches no reference call, at most 0.5 in total."""
     partial: bool = False
-    """Share of matched calls, in place of 0 or 1."""
+    """Whether the value is the share of matched calls instead of 0 or 1."""
 
 
 class AnswerSpec(PartSpec):
@@ -113,9 +113,9 @@ class AnswerSpec(PartSpec):
     expect: list[str] = Field(min_length=1)
     """The expected texts, numbers or regular expressions."""
     tolerance: float = 1e-6
-    """Largest difference of a number."""
+    """Maximum difference of a number."""
     partial: bool = False
-    """Share of the expected items that were found, in place of 0 or 1."""
+    """Whether the value is the share of the expected items that were found instead of 0 or 1."""
 
 
 class ValueSpec(PartSpec):
@@ -126,9 +126,9 @@ class ValueSpec(PartSpec):
     path: str = Field(min_length=1)
     """Dotted path of the number."""
     low: float = 0.0
-    """The number that is worth 0."""
+    """The number for which the reward is 0."""
     high: float = 1.0
-    """The number that is worth 1."""
+    """The number for which the reward is 1."""
 
     @model_validator(mode="after")
     def ordered(self) -> ValueSpec:
@@ -150,7 +150,7 @@ class GoalsSpec(PartSpec):
     kind: Literal["goals"] = "goals"
     """Judge each goal of the task after its turn."""
     partial: bool = False
-    """Mean over the goals, in place of the product."""
+    """Whether the value is the mean over the goals instead of the product."""
 
 
 Part = StateSpec | ChecklistSpec | TraceSpec | AnswerSpec | ValueSpec | GoalsSpec | ResultsSpec
@@ -163,13 +163,13 @@ class PenaltySpec(StrictModel):
     kind: Literal["calls", "errors"] = "calls"
     """`calls`: calls of the agent; `errors`: its calls that failed."""
     tools: list[str] | None = None
-    """Tools whose calls count; None: all."""
+    """Tools whose calls count. null: all."""
     free: int = Field(0, ge=0)
-    """Calls that cost nothing."""
+    """Number of calls without a deduction."""
     each: float = Field(0.1, gt=0)
-    """Subtracted for each further call."""
+    """Deduction for each further call."""
     most: float = Field(1.0, gt=0)
-    """Largest sum that is subtracted."""
+    """Maximum total deduction."""
 
 
 class RewardSpec(StrictModel):
@@ -244,22 +244,22 @@ class CallLimits(StrictModel):
     """Limits of an episode that belong to a task or a pack. If the environment has a limit too, the lower one applies."""
 
     turns: int | None = Field(None, ge=1)
-    """Messages of the agent; more truncate the episode."""
+    """Maximum number of messages of the agent. More truncate the episode. null: no limit."""
     calls: int | None = Field(None, ge=1)
-    """Calls of the agent; more truncate the episode."""
+    """Maximum number of calls of the agent. More truncate the episode. null: no limit."""
     calls_per_turn: int | None = Field(None, ge=1)
-    """Calls of the agent between two messages of the user; further ones are refused."""
+    """Maximum number of calls of the agent between two messages of the user. Further calls are refused. null: no limit."""
     calls_per_message: int | None = Field(None, ge=1)
-    """Calls in one message of the agent; further ones are refused and not counted. CodeGym has 1 (B.4)."""
+    """Maximum number of calls in one message of the agent. Further calls are refused and not counted. null: no limit. CodeGym uses 1 (B.4)."""
 
 
 class Measurement(StrictModel):
     """How hard a task is for one agent, as `simia pack difficulty` measured it."""
 
     n: int = Field(ge=1)
-    """Scored episodes."""
+    """Number of scored episodes."""
     solved: int = Field(ge=0)
-    """Episodes with reward 1."""
+    """Number of episodes with reward 1."""
 
     @property
     def rate(self) -> float:
@@ -277,13 +277,13 @@ class Task(StrictModel):
     instruction: str = ""
     """What the user wants and knows, for the user simulator. Without a simulator, it is the first message."""
     opening: str | None = None
-    """The user's first message; None: it is not fixed."""
+    """The user's first message. null: it is not fixed."""
     conversation: bool = True
-    """Whether a user model converses. False: the task is one message, and the answer of the agent ends the episode."""
+    """Whether a user model takes part in the conversation. false: the task is one message, and the agent's answer ends the episode."""
     profile: str | dict[str, Any] | None = None
     """Who the user is, for the user simulator."""
     initial: dict[str, Any] = Field(default_factory=dict)
-    """`{"patch": …}`, a JSON merge patch over the pack's state, or `{"state": …}`; imported packs have forms of their own."""
+    """The initial state: `{"patch": …}`, a JSON merge patch of the pack's state, or `{"state": …}`. Imported packs have their own forms."""
     reference: list[Action] = Field(default_factory=list)
     """The reference solution: calls in order."""
     script: list[ScriptTurn] = Field(default_factory=list)
@@ -291,7 +291,7 @@ class Task(StrictModel):
     goals: list[Goal] = Field(default_factory=list)
     """What the user wants turn by turn. Goals replace `reference` and `script`; the default `reward` is then a `goals` part."""
     tools: list[str] | None = None
-    """Names of the agent's tools that are visible from the start; None: all but those of `reveals`."""
+    """Names of the agent's tools that are visible from the start. null: all but those of `reveals`."""
     reveals: list[Reveal] = Field(default_factory=list)
     """Tools that become visible later. The user's message of that turn lists them."""
     knows: list[str] = Field(default_factory=list)
@@ -303,9 +303,9 @@ class Task(StrictModel):
     reward: RewardSpec = Field(default_factory=RewardSpec)
     """How an episode is judged."""
     measured: dict[str, Measurement] = Field(default_factory=dict)
-    """Agent → measured difficulty. It is no part of the task's identity."""
+    """Measured difficulty by agent. It is not part of the task's identity."""
     tags: list[str] = Field(default_factory=list)
-    """Free labels."""
+    """Labels of any kind."""
     seed: bool = False
     """Whether the replayed script is one of the pack's seed trajectories."""
     extra: dict[str, Any] = Field(default_factory=dict)

@@ -53,9 +53,9 @@ class ToolSpec(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON Schema of the arguments: an object."""
     identifiers: list[str] | None = None
-    """Arguments that are identifiers, as top-level names or dotted paths; None: inferred."""
+    """Arguments that are identifiers, as top-level names or dotted paths. null: inferred."""
     returns: dict[str, Any] | str | None = None
-    """The form of the result: a JSON Schema, or words; None: not declared."""
+    """The form of the result: a JSON Schema, or words. null: not declared."""
     requires: list[str] = Field(default_factory=list, exclude=True)
     """Preconditions, one sentence each: what must hold for the call to succeed."""
     ensures: list[str] = Field(default_factory=list, exclude=True)
@@ -63,9 +63,9 @@ class ToolSpec(BaseModel):
     raises: dict[str, str] = Field(default_factory=dict, exclude=True)
     """Words of an error message → condition under which the tool refuses with it."""
     reads: list[str] | None = Field(None, exclude=True)
-    """Tables of the state that it reads; None: not declared."""
+    """Tables of the state that it reads. null: not declared."""
     writes: list[str] | None = Field(None, exclude=True)
-    """Tables of the state that it may change; empty: it changes nothing; None: not declared."""
+    """Tables of the state that it may change. Empty: it changes nothing. null: not declared."""
     extra: dict[str, Any] = Field(default_factory=dict)
     """Fields of the dialect that have no field here."""
 

@@ -15,11 +15,11 @@ class Expectation(StrictModel):
     outcome: Literal["success", "refusal"] = "success"
     """Whether the call succeeds."""
     result: Any = None
-    """Part of the returned value; None: not compared."""
+    """Part of the returned value. null: not compared."""
     error: str | None = None
-    """Words of the error message; None: not compared."""
+    """Words of the error message. null: not compared."""
     changes: dict[str, Any] | None = None
-    """Dotted path of the state → its new value; None: not compared."""
+    """Dotted path of the state → its new value. null: not compared."""
 
 
 class ToolTest(StrictModel):
