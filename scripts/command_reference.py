@@ -20,17 +20,17 @@ HEAD = """\
 # Commands
 
 Every command of `simia`, as `simia COMMAND --help` prints it. Written by `python -m scripts.command_reference`; do not edit it. Settings of
-`--set` and of config files: [settings.md](settings.md). A mistake ends with exit code 2 and one line on standard error.
+`--set` and of config files: [settings.md](settings.md). A user error ends with exit code 2 and one line on standard error.
 """
 VARIABLES = {
-    "OPENAI_API_KEY": "the key of an endpoint; `key_env` of a model's settings names another variable",
-    "SIMIA_CACHE": "folder of local models and of environments of trainers and packs; default `~/.cache/simia`",
-    "SIMIA_NO_TOKEN": "`simia.serve.openenv_app`: `1` serves clients beyond the loopback without a token",
-    "SIMIA_OUT": "`simia.serve.openenv_app`: file of trajectories; default `trajectories.jsonl`",
-    "SIMIA_PATH": "folders, separated by `:`, whose `prompts`, `configs` and `seeds` replace bundled files",
-    "SIMIA_RUNS": "folder of runs, as `--runs`; default `runs`",
-    "SIMIA_SETTINGS": "`simia.serve.openenv_app`: settings of the environment, as `backend=simulated llm.model=NAME`",
-    "SIMIA_TOKEN": "the token of clients; `--token-env` and `token_env` name another variable",
+    "OPENAI_API_KEY": "API key of an endpoint; the setting `key_env` of a model names another variable",
+    "SIMIA_CACHE": "folder of local models and of virtual environments of trainers and packs; default `~/.cache/simia`",
+    "SIMIA_NO_TOKEN": "`simia.serve.openenv_app`: `1`: clients on other machines need no token",
+    "SIMIA_OUT": "`simia.serve.openenv_app`: file to which trajectories are appended; default `trajectories.jsonl`",
+    "SIMIA_PATH": "folders, separated by `:`, with `prompts`, `configs` and `seeds` that replace bundled files",
+    "SIMIA_RUNS": "folder of the runs, as with `--runs`; default `runs`",
+    "SIMIA_SETTINGS": "`simia.serve.openenv_app`: settings of the environment, such as `backend=simulated llm.model=NAME`",
+    "SIMIA_TOKEN": "token that clients of `simia serve --openenv` must send; `--token-env` names another variable. Clients have no default: `token_env` names theirs",
 }
 
 

@@ -68,7 +68,7 @@ def describe(
     version: bool = typer.Option(
         False,
         "--version",
-        help="Print the version, Python and the system. `simia doctor --report` prints all that a bug report needs.",
+        help="Print the versions of simia and Python, and the system. For a bug report, use `simia doctor --report`.",
         is_eager=True,
         callback=print_version,
     ),

@@ -31,22 +31,22 @@ def amplify(
         typer.Option(
             "--seeds",
             "-s",
-            help="Pack (name or folder), file or data set (hf:OWNER/NAME) of trajectories; may be repeated.",
+            help="Seeds: a pack (name or folder), a file of trajectories, or a data set (hf:OWNER/NAME); may be repeated.",
         ),
     ] = None,
-    n: Annotated[int | None, typer.Option("--n", "-n", help="How many trajectories to accept.")] = None,
+    n: Annotated[int | None, typer.Option("--n", "-n", help="Number of trajectories to accept.")] = None,
     settings: SETTINGS = None,
     engine: ENGINE = None,
     name: NAME = None,
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print one rendered prompt and the projected price; send no request.")
+        bool, typer.Option("--dry-run", help="Print one prompt and the projected price, without sending a request.")
     ] = False,
 ) -> None:
-    """Amplify seed trajectories into validated ones.
+    """Generate validated trajectories from seed trajectories.
 
-    With OPENAI_API_KEY in the environment, --set llm.base_url=… or --set llm.model=…, that endpoint is used. Without one, a
-    small local model is used, which is fetched once.
+    Uses the endpoint if OPENAI_API_KEY is set, or with --set llm.base_url=… or --set llm.model=…. Otherwise, it uses a small local model, which
+    is downloaded once.
     """
     if name is not None:
         check_name(name)  # before a model is fetched

@@ -30,14 +30,15 @@ def config(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="What to configure (amplify, rollout, eval, synth, judge, trl), or a config by name or path. Default: list all."
+            help="A command (amplify, rollout, eval, synth, judge, trl), or a config by name or path. Default: list all configs."
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, as a.b=c; the config is printed with it.")
+        list[str] | None,
+        typer.Option("--set", help="Any setting, as a.b=c; may be repeated. The config is printed with it."),
     ] = None,
 ) -> None:
-    """Print every setting: dotted name (for --set), type, default or value, and description."""
+    """Print every setting of a config: dotted name (for --set), type, default or value, and description."""
     if name is None:
         lines = [*MODELS, *list_config_names()]
     else:

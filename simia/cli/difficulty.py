@@ -20,19 +20,23 @@ err = Terminal(stderr=True)
 
 
 def difficulty(
-    pack: Annotated[str, typer.Argument(help="A pack's folder; its tasks.jsonl is rewritten.")],
+    pack: Annotated[str, typer.Argument(help="Folder of a pack. Its tasks.jsonl is rewritten.")],
     agents: Annotated[
         list[str] | None,
-        typer.Option("--agent", "-a", help="Agent to play, as in simia rollout; may be repeated."),
+        typer.Option("--agent", "-a", help="Agent that plays, as in simia rollout; may be repeated."),
     ] = None,
     read: Annotated[
-        list[str] | None, typer.Option("--run", help="Read this finished rollout of the pack instead; may be repeated.")
+        list[str] | None,
+        typer.Option("--run", help="Read this finished rollout of the pack instead of playing; may be repeated."),
     ] = None,
-    group: Annotated[int, typer.Option("--group", "-g", min=1, help="Episodes of each task.")] = 4,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the rollouts.")] = None,
+    group: Annotated[int, typer.Option("--group", "-g", min=1, help="Number of episodes of each task.")] = 4,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting of the rollouts, as a.b=c; may be repeated.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs"),
 ) -> None:
-    """Play each agent and store n and solved for each task in tasks.jsonl, under the agent's or its model's name."""
+    """Play each task with each agent, and store the numbers of episodes and of solved episodes in tasks.jsonl, under the name of the agent or
+    its model."""
     from simia.authoring.difficulty import measure_rewards, read_rewards, store_measurements
     from simia.cli.options import add_endpoint_settings
     from simia.cli.terminal_output import show_episodes

@@ -32,7 +32,7 @@ EXTRAS = {
 def doctor(
     trainer: Annotated[str | None, typer.Option("--trainer", help="Check only whether this trainer can run.")] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Print versions, extras and the sandbox as plain lines for a bug report.")
+        bool, typer.Option("--report", help="Print versions, extras and the sandbox as plain text, for a bug report.")
     ] = False,
 ) -> None:
     """Report what this machine supports: the sandbox, the local model, extras, and trainers in this environment."""

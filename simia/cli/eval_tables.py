@@ -15,7 +15,7 @@ from simia.report.console import Terminal
 
 
 def print_published(
-    paper: Annotated[str, typer.Argument(help="simia, scaleenv, envscaler, envfactory or codegym.")],
+    paper: Annotated[str, typer.Argument(help="Paper: simia, scaleenv, envscaler, envfactory or codegym.")],
     number: Annotated[str | None, typer.Argument(help="Number or name of the table. Default: list the tables.")] = None,
     run: Annotated[
         list[str] | None,
@@ -23,7 +23,7 @@ def print_published(
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Print a published result table with its footnotes and recomputed averages, and our rows where --run names rollouts."""
+    """Print a published result table, with its footnotes and recomputed averages. With --run, it has a row for each of your rollouts."""
     from simia.evaluation.published.tables import (
         collect_placed_rewards,
         describe_conditions,

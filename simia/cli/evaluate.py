@@ -36,27 +36,35 @@ class SuiteGroup(TyperGroup):
 
 app = typer.Typer(
     cls=SuiteGroup,
-    help="Evaluate a model: simia eval SUITE, as simia eval tau2; simia eval list names the suites, simia eval SUITE --help the options.",
+    help="Evaluate a model: simia eval SUITE, for example simia eval tau2. List the suites: simia eval list. Show the "
+    "options: simia eval SUITE --help.",
     no_args_is_help=True,
 )
 
 
 @app.command(PLAY, hidden=True)
 def evaluate(
-    suite: Annotated[str, typer.Argument(help="Suite of simia eval list, or the path of a config that extends one.")],
+    suite: Annotated[
+        str, typer.Argument(help="Name of a suite (see simia eval list), or path of a config that extends one.")
+    ],
     agent: Annotated[
-        str | None, typer.Option("--agent", "-a", help="llm (the default), or a bound: reference, nothing, random, …")
+        str | None,
+        typer.Option(
+            "--agent",
+            "-a",
+            help="llm (a model, the default), reference (upper bound), or a baseline: nothing, random, …",
+        ),
     ] = None,
     packs: Annotated[
         list[str] | None,
         typer.Option(
-            "--pack", help="Play this pack in place of the suite's: name, folder or pattern; may be repeated."
+            "--pack", help="Play this pack (name, folder or pattern) instead of the suite's packs; may be repeated."
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="Folder of the benchmark's data, where it needs one.")
+        str | None, typer.Option("--data", help="Folder of the benchmark's data, for benchmarks that need one.")
     ] = None,
-    trials: Annotated[int | None, typer.Option("--trials", "-g", help="Episodes of each task.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", "-g", help="Number of episodes of each task.")] = None,
     calls: Annotated[
         str | None, typer.Option("--calls", help="How the model writes calls: native, react, hermes or codegym.")
     ] = None,
@@ -68,9 +76,10 @@ def evaluate(
     name: options.NAME = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Play a suite and print scores by part, cost, and failures by party. `simia runs resume` goes on with what is left.
+    """Play a suite. Prints scores by part, the cost, and failures by the responsible party. To continue an interrupted evaluation, use `simia
+    runs resume`.
 
-    The agent is an endpoint, --set llm.base_url=URL --set llm.model=NAME, or else a small local model.
+    The agent is an endpoint with --set llm.base_url=URL --set llm.model=NAME, or else a small local model.
     """
     from simia.evaluation.suites import load_suite, make_rollout_config
     from simia.rollouts.session import start_rollout
@@ -92,7 +101,7 @@ def evaluate(
 
 @app.command("list")
 def list_suites() -> None:
-    """List the benchmarks of the five papers: which run, which need their data, and which are not supported and why."""
+    """List the benchmarks of the five papers: those that run, those that need their data, and those that are not supported, with the reason."""
     from simia.evaluation.benchmarks import WORDS, list_benchmarks
 
     for each in list_benchmarks():
@@ -108,7 +117,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Compare two evaluations task by task: differences with intervals, and whether a test tells them apart."""
+    """Compare two evaluations task by task. Prints differences with intervals, and whether they are significant."""
     from simia.evaluation.scores import compare_evaluations, list_other_conditions
     from simia.report.evaluation_report import print_comparison, write_comparison_json
 

@@ -22,16 +22,17 @@ def export(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Runs (id, unique prefix, path, or `last`), files of trajectories, packs; several are joined. "
-            "With --to simulator: rollouts in executable worlds only."
+            help="Runs (id, unique prefix, path, or `last`), files of trajectories, or packs. Several are joined. With --to "
+            "simulator: only rollouts with the executable back end."
         ),
     ] = None,
     to: Annotated[
-        Target, typer.Option("--to", help="Format of the export; simulator: rows that train a model to play the tools.")
+        Target,
+        typer.Option("--to", help="Format of the export. simulator: rows that train a model to simulate the tools."),
     ] = "llamafactory",
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder to write. Default: export-<to> in the run's folder."),
+        typer.Option("--out", "-o", help="Folder of the export. Default: export-<to> in the run's folder."),
     ] = None,
     segment: Annotated[
         Segment, typer.Option("--segment", help="One example per trajectory, or per assistant turn (paper §3.1).")
@@ -39,73 +40,95 @@ def export(
     reasoning: Annotated[
         bool | None,
         typer.Option(
-            "--reasoning/--no-reasoning", help="Train on reasoning. Default: where the suite's prompt demands it."
+            "--reasoning/--no-reasoning",
+            help="Whether to train on reasoning. Default: only where the suite's prompt requires it.",
         ),
     ] = None,
     step_reasons: Annotated[
         bool,
         typer.Option(
-            "--step-reasons", help="With --to codegym: a reason before each call, from calls and results alone."
+            "--step-reasons",
+            help="With --to codegym: write a reason before each call, derived only from calls and results.",
         ),
     ] = False,
     template: Annotated[
         Template | None,
-        typer.Option("--template", help="LLaMA-Factory's template of your model (qwen)."),
+        typer.Option("--template", help="LLaMA-Factory's chat template of your model. Default: qwen."),
     ] = None,
     cutoff: Annotated[
         int | None,
         typer.Option(
             "--cutoff",
             min=1,
-            help="Longest example in tokens (12000; with --to simulator 20000); longer ones are refused, never cut.",
+            help="Maximum number of tokens of an example (default: 12000; with --to simulator: 20000). Longer examples are "
+            "refused, never cut.",
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="A model of configs/llamafactory/models.yaml: sets weights and template."),
+        typer.Option(
+            "--model", help="Name of a model in configs/llamafactory/models.yaml; it sets weights and template."
+        ),
     ] = None,
     system: Annotated[
         str | None,
-        typer.Option("--system", help="System text of the deployment: a file, or YAML with one file per pack."),
+        typer.Option(
+            "--system",
+            help="System text of your deployment, which replaces that of the trajectories: a text file, or a YAML file that names "
+            "one text file for each pack.",
+        ),
     ] = None,
     mix: Annotated[
-        list[str] | None, typer.Option("--mix", help="Share of a pack, as retail=0.7; may be repeated.")
+        list[str] | None,
+        typer.Option("--mix", help="Share of a pack in the rows, for example retail=0.7; may be repeated."),
     ] = None,
     take: Annotated[
         int | None,
-        typer.Option("--take", min=1, help="Total number of rows, with --mix; with --to simulator of training rows."),
+        typer.Option(
+            "--take", min=1, help="With --mix: total number of rows. With --to simulator: number of training rows."
+        ),
     ] = None,
     judged: Annotated[
-        bool, typer.Option("--judged", help="Leave out trajectories that `simia judge` failed; keep unjudged ones.")
+        bool,
+        typer.Option(
+            "--judged",
+            help="Leave out trajectories that failed in `simia judge`. Trajectories without a verdict are kept.",
+        ),
     ] = False,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Export also from runs that are unfinished, in progress or inconsistent."),
+        typer.Option("--partial", help="Also export from runs that are unfinished, in progress or inconsistent."),
     ] = False,
     least_reward: Annotated[
-        float, typer.Option("--least-reward", help="Of a training: least reward of the best episode of a group.")
+        float,
+        typer.Option(
+            "--least-reward",
+            help="For the run of a training: minimum reward of the best episode of a group, which is exported.",
+        ),
     ] = 1.0,
     pairs: Annotated[
         float | None,
         typer.Option(
-            "--pairs", help="Write preference pairs: episodes of one group whose rewards differ by at least this."
+            "--pairs", help="Write preference pairs: two episodes of a group whose rewards differ by at least this."
         ),
     ] = None,
     push: Annotated[
         str | None,
-        typer.Option("--push", help="With --to hf: upload to this data set of the hub, OWNER/NAME. Needs HF_TOKEN."),
+        typer.Option(
+            "--push", help="With --to hf: upload to this data set on the Hugging Face Hub, OWNER/NAME. Needs HF_TOKEN."
+        ),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="With --push: a new data set is public, not private.")
+        bool, typer.Option("--public", help="With --push: make a new data set public. Default: private.")
     ] = False,
     config: Annotated[
         str | None,
-        typer.Option("--config", "-c", help="With --to simulator: a config, simulator/default where none is given."),
+        typer.Option("--config", "-c", help="With --to simulator: config by name or path. Default: simulator/default."),
     ] = None,
     settings: SETTINGS = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training YAML."""
+    """Write trajectories as training data, with a data set card and, for LLaMA-Factory, a training config (YAML)."""
     if to == "simulator":
         if mix or system or judged or pairs is not None or push or segment != "whole" or reasoning is not None:
             raise UserError(

@@ -35,19 +35,21 @@ def fidelity(
         list[str] | None,
         typer.Argument(
             metavar="PACK...",
-            help="Pack with code and tasks with solutions: name of a bundled pack, or a folder. Several: --sample only.",
+            help="Pack with code and with tasks that have solutions: name of a bundled pack, or folder. Several only with --sample.",
         ),
     ] = None,
     limit: LIMIT = None,
     split: SPLIT = None,
     knowledge: Annotated[
         list[str] | None,
-        typer.Option(help="schema, reference, state or code; may be repeated. Default: all that the pack has."),
+        typer.Option(
+            help="What the simulator knows: schema, reference, state or code; may be repeated. Default: all that the pack supports."
+        ),
     ] = None,
     forced: Annotated[
         bool,
         typer.Option(
-            help="Simulate each call from the real state; --no-forced: from the simulator's own earlier answers."
+            help="Simulate each call from the real state. --no-forced: from the simulator's own earlier answers."
         ),
     ] = True,
     chained: Annotated[
@@ -55,41 +57,43 @@ def fidelity(
         typer.Option(
             "--chain",
             min=2,
-            help="Join tasks until their solutions have N calls, and repeat all look-ups at the end.",
+            help="Join tasks until their solutions have at least N calls, and repeat all look-ups at the end.",
         ),
     ] = None,
     sample: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw a stratified set of calls from the packs, and freeze it in a new FILE."
+            metavar="FILE", help="Sample a stratified set of calls from the packs, and write it to this new file."
         ),
     ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="With --sample: number of calls.")] = 120,
-    seed: Annotated[int, typer.Option(help="With --sample: seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="With --sample: random seed.")] = 0,
     others: Annotated[
-        int, typer.Option(min=0, help="With --sample: calls beside the solution of each task, to draw from.")
+        int, typer.Option(min=0, help="With --sample: number of calls outside of each task's solution to sample from.")
     ] = 8,
     frozen: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure on the calls of a frozen set, in place of solutions.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Measure on the calls of this file from --sample, instead of the solutions."),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --frozen: append the replies to a recording, for llm.kind=replay."),
+        typer.Option(metavar="FILE", help="With --frozen: append the replies to this recording, for llm.kind=replay."),
     ] = None,
-    name: Annotated[str, typer.Option(help="Prefix of the runs' names.")] = "fidelity",
+    name: Annotated[str, typer.Option(help="Prefix of the names of the runs.")] = "fidelity",
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting of a rollout, as llm.model=gpt-5-mini.")
+        list[str] | None,
+        typer.Option("--set", help="Any setting of a rollout, for example llm.model=gpt-5-mini; may be repeated."),
     ] = None,
     grant_read: GRANT_READ = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Play the tasks' solutions in the real and in the simulated world, and compare call by call.
+    """Play the tasks' solutions in the real and in the simulated environment, and compare them call by call.
 
-    Prints a row for each kind of knowledge, with and without the ledger. Each row is a run, so paid replies are reused. The combined
-    figures are saved as fidelity.json, and with the extra plots as fidelity.svg, in a folder next to the runs. A small context shows what the simulator
-    forgets: --chain 15 --set backend_settings.context=6000.
+    Prints a row for each kind of knowledge, with and without the ledger. Each row is a run, so stored replies are reused. The combined
+    figures are saved as fidelity.json, and with the extra plots as fidelity.svg, in a folder next to the runs. A small context shows what
+    the simulator forgets: --chain 15 --set backend_settings.context=6000.
 
-    With --sample and --frozen single calls are compared, in strata by what they change.
+    With --sample and --frozen, single calls are compared, stratified by what they change.
     """
     if not forced and (sample is not None or frozen is not None):
         raise UserError(

@@ -21,7 +21,7 @@ def tau2(
     domain: Annotated[str, typer.Argument(help="retail, airline or telecom.")],
     out: NEW_PACK = None,
 ) -> None:
-    """Import a domain of tau2 as a pack for evaluation, run by tau2's own code in a cached environment."""
+    """Import a domain of tau2 as a pack for evaluation. It runs tau2's own code, in a cached virtual environment."""
     from simia.importers.tau2 import import_domain
 
     import_domain(domain, out, say=say)
@@ -29,11 +29,11 @@ def tau2(
 
 @app.command()
 def taubench(
-    folder: Annotated[Path, typer.Argument(help="A checkout of tau-bench, the first version.")],
+    folder: Annotated[Path, typer.Argument(help="A checkout of tau-bench (the first version).")],
     domain: Annotated[str, typer.Argument(help="retail or airline.")],
     out: NEW_PACK = None,
 ) -> None:
-    """Import a domain of tau-bench's first version as a pack, run by its own tools in the sandbox."""
+    """Import a domain of tau-bench's first version as a pack. It runs tau-bench's own tools in the sandbox."""
     from simia.importers.taubench import import_domain
 
     import_domain(folder, domain, out, say=say)
@@ -47,7 +47,7 @@ def bfcl(
     ] = None,
     out: NEW_PACK = None,
 ) -> None:
-    """Import BFCL's multi-turn tasks as a pack for evaluation, run by BFCL's own API classes in the sandbox."""
+    """Import BFCL's multi-turn tasks as a pack for evaluation. It runs BFCL's own API classes in the sandbox."""
     from simia.importers.bfcl import import_multi_turn
 
     import_multi_turn(folder, out, say=say)
@@ -59,7 +59,7 @@ def acebench(
     part: Annotated[str, typer.Argument(help="multi_step, multi_turn_phone or multi_turn_travel.")],
     out: NEW_PACK = None,
 ) -> None:
-    """Import a part of ACEBench-Agent's English tasks as a pack for evaluation, run by its own API classes in the sandbox."""
+    """Import a part of ACEBench-Agent's English tasks as a pack for evaluation. It runs ACEBench's own API classes in the sandbox."""
     from simia.importers.acebench import import_part
 
     import_part(folder, part, out, say=say)
@@ -67,13 +67,15 @@ def acebench(
 
 @app.command()
 def officebench(
-    folder: Annotated[Path, typer.Argument(help="OfficeBench's tasks: a folder of 1-1, 1-2, … with their subtasks.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of OfficeBench's tasks, with the folders 1-1, 1-2, … and their subtasks.")
+    ],
     out: NEW_PACK = None,
     solutions: Annotated[
-        Path | None, typer.Option("--solutions", help="Your solutions (JSON Lines), played by --agent reference.")
+        Path | None, typer.Option("--solutions", help="JSONL file of your solutions, which --agent reference plays.")
     ] = None,
 ) -> None:
-    """Import OfficeBench's tasks as a pack with real files; tasks of two and three apps are for evaluation only."""
+    """Import OfficeBench's tasks as a pack with real files. Tasks with two or three apps are for evaluation only."""
     from simia.importers.officebench import import_tasks
 
     import_tasks(folder, out, solutions, say=say)
@@ -82,14 +84,17 @@ def officebench(
 @app.command()
 def agentbench(
     problems: Annotated[list[Path], typer.Argument(help="Files of problems in the format of AgentBench's OS suite.")],
-    out: Annotated[Path, typer.Option("--out", help="The pack's folder, which must not exist.")] = Path("shell"),
-    scripts: Annotated[Path | None, typer.Option(help="The folder that script files are relative to.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack. It must not exist.")] = Path("shell"),
+    scripts: Annotated[
+        Path | None, typer.Option(help="Folder to which the paths of script files are relative.")
+    ] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Your own problems: trajectories may be training data.")
+        bool,
+        typer.Option("--train", help="The problems are your own: their trajectories may be used as training data."),
     ] = False,
-    licence: Annotated[str, typer.Option(help="The problems' licence.")] = "unknown",
+    licence: Annotated[str, typer.Option(help="Licence of the problems.")] = "unknown",
 ) -> None:
-    """Import problems for a Linux shell as a pack: a machine per episode, checks by script or by the answer."""
+    """Import problems for a Linux shell as a pack. Each episode has its own machine, and a script or the answer is checked."""
     from simia import event_loop
     from simia.importers.agentbench import find_answers, import_problems
 
@@ -100,25 +105,35 @@ def agentbench(
 
 @app.command()
 def gymnasium(
-    env_id: Annotated[str, typer.Argument(help="An id such as FrozenLake-v1, module:Id-v0 or textarena:NAME.")],
+    env_id: Annotated[
+        str, typer.Argument(help="Id of the environment, such as FrozenLake-v1, module:Id-v0 or textarena:NAME.")
+    ],
     out: NEW_PACK = None,
     pip: Annotated[
-        list[str] | None, typer.Option("--pip", help="A package that it needs, in pip's syntax; may be repeated.")
+        list[str] | None,
+        typer.Option("--pip", help="A package that the environment needs, in pip's syntax; may be repeated."),
     ] = None,
     python: Annotated[
-        str | None, typer.Option(help="An interpreter that has it; no cached environment is built.")
+        str | None,
+        typer.Option(help="Python interpreter with the needed packages. No virtual environment is built then."),
     ] = None,
     modules: Annotated[
         list[str] | None,
-        typer.Option("--import", help="A module, or your .py file, that registers it; may be repeated."),
+        typer.Option("--import", help="A module, or your .py file, that registers the environment; may be repeated."),
     ] = None,
     kwargs: Annotated[str, typer.Option(help="Arguments of gymnasium.make, as a JSON object.")] = "{}",
-    actions: Annotated[str | None, typer.Option(help="Names of its actions, with commas: left,down,right,up.")] = None,
-    tasks: Annotated[int, typer.Option(help="Number of tasks; each has its own seed, from 0.")] = 20,
-    low: Annotated[float, typer.Option("--reward-low", help="Sum of rewards that is worth 0.")] = 0.0,
-    high: Annotated[float, typer.Option("--reward-high", help="Sum of rewards that is worth 1.")] = 1.0,
+    actions: Annotated[
+        str | None, typer.Option(help="Names of the actions, separated by commas: left,down,right,up.")
+    ] = None,
+    tasks: Annotated[int, typer.Option(help="Number of tasks. Each has its own random seed, from 0 on.")] = 20,
+    low: Annotated[
+        float, typer.Option("--reward-low", help="Sum of the environment's rewards that gives a reward of 0.")
+    ] = 0.0,
+    high: Annotated[
+        float, typer.Option("--reward-high", help="Sum of the environment's rewards that gives a reward of 1.")
+    ] = 1.0,
 ) -> None:
-    """Import a Gymnasium environment with text or few values, or a game of TextArena, as a pack with one tool."""
+    """Import a Gymnasium environment whose observations are text or a few values, or a game of TextArena, as a pack with one tool."""
     from simia.importers.gymnasium import import_environment
 
     import_environment(
@@ -130,14 +145,14 @@ def gymnasium(
 @app.command()
 def codegym(
     source: Annotated[
-        Path, typer.Argument(help="A Python file with a class of CodeGym's release: XEnv(gymnasium.Env).")
+        Path, typer.Argument(help="Python file with an environment class as CodeGym publishes it: XEnv(gymnasium.Env).")
     ],
-    inputs: Annotated[Path, typer.Argument(help="A text file with an input a line: XEnv@{…}.")],
+    inputs: Annotated[Path, typer.Argument(help="Text file with one input per line: XEnv@{…}.")],
     out: NEW_PACK = None,
-    task: Annotated[str | None, typer.Option(help="The task in words. Default: the class's docstring.")] = None,
-    licence: Annotated[str, typer.Option(help="The environment's licence.")] = "unknown",
+    task: Annotated[str | None, typer.Option(help="Text of the task. Default: the docstring of the class.")] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the environment.")] = "unknown",
 ) -> None:
-    """Import an environment of CodeGym as a gym pack: an action is a tool, an input a task, `Done` ends the episode."""
+    """Import an environment of CodeGym as a pack. Each action becomes a tool, each input a task, and `Done` ends the episode."""
     from simia.importers.codegym import import_codegym
 
     import_codegym(source, inputs, out, task=task, licence=licence, say=say)
@@ -146,57 +161,72 @@ def codegym(
 @app.command()
 def mcp(
     command: Annotated[
-        str | None, typer.Argument(help="The server's command in quotes, such as 'npx -y PACKAGE ARGUMENTS'.")
+        str | None, typer.Argument(help="Command of the server in quotes, such as 'npx -y PACKAGE ARGUMENTS'.")
     ] = None,
     out: NEW_PACK = None,
     pip: Annotated[
         list[str] | None,
-        typer.Option("--pip", help="The server's package, in pip's syntax; repeated: further packages."),
+        typer.Option("--pip", help="Package of the server, in pip's syntax; may be repeated for further packages."),
     ] = None,
-    npm: Annotated[str | None, typer.Option("--npm", help="The server's package, in npm's syntax.")] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", help="A server that runs elsewhere, over streamable HTTP.")
+    npm: Annotated[str | None, typer.Option("--npm", help="Package of the server, in npm's syntax.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="URL of a running server with streamable HTTP.")] = None,
+    files: Annotated[
+        Path | None, typer.Option("--files", help="Folder with the files with which each episode starts.")
     ] = None,
-    files: Annotated[Path | None, typer.Option("--files", help="A folder that each episode starts from.")] = None,
     env: Annotated[
-        list[str] | None, typer.Option("--env", help="NAME=VALUE for the server; ${ROOT} is the episode's folder.")
+        list[str] | None,
+        typer.Option(
+            "--env",
+            help="Environment variable of the server, as NAME=VALUE; may be repeated. ${ROOT} is the episode's folder.",
+        ),
     ] = None,
     variables: Annotated[
         list[str] | None,
-        typer.Option("--variable", help="Give the server this variable of yours; its value is not stored."),
+        typer.Option(
+            "--variable",
+            help="Allow the server to read this environment variable of yours; may be repeated. Its value is not stored.",
+        ),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="With --url: 'NAME: VALUE'; ${VARIABLE} is a granted variable.")
+        list[str] | None,
+        typer.Option(
+            "--header",
+            help="With --url: HTTP header, as 'NAME: VALUE'; may be repeated. ${VARIABLE} inserts a variable of --variable.",
+        ),
     ] = None,
     reset: Annotated[
         str | None,
         typer.Option(
-            "--reset", help="A tool, with JSON arguments after a space, that is called when an episode starts."
+            "--reset", help="Tool that is called when an episode starts, with its JSON arguments after a space."
         ),
     ] = None,
     state_tools: Annotated[
         str | None,
         typer.Option(
-            "--state-tools", help="LOAD,SAVE: the tools that load and return the state of a server in memory."
+            "--state-tools",
+            help="For a server with its state in memory: the tools that load and return the state, as LOAD,SAVE.",
         ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option("--state", help="With --state-tools: a JSON file with the state that episodes start from."),
+        typer.Option("--state", help="With --state-tools: JSON file with the state with which episodes start."),
     ] = None,
     clock_variable: Annotated[
         str | None,
-        typer.Option("--clock-variable", help="The server's variable for the time; ${CLOCK} elsewhere is the same."),
+        typer.Option(
+            "--clock-variable",
+            help="Environment variable from which the server reads the time. Elsewhere, ${CLOCK} inserts the same time.",
+        ),
     ] = None,
     needs: Annotated[
-        list[Path] | None, typer.Option("--needs", help="One more folder that the server can read; may be repeated.")
+        list[Path] | None, typer.Option("--needs", help="Additional folder that the server can read; may be repeated.")
     ] = None,
     network: Annotated[
-        bool, typer.Option("--network", help="Grant it the network while its tools are listed.")
+        bool, typer.Option("--network", help="Allow the server to use the network while its tools are listed.")
     ] = False,
     unsafe: UNSAFE = False,
 ) -> None:
-    """Import a server of the Model Context Protocol as a pack: by command, from pip or npm, or at a URL. It runs in the sandbox."""
+    """Import an MCP server as a pack: by its command, from pip or npm, or at a URL. A command or package runs in the sandbox."""
     import shlex
 
     from simia.importers.mcp import import_server
@@ -210,23 +240,27 @@ def mcp(
 
 @app.command()
 def openapi(
-    source: Annotated[str, typer.Argument(help="An OpenAPI 3 document: a file, or its address.")],
+    source: Annotated[str, typer.Argument(help="OpenAPI 3 document: a file, or its URL.")],
     out: NEW_PACK = None,
     base_url: Annotated[
         str | None,
-        typer.Option(help="Address of the real API: the pack can then be played against it, and no other address."),
+        typer.Option(
+            help="Base URL of the real API. The pack can then be played against this API, but no other address."
+        ),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only operations whose name, or 'GET /path', fits; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Only operations whose name, or method and path ('GET /path'), matches; may be repeated."),
     ] = None,
     auth: Annotated[
         list[str] | None,
         typer.Option(
-            help="'Authorization: Bearer ${API_KEY}': a header or name=value whose secret is a granted variable."
+            help="Authentication as a header, such as 'Authorization: Bearer ${API_KEY}', or as name=value. ${API_KEY} inserts a "
+            "granted environment variable; may be repeated."
         ),
     ] = None,
 ) -> None:
-    """Import an OpenAPI 3 document as a pack whose tools can be simulated; with --base-url also run against the real API."""
+    """Import an OpenAPI 3 document as a pack whose tools can be simulated. With --base-url, it can also be played against the real API."""
     from simia.importers.openapi import import_api
 
     import_api(source, out, base_url=base_url, only=only or [], auth=auth or [], say=say)

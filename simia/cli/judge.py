@@ -26,21 +26,22 @@ SHOWN = 5
 def judge(
     run: RUN = "last",
     config: Annotated[
-        str | None, typer.Option("--config", "-c", help="Config with judges, by name or path. Default: one judge.")
+        str | None, typer.Option("--config", "-c", help="Config with judges, by name or path. Default: a single judge.")
     ] = None,
     sample: Annotated[
-        int | None, typer.Option("--sample", "-k", help="Judge a sample of N trajectories. Default: all.")
+        int | None, typer.Option("--sample", "-k", help="Number of trajectories to judge. Default: all.")
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, as judges.quality.llm.model=gpt-5-mini.")
+        list[str] | None,
+        typer.Option("--set", help="Any setting, for example judges.quality.llm.model=gpt-5-mini; may be repeated."),
     ] = None,
     runs: RUNS = Path("runs"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print one rendered prompt; send no request.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print one prompt, without sending a request.")] = False,
 ) -> None:
     """Judge the accepted trajectories of a run.
 
-    Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. A judge without a model uses the run's.
-    Verdicts are stored in the run's folder and reused.
+    Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. A judge without a model uses the run's model. Verdicts are
+    stored in the run's folder and reused.
     """
     from simia import event_loop
     from simia.config import load_config

@@ -15,9 +15,12 @@ app = typer.Typer(help="Local models: list, fetch.", no_args_is_help=True)
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="Name of a known model, or a path.")] = "qwen2.5-coder-0.5b",
+    name: Annotated[
+        str, typer.Argument(help="Name of a known model (see `simia model list`), or a path.")
+    ] = "qwen2.5-coder-0.5b",
 ) -> None:
-    """Fetch a model: from the given path, the cache, the hub, or a hash-pinned mirror. Prints the source."""
+    """Download a model, unless it is at the given path or in the cache: from the Hugging Face Hub, or from a mirror with a pinned hash. Prints
+    its source."""
     from simia.llm.local_models import fetch_model as get
 
     say(get(name))
@@ -25,7 +28,7 @@ def fetch(
 
 @app.command("list")
 def list_models() -> None:
-    """List the models that can be fetched by name."""
+    """List the models that can be downloaded by name."""
     from simia.llm.local_models import KNOWN
 
     table = Table("name", "MB", "licence")

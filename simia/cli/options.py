@@ -11,29 +11,33 @@ import typer
 from simia.config import parse_scalar
 from simia.errors import UserError
 
-PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or a pack's folder.")]
+PACK = Annotated[str, typer.Argument(help="Name of a bundled pack, or folder of a pack.")]
 RUN = Annotated[str, typer.Argument(help="Run: id, unique prefix, path, or `last`.")]
 RUNS = Annotated[Path, typer.Option("--runs", help="Folder of the runs.", envvar="SIMIA_RUNS")]
 NAME = Annotated[str | None, typer.Option("--name", help="Name of the run.")]
-SETTINGS = Annotated[list[str] | None, typer.Option("--set", help="Any setting, as llm.model=gpt-5-mini.")]
+SETTINGS = Annotated[
+    list[str] | None, typer.Option("--set", help="Any setting, for example llm.model=gpt-5-mini; may be repeated.")
+]
 ENGINE = Annotated[
-    str | None, typer.Option("--engine", help="local, or ray: work on the nodes of a Ray cluster (docs/scale.md).")
+    str | None, typer.Option("--engine", help="local, or ray: run on the nodes of a Ray cluster (docs/scale.md).")
 ]
 LIMIT = Annotated[
-    int | None, typer.Option(help="Play only N tasks: the first ones, of several packs each pack's share.")
+    int | None,
+    typer.Option(help="Maximum number of tasks, from the first one on; with several packs, each keeps its share."),
 ]
 SPLIT = Annotated[str | None, typer.Option(help="Only tasks of this split.")]
-TASKS = Annotated[list[str] | None, typer.Option("--task", help="Only this task; may be repeated.")]
-UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run without a sandbox; only for your own code.")]
-NETWORK = Annotated[bool, typer.Option("--network", help="Grant the pack's code the network.")]
+TASKS = Annotated[list[str] | None, typer.Option("--task", help="Only the task with this id; may be repeated.")]
+UNSAFE = Annotated[bool, typer.Option("--unsafe", help="Run the code without a sandbox. Only for code that you trust.")]
+NETWORK = Annotated[bool, typer.Option("--network", help="Allow the pack's code to use the network.")]
 VARIABLES = Annotated[
-    list[str] | None, typer.Option("--variable", help="Grant it this environment variable; may be repeated.")
+    list[str] | None,
+    typer.Option("--variable", help="Allow the pack's code to read this environment variable; may be repeated."),
 ]
 GRANT_READ = Annotated[
     list[Path] | None,
-    typer.Option("--grant-read", help="Let the pack's code read this file or folder of yours; may be repeated."),
+    typer.Option("--grant-read", help="Allow the pack's code to read this file or folder; may be repeated."),
 ]
-NEW_PACK = Annotated[Path | None, typer.Option("--out", help="The pack's folder, which must not exist.")]
+NEW_PACK = Annotated[Path | None, typer.Option("--out", help="Folder of the new pack. It must not exist.")]
 
 
 def collect_grants(unsafe: bool, network: bool, variables: list[str] | None, read: list[Path] | None) -> dict[str, Any]:

@@ -55,7 +55,8 @@ SHOWN = 30
 
 @app.command()
 def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) -> None:
-    """Check files, schemas, lints, agreement of code and description, and tool tests. Exit code 1 for any fault."""
+    """Check a pack: its files, schemas, lint rules, consistency of code and description, and tool tests. The exit code is 1 if there is a
+    fault."""
     from simia.authoring.validate import validate_pack
 
     loaded = Pack.load(pack)
@@ -70,18 +71,20 @@ def validate(pack: PACK, unsafe: UNSAFE = False, grant_read: GRANT_READ = None) 
 def gate(
     pack: PACK,
     tasks: TASKS = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Verify only the first N tasks.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of tasks to verify, from the first one on.")
+    ] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
     write: Annotated[
-        Path | None, typer.Option(help="Copy the pack with the passing tasks only to this new folder.")
+        Path | None, typer.Option(help="Copy the pack, with only the tasks that pass, to this new folder.")
     ] = None,
 ) -> None:
-    """Verify every task: the solution scores 1, agents that do not read the task 0, episodes are reproducible. Exit code 1 for a
-    failure."""
+    """Verify every task: its solution scores 1, agents that do not read the task score 0, and episodes are reproducible. The exit code is 1 if
+    a task fails."""
     from simia.authoring.gate_report import GateReport, write_passing_tasks
     from simia.authoring.verification_gate import verify_tasks
     from simia.envs.opening import open_environment
@@ -146,8 +149,8 @@ def print_findings(findings: list[Finding], passed: str) -> None:
 
 
 @app.command()
-def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="One task of it.")] = None) -> None:
-    """Show a pack's tools, tasks, seeds and requests to this machine; or one task in full."""
+def show(pack: PACK, task: Annotated[str | None, typer.Argument(help="Id of a task of the pack.")] = None) -> None:
+    """Show a pack's tools, tasks, seeds and requested permissions, or one task in full."""
     loaded = Pack.load(pack)
     if task is not None:
         say_json(loaded.task(task).model_dump_json(indent=2, exclude_unset=True))
@@ -180,8 +183,8 @@ def record(
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Play the solutions of the tasks in the pack's executable world: all are written to the file that `references` names, those of
-    the tasks marked as seeds also to the file that `seeds` names."""
+    """Play the tasks' solutions with the pack's code and record them. All are written to the file that `references` in pack.yaml names. Those
+    of tasks marked as seeds are also written to the file that `seeds` names."""
     from simia.envs.opening import open_environment
     from simia.envs.play.record import RecordedPack, record_pack, write_recorded_pack
 
@@ -205,7 +208,7 @@ def record(
 
 
 @app.command()
-def upgrade(pack: Annotated[str, typer.Argument(help="A pack's folder; its pack.yaml is rewritten.")]) -> None:
+def upgrade(pack: Annotated[str, typer.Argument(help="Folder of a pack. Its pack.yaml is rewritten.")]) -> None:
     """Rewrite a pack of format 1 as format 2, with a schema inferred from its state."""
     from simia.authoring.upgrade import upgrade_pack
 
@@ -219,14 +222,15 @@ def upgrade(pack: Annotated[str, typer.Argument(help="A pack's folder; its pack.
 @app.command()
 def new(
     folder: Annotated[
-        Path, typer.Argument(help="The folder to create; with --from trajectories the seeds: a file, a pack or hf:….")
+        Path,
+        typer.Argument(help="Folder of the new pack. With --from trajectories: the seeds, as a file, a pack or hf:…."),
     ],
     source: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="`trajectories`: a task for each seed. Else a file of tools, of trajectories or of an OpenAPI description; or "
-            "openapi:URL, mcp:COMMAND.",
+            help="Source of the pack. `trajectories`: make a task from each seed. Or a file of tools, a file of trajectories, an "
+            "OpenAPI description, openapi:URL, or mcp:COMMAND.",
         ),
     ] = None,
     out: NEW_PACK = None,
@@ -234,11 +238,13 @@ def new(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="With --from trajectories: the model that writes the users' goals, as llm.model=NAME."
+            "--set",
+            help="With --from trajectories: any setting of the model that writes the users' goals, for example llm.model=NAME; may "
+            "be repeated.",
         ),
     ] = None,
 ) -> None:
-    """Create a small working pack to start from, or a pack from your data, with a list of what is missing."""
+    """Create a small working pack to start from, or a pack from your data. Prints what is still missing."""
     if source == "trajectories":
         new_from_trajectories(str(folder), out, dialect, settings)
         return

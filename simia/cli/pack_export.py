@@ -24,28 +24,32 @@ Form = Literal["harbor", "verifiers", "openenv"]
 
 def export_pack(
     pack: PACK,
-    to: Annotated[Form, typer.Option("--to", help="The tool that loads it.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write, which must not exist.")],
+    to: Annotated[Form, typer.Option("--to", help="Format of the export.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the export. It must not exist.")],
     tasks: TASKS = None,
     split: SPLIT = None,
     limit: LIMIT = None,
     requirement: Annotated[
         str,
         typer.Option(
-            "--requirement", help="What pip installs as simia there, or the path of a wheel, which is copied."
+            "--requirement",
+            help="How the export installs simia: a requirement for pip, or the path of a wheel, which is copied.",
         ),
     ] = f"simia=={__version__}",
     base: Annotated[
-        str | None, typer.Option("--base", help="Harbor, OpenEnv: base image with Python 3.11 or newer on Debian.")
+        str | None, typer.Option("--base", help="Harbor, OpenEnv: base image, with Python 3.11 or newer on Debian.")
     ] = None,
     trust_container: Annotated[
-        bool, typer.Option("--trust-container", help="Harbor: the container alone isolates the pack's code.")
+        bool,
+        typer.Option(
+            "--trust-container", help="Harbor: use only the container, without a sandbox, to isolate the pack's code."
+        ),
     ] = False,
     unsafe: UNSAFE = False,
 ) -> None:
-    """Write a pack as Harbor tasks, a verifiers environment or an OpenEnv environment.
+    """Export a pack as Harbor tasks, a verifiers environment or an OpenEnv environment.
 
-    For Harbor each task's solution is played first; tasks that one agent cannot solve alone are left out.
+    For Harbor, each task's solution is played first, and tasks that an agent cannot solve without a user are left out.
     """
     from simia.authoring.pack_draft import draft_pack, refuse_existing
     from simia.exporting.requirements import describe_requirement

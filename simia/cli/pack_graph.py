@@ -16,16 +16,19 @@ from simia.terminal import say, say_json
 
 def pack_graph(
     pack: PACK,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the graph to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the graph to this SVG file.")] = None,
     changes: Annotated[
-        bool, typer.Option("--changes", help="Draw edges between tools that share a table which one of them changes.")
+        bool,
+        typer.Option(
+            "--changes", help="With --svg: also draw edges between tools that use a table which one of them changes."
+        ),
     ] = False,
     found: Annotated[
-        bool, typer.Option("--found", help="Find the edges by words, also if the pack has its own.")
+        bool, typer.Option("--found", help="Find the edges by words, even if the pack has its own edges.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the graph as JSON.")] = False,
 ) -> None:
-    """Show which tool's result, condition or change another tool needs: the edges of the pack, else those that are found by words."""
+    """Show which tool depends on a result, a condition or a change of another tool: the pack's own edges, or else edges found by words."""
     from simia.report.tool_graph_report import draw_tool_graph, find_pack_graph, name_edge_source, print_graph
     from simia.synthesis.graph.graph_building import make_graph
     from simia.synthesis.graph.graph_figures import measure_graph

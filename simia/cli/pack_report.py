@@ -42,30 +42,36 @@ async def make_map(packs: list[Pack], model: str | None, base_url: str | None) -
 
 
 def pack_report(
-    pack: Annotated[str, typer.Argument(help="Name of a bundled pack, a pack's folder, or a folder of packs.")],
-    html: Annotated[Path | None, typer.Option("--html", help="Also write a self-contained page to this file.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="The task that is shown as a conversation.")] = None,
+    pack: Annotated[str, typer.Argument(help="Name of a bundled pack, folder of a pack, or folder of several packs.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a self-contained HTML page to this file.")
+    ] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Task to show as a conversation.")] = None,
     run: Annotated[
         bool,
         typer.Option(
-            "--run/--no-run", help="Run the tools' tests, and a solution that is not recorded, in the sandbox."
+            "--run/--no-run",
+            help="Run the tools' tests in the sandbox, and the solution of the shown task if it is not recorded.",
         ),
     ] = True,
     embeddings: Annotated[
         str | None,
         typer.Option(
             "--embeddings",
-            help="Model of an endpoint, or GGUF file, that embeds the tools for the map of a folder's packs; without it, their words are compared.",
+            help="For a folder of packs: model at an endpoint, or GGUF file, that embeds the tools for their map. Default: tools "
+            "are compared by their words.",
         ),
     ] = None,
-    base_url: Annotated[str | None, typer.Option("--base-url", help="Endpoint of the model for embeddings.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Base URL of the endpoint for --embeddings.")
+    ] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Report on a pack: tools kept and dropped, tests by outcome, tasks by gate reason, tokens and cost by stage, graphs, difficulty,
-    and one task as a conversation."""
+    """Report on a pack: kept and dropped tools, tests by outcome, tasks by the gate's reason, tokens and cost by stage, graphs, difficulty, and
+    one task as a conversation."""
     from simia.report.pack_report import print_folder, print_pack, write_folder_page, write_pack_page
     from simia.report.pack_statistics import PackStatistics, collect_pack, find_packs
 

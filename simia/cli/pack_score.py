@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 
 def score_episode(
     pack: PACK,
-    episodes: Annotated[Path, typer.Argument(help="JSONL file of trajectories; the last one of the task is scored.")],
-    task: Annotated[str, typer.Option("--task", help="The task that the episode is of.")],
-    turns: Annotated[int, typer.Option("--turns", min=1, help="Messages after which an episode is truncated.")] = 100,
-    out: Annotated[Path | None, typer.Option("--out", help="Also write the reward to this file, as a number.")] = None,
+    episodes: Annotated[Path, typer.Argument(help="JSONL file of trajectories. The last one of the task is scored.")],
+    task: Annotated[str, typer.Option("--task", help="Task of the episode.")],
+    turns: Annotated[
+        int,
+        typer.Option(
+            "--turns", min=1, help="Maximum number of messages of the agent, after which the episode is truncated."
+        ),
+    ] = 100,
+    out: Annotated[Path | None, typer.Option("--out", help="Also write the reward as a number to this file.")] = None,
     unsafe: UNSAFE = False,
 ) -> None:
-    """Play the agent's messages of a recorded episode again and score what happens now. Without a record the reward is 0.
+    """Replay the agent's messages of a recorded episode and score the replay. If there is no recorded episode, the reward is 0.
 
-    Only the messages are taken from the record, so an edited result or reward in it changes nothing.
+    Only the agent's messages are read from the record, so edited results or rewards in it have no effect.
     """
     loaded = Pack.load(pack)
     chosen = loaded.task(task)

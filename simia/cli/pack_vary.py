@@ -20,20 +20,24 @@ SHOWN = 20
 
 def vary_values(
     pack: PACK,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack, which must not exist.")],
-    seed: Annotated[int, typer.Option(help="The same seed gives the same values.")] = 0,
-    keep: Annotated[list[str] | None, typer.Option(help="Leave these as they are: names, ids or prices.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack. It must not exist.")],
+    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same values.")] = 0,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Kind of values to keep unchanged: names, ids or prices; may be repeated.")
+    ] = None,
     replace: Annotated[
         list[str] | None,
-        typer.Option(help="Replace a further text, such as a shop's name or a rule of the policy: OLD=NEW."),
+        typer.Option(
+            help="Also replace this text, as OLD=NEW, such as a shop's name or a rule of the policy; may be repeated."
+        ),
     ] = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Write a pack with other names, identifiers and prices in its state, tasks, solutions, tests and texts. Every task of it passes the
-    gate. `simia synth vary` is another thing: it has a model write harder or easier tasks."""
+    """Write a copy of a pack with other names, identifiers and prices in its state, tasks, solutions, tests and texts. Every task of the copy
+    passes the gate. For harder or easier tasks, which a model writes, use `simia synth vary`."""
     from simia.authoring.varied_pack import KINDS, VariedPackReport, vary_pack
 
     loaded = Pack.load(pack)

@@ -19,15 +19,15 @@ from simia.terminal import say, say_json
 def report(
     run: RUN = "last",
     html: Annotated[
-        Path | None, typer.Option("--html", help="Path of the page. Default: report.html in the run's folder.")
+        Path | None, typer.Option("--html", help="Path of the HTML page. Default: report.html in the run's folder.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Of a training or a rollout: print everything as one JSON object.")
+        bool, typer.Option("--json", help="For a training or a rollout: print everything as one JSON object.")
     ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Report on a run: acceptance, rejections, coverage per tool, overlap with the seeds; a rollout's rewards and errors; the curves of a
-    training, also while it goes on."""
+    """Report on a run. Amplification: acceptance, rejections, coverage of the tools, overlap with the seeds. Rollout: rewards and errors.
+    Training: curves, also while it runs."""
     from simia.report.collect_statistics import collect_statistics
     from simia.report.html_page import write_html
     from simia.report.synthesis_report import print_synthesis

@@ -35,16 +35,22 @@ def calibrate(
     names: Annotated[
         list[str],
         typer.Argument(
-            help="Rollouts with rule-based rewards, solved and unsolved (--agent reference, nothing, echo, canned)."
+            help="Rollouts with rule-based rewards and with both solved and unsolved episodes (for example of --agent reference, "
+            "nothing, echo, canned)."
         ),
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="llm.… is the judge; oracle.votes, …; reward_function=FILE.py:NAME in its place"),
+        typer.Option(
+            "--set",
+            help="Any setting of the judge, for example llm.model=NAME or oracle.votes=3; or reward_function=FILE.py:NAME instead "
+            "of a judge; may be repeated.",
+        ),
     ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Let the judge, or your own reward function, score episodes with rule-based rewards: agreement, kappa, false passes by kind, cost.
+    """Score episodes that have rule-based rewards with a judge, or with your own reward function. Prints agreement, kappa, false passes by
+    kind, and cost.
 
     A judge's verdicts are stored in the rollouts' folders and reused.
     """

@@ -17,20 +17,25 @@ from simia.terminal import say_error
 
 
 def rollout(
-    pack: Annotated[str | None, typer.Argument(help="Name of a bundled pack, or a pack's folder.")] = None,
+    pack: Annotated[str | None, typer.Argument(help="Name of a bundled pack, or folder of a pack.")] = None,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config by name or path.")] = None,
     agent: Annotated[
         str | None,
         typer.Option(
             "--agent",
             "-a",
-            help="reference, following, repeating, nothing, canned, echo, policy, random, or llm (the default).",
+            help="llm (a model, the default), reference, following, repeating, or a baseline: nothing, canned, echo, policy, random.",
         ),
     ] = None,
     backend: Annotated[
-        str | None, typer.Option("--backend", "-b", help="executable, simulated, mixed, shadow, or an installed one.")
+        str | None,
+        typer.Option(
+            "--backend",
+            "-b",
+            help="executable, simulated, shadow, or an installed back end. For one per tool: --set 'backend={…}'.",
+        ),
     ] = None,
-    group: Annotated[int | None, typer.Option("--group", "-g", help="Episodes of each task.")] = None,
+    group: Annotated[int | None, typer.Option("--group", "-g", help="Number of episodes of each task.")] = None,
     limit: options.LIMIT = None,
     split: options.SPLIT = None,
     tasks: options.TASKS = None,
@@ -43,10 +48,10 @@ def rollout(
     name: options.NAME = None,
     runs: options.RUNS = Path("runs"),
 ) -> None:
-    """Play a pack's tasks with an agent: rewards, pass@k and pass^k with intervals, trajectories in a run.
+    """Play a pack's tasks with an agent. Prints rewards, pass@k and pass^k with intervals, and stores the trajectories in a run.
 
-    The agent's model is a small local one, or an endpoint: --set llm.base_url=… (--set sampling.calls=hermes if the
-    server does not support tools).
+    The agent's model is a small local model, or an endpoint with --set llm.base_url=… (add --set sampling.calls=hermes if the server does
+    not support tool calls).
     """
     if name is not None:
         check_name(name)  # before a model is fetched

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from simia.synthesis.recheck import Rechecked
 
 app = typer.Typer(
-    help="Durable jobs: list, show, resume, questions, answers, recheck, rebuild, diff, gc.", no_args_is_help=True
+    help="Manage runs: list, show, resume, questions, answers, recheck, rebuild, diff, gc.", no_args_is_help=True
 )
 
 
 @app.command("list")
 def list_runs(
-    every: Annotated[bool, typer.Option("--all", help="Include the runs of simia fidelity (fidelity-…).")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list the runs of simia fidelity (fidelity-…).")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """List the folder's runs, the latest last."""
+    """List the runs of a folder, the latest last."""
     table = Table("run", "accepted", "of", "rejected", "stopped", "model")
     table.columns[0].overflow = "fold"  # a name must not be cut
     found = list(folders(runs))
@@ -80,10 +80,12 @@ def make_run_row(folder: Path) -> list[str]:
 @app.command()
 def show(
     run: RUN = "last",
-    item: Annotated[str | None, typer.Option(help="Show one item: its findings and its trajectory.")] = None,
+    item: Annotated[
+        str | None, typer.Option(help="Id of one item to show, with its findings and its trajectory.")
+    ] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Show a run's figures, or one of its items."""
+    """Show the figures of a run, or one of its items."""
     from simia.report.change_report import print_shadow_changes
     from simia.report.collect_statistics import collect_statistics
     from simia.report.rollout_report import print_rollout, summarize_shadow
@@ -140,12 +142,13 @@ def resume(
     run: RUN = "last",
     n: Annotated[int | None, typer.Option("--n", "-n", help="Total number of trajectories to accept.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="An operational setting, as limits.max_cost=5.")
+        list[str] | None,
+        typer.Option("--set", help="An operational setting, for example limits.max_cost=5; may be repeated."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Of a synthesis: another folder for the packs.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="For a synthesis: another folder for the packs.")] = None,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Continue a run. Replies that were received are not asked for again."""
+    """Continue a run. Stored replies are reused, not requested again."""
     changes = {**({} if n is None else {"n": n}), **parse_settings(settings, read_command_line_value)}
     folder = find_run(runs, run)
     refuse_training(folder, "resumed here: start the training again, it goes on from its last checkpoint")
@@ -188,10 +191,11 @@ def has_nothing_left(folder: Path, n: int | None) -> bool:
 @app.command()
 def questions(
     run: RUN,
-    folder: Annotated[Path, typer.Argument(help="The folder for the text files.")],
+    folder: Annotated[Path, typer.Argument(help="Folder for the text files.")],
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Write the open questions of a run with llm.kind=batch as text files, to be answered by hand or in a chat window. RUN may be the folder of a batch."""
+    """Write the unanswered requests of a run with llm.kind=batch as text files, to be answered by hand or in a chat window. RUN may also be the
+    folder of a batch."""
     from simia.llm.question_files import write_questions
 
     waiting = find_open_questions(runs, run)
@@ -216,10 +220,10 @@ def questions(
 @app.command()
 def answers(
     run: RUN,
-    folder: Annotated[Path, typer.Argument(help="The folder that `simia runs questions` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="Folder that `simia runs questions` wrote.")],
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Store the answers of FOLDER/answers, for the next `simia runs resume`. Answers may be missing."""
+    """Store the answers in FOLDER/answers for the next `simia runs resume`. Some answers may be missing."""
     from simia.llm.question_files import read_answers
 
     waiting = find_open_questions(runs, run)
@@ -245,9 +249,10 @@ def write_count(n: int, noun: str) -> str:
 
 @app.command()
 def recheck(run: RUN = "last", runs: RUNS = Path("runs")) -> None:
-    """Derive all results again from the stored replies, after a parser or a check has changed. Sends no request.
+    """Compute all results again from the stored replies, after a parser or a check has changed. Sends no request.
 
-    The episodes of a rollout stay as they were played, and are scored again by today's rules and tasks."""
+    The episodes of a rollout are not played again. They are scored again with the current rules and tasks.
+    """
     from simia.amplification.recheck import recheck_run
 
     refuse_training(find_run(runs, run), "derived again from stored replies")
@@ -340,10 +345,12 @@ def diff(
     left: RUN,
     right: Annotated[str, typer.Argument(help="The run to compare it with.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the figures that need all results.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip the figures for which all results must be read.")
+    ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Compare two runs: settings, prompts, figures, common trajectories, items with different verdicts."""
+    """Compare two runs: settings, prompts, figures, common trajectories, and items with different verdicts."""
     from simia.jobs.diff import compare_runs
     from simia.report.run_comparison import list_diversity_figures, print_difference
 
@@ -363,17 +370,20 @@ def diff(
 
 @app.command()
 def gc(
-    run: Annotated[str | None, typer.Argument(help="One run. Default: all runs of the folder.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(help="Run: id, unique prefix, path, or `last`. Default: all runs of the folder.")
+    ] = None,
     free: Annotated[
         bool, typer.Option("--free", help="Free the space. Without this, only print what can be freed.")
     ] = False,
     replies: Annotated[
-        bool, typer.Option("--replies", help="Remove also the paid replies of rejected items; they cannot be restored.")
+        bool,
+        typer.Option("--replies", help="Also remove the stored replies of rejected items. They cannot be restored."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before replies are removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before replies are removed.")] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Show how much disk space runs take and free what can be derived again; --replies: also replies of rejected items."""
+    """Show how much disk space runs use, and with --free remove data that can be computed again; with --replies also replies of rejected items."""
     from simia.jobs import cleanup
     from simia.report.run_comparison import print_cleanup
 

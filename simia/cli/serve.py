@@ -19,69 +19,99 @@ from simia.terminal import say_error
 if TYPE_CHECKING:
     from simia.envs.config import EnvironmentConfig
 
-PACKS = Annotated[list[str], typer.Argument(metavar="PACK...", help="Packs by name or folder; several with --openenv.")]
+PACKS = Annotated[
+    list[str], typer.Argument(metavar="PACK...", help="Packs by name or folder. Several only with --openenv.")
+]
 OPENENV_NEEDS = ["fastapi", "uvicorn", "websockets", "prometheus_client"]
 
 
 def serve(
     packs: PACKS,
-    mcp: Annotated[bool, typer.Option("--mcp", help="Serve by the Model Context Protocol.")] = False,
-    openenv: Annotated[bool, typer.Option("--openenv", help="Serve by OpenEnv, for trainers.")] = False,
+    mcp: Annotated[bool, typer.Option("--mcp", help="Serve over the Model Context Protocol (MCP).")] = False,
+    openenv: Annotated[bool, typer.Option("--openenv", help="Serve over OpenEnv, for trainers.")] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="MCP: streamable HTTP on the loopback, in place of stdio.")
+        bool, typer.Option("--http", help="MCP: use streamable HTTP on the loopback interface instead of stdio.")
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for HTTP; 0 picks a free one.")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for HTTP. 0: any free port.")] = 8000,
     host: Annotated[
-        str, typer.Option("--host", help="OpenEnv: the address; any but the loopback needs a token.")
+        str,
+        typer.Option(
+            "--host", help="OpenEnv: address to listen on. Any address other than the loopback interface needs a token."
+        ),
     ] = "127.0.0.1",
     token_env: Annotated[
         str | None,
         typer.Option(
-            "--token-env", help="OpenEnv: variable with the token of clients. Default: SIMIA_TOKEN beyond the loopback."
+            "--token-env",
+            help="OpenEnv: environment variable with the token that clients must send. Default: SIMIA_TOKEN, unless on the "
+            "loopback interface.",
         ),
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="OpenEnv: admit every client.")] = False,
-    sessions: Annotated[int, typer.Option("--sessions", min=1, help="OpenEnv: maximal concurrent sessions.")] = 256,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="OpenEnv: accept every client, without a token.")
+    ] = False,
+    sessions: Annotated[
+        int, typer.Option("--sessions", min=1, help="OpenEnv: maximum number of concurrent sessions.")
+    ] = 256,
     lease: Annotated[
         float,
-        typer.Option("--lease", min=0, help="OpenEnv: seconds for which the episode of a lost connection is kept."),
+        typer.Option("--lease", min=0, help="OpenEnv: how long the episode of a lost connection is kept, in seconds."),
     ] = 60.0,
     largest_frame: Annotated[
-        int, typer.Option("--largest-frame", min=1024, help="OpenEnv: bytes of the largest message that is accepted.")
+        int, typer.Option("--largest-frame", min=1024, help="OpenEnv: maximum size of a message, in bytes.")
     ] = 4 << 20,
     drain: Annotated[
-        float, typer.Option("--drain", min=0, help="OpenEnv: seconds for which SIGTERM waits for episodes in progress.")
+        float,
+        typer.Option(
+            "--drain",
+            min=0,
+            help="OpenEnv: how long the server waits for episodes in progress after SIGTERM, in seconds.",
+        ),
     ] = 20.0,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="OpenEnv: any setting of a rollout, as backend=simulated.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="OpenEnv: any setting of the environment, for example backend=simulated; may be repeated."
+        ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="OpenEnv: folder of stored replies; servers with one store share its budget."),
+        typer.Option(
+            "--store", help="OpenEnv: folder of stored replies. Servers with the same folder share one budget."
+        ),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            "--task", help="The task of all episodes. Default: MCP: the first task without a user; OpenEnv: all tasks."
+            "--task",
+            help="Task of all episodes. Default for MCP: the first task that needs no user. Default for OpenEnv: all tasks.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the episodes.")] = 0,
-    out: Annotated[Path, typer.Option("--out", help="JSONL file that trajectories are appended to.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="JSONL file to which trajectories are appended.")] = Path(
         "trajectories.jsonl"
     ),
     state: Annotated[
-        bool, typer.Option("--state", help="Serve the world's state as the resource simia://state.")
+        bool, typer.Option("--state", help="MCP: serve the environment's state as the resource simia://state.")
     ] = False,
     unscored: Annotated[
-        bool, typer.Option("--unscored", help="MCP: record episodes without a reward, for `simia pack score`.")
+        bool,
+        typer.Option("--unscored", help="MCP: record episodes without a reward, to be scored by `simia pack score`."),
     ] = False,
-    turns: Annotated[int, typer.Option("--turns", min=1, help="Calls after which an episode is truncated.")] = 100,
+    turns: Annotated[
+        int,
+        typer.Option(
+            "--turns",
+            min=1,
+            help="Maximum number of messages of the agent (for MCP: of calls), after which an episode is truncated.",
+        ),
+    ] = 100,
     idle: Annotated[
         float | None,
         typer.Option(
             "--idle",
             min=0.1,
-            help="Seconds without a request that end a session. Default: 600 for MCP over HTTP, 1,800 for OpenEnv.",
+            help="End a session after this many seconds without a request. Default: 600 for MCP over HTTP, 1,800 for OpenEnv.",
         ),
     ] = None,
     unsafe: UNSAFE = False,
@@ -89,7 +119,7 @@ def serve(
     variables: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Serve packs' tasks to an agent by MCP or to trainers by OpenEnv. Each finished episode is appended to a JSONL file."""
+    """Serve the tasks of packs to an agent over MCP, or to trainers over OpenEnv. Each finished episode is appended to a JSONL file."""
     words, pack = " ".join(packs), packs[0]
     if mcp == openenv:
         raise UserError(f"give exactly one protocol: simia serve {words} --mcp, or --openenv")

@@ -30,10 +30,10 @@ def synth(
         ),
     ],
     source: Annotated[
-        str, typer.Argument(help="What the recipe works on: a domain in words, a file of tasks or problems, or a pack.")
+        str, typer.Argument(help="Input of the recipe: a domain in words, a file of tasks or problems, or a pack.")
     ] = "",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder of the packs, which must not exist.", show_default=False)
+        Path | None, typer.Option("--out", "-o", help="Folder of the new packs. It must not exist.", show_default=False)
     ] = None,
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Config by name or path. Default: synth/RECIPE.")
@@ -42,7 +42,7 @@ def synth(
         list[str] | None,
         typer.Option(
             "--sources",
-            help="envfactory: a document, OpenAPI file, pack, folder of them, or mcp:COMMAND; may be repeated.",
+            help="For envfactory, a source: a document, an OpenAPI file, a pack, a folder of these, or mcp:COMMAND; may be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -52,13 +52,16 @@ def synth(
     runs: RUNS = Path("runs"),
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print the first prompt, the items and the projected price; send no request."),
+        typer.Option(
+            "--dry-run",
+            help="Print the first prompt, the known items and the projected price, without sending a request.",
+        ),
     ] = False,
 ) -> None:
-    """Make packs from nothing: environments whose tools and tasks are tested by execution.
+    """Generate packs: environments whose tools and tasks are tested by execution.
 
-    With OPENAI_API_KEY in the environment, --set llm.base_url=… or --set llm.model=…, that endpoint is used. Without one, a
-    small local model is used, which is fetched once.
+    Uses the endpoint if OPENAI_API_KEY is set, or with --set llm.base_url=… or --set llm.model=…. Otherwise, it uses a small local model, which
+    is downloaded once.
     """
     if name is not None:
         check_name(name)  # before a model is fetched

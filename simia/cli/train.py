@@ -37,20 +37,31 @@ MODEL = {"verl": "actor_rollout_ref.model.path", "ragen": "model_path"}
 def train(
     trainer: Annotated[str, typer.Argument(help=f"One of {', '.join(TRAINERS)}.")],
     config: Annotated[
-        str, typer.Argument(help="Its config by name or path; for llamafactory an exported folder, or a run.")
+        str,
+        typer.Argument(
+            help="Config of the trainer, by name or path. For llamafactory: an exported folder, or a run of runs.yaml."
+        ),
     ],
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Any setting of the config, as a.b=c.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting of the config, as a.b=c; may be repeated.")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="llamafactory: a model of models.yaml; trl: a name or a folder.")
+        str | None,
+        typer.Option("--model", help="llamafactory: name of a model in models.yaml. trl: a model's name, or a folder."),
     ] = None,
     python: Annotated[
-        Path | None, typer.Option("--python", help="Interpreter of an environment that has the trainer.")
+        Path | None,
+        typer.Option("--python", help="Python interpreter of an environment in which the trainer is installed."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and price the run, and print its command; needs no trainer.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check the run and print its projected price and its command. The trainer need not be installed.",
+        ),
     ] = False,
 ) -> None:
-    """Check versions, data and settings, then exec the trainer, which gets signals such as Ctrl-C and sets the exit code."""
+    """Check versions, data and settings, then replace this process by the trainer, which handles signals such as Ctrl-C and sets the exit code."""
     place = TRAINERS.get(trainer)
     if place is None:
         raise UserError(f"no trainer named {trainer!r}; there are: {', '.join(TRAINERS)}")

@@ -16,15 +16,15 @@ from simia.terminal import one_line, say
 
 def variants(
     pack: PACK,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack, which must not exist.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new pack. It must not exist.")],
     tasks: TASKS = None,
     unsafe: UNSAFE = False,
     network: NETWORK = False,
     variable: VARIABLES = None,
     grant_read: GRANT_READ = None,
 ) -> None:
-    """Write a pack of variants of a pack's tasks: a value that the user says only when asked, and a tool that appears later. Each passes the
-    gate, and an agent that does not ask, or does not wait, does not score 1."""
+    """Write a new pack with variants of a pack's tasks: the user tells a value only when asked, or a tool becomes visible later. Each variant
+    passes the gate, and an agent that does not ask, or does not wait, scores less than 1."""
     from simia.authoring.task_variants import VARIANT_KINDS
     from simia.authoring.variant_pack import VariantReport, describe_faults, write_variants
 
