@@ -31,7 +31,7 @@ class PromptSettings(Config):
     shots: int = Field(default=1, ge=0)
     """Number of seeds in the prompt. The paper uses 1; small models need 3."""
     hints: bool = True
-    """Whether to put new values (such as names and ids) into each item's request, so that samples differ."""
+    """Whether to put new values (such as names, ids and dates) into each item's request, so that samples differ."""
     scenarios: bool = False
     """Whether each item gets its own plan instead of following its seed's calls. A plan has goals (calls that are rare so far are preferred),
     outcomes, the length that follows from them, a persona and an unexpected event. `plan` sets the distribution."""

@@ -54,7 +54,7 @@ class VaryConfig(SynthesisConfig):
     """Settings of `simia synth vary`. Its `source` is a pack."""
 
     tasks: list[str] = Field(default_factory=list)
-    """Ids of the tasks that may be varied; empty: all."""
+    """Ids of the tasks that may be varied. Empty: all tasks."""
     limit: int | None = Field(default=None, ge=1)
     """Maximum number of tasks to measure, and maximum number of tasks to vary. null: all."""
     agent: VaryAgentSettings = Field(default_factory=VaryAgentSettings)

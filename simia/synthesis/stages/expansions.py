@@ -45,8 +45,8 @@ class ExpansionSettings(Config):
     refinements: int = Field(default=2, ge=0)
     """Number of requests for calls and a patch of the state, for the tools that could not be executed. 0: the state is not refined."""
     random_calls: int = Field(default=100, ge=0)
-    """Number of random calls of the tools of H in the refined state. A tool that fails unexpectedly, or leaves a reference to a missing row, is
-    removed from H."""
+    """Number of random calls of the tools of H in the refined state. A tool that fails unexpectedly, or breaks the state's schema (for example
+    by a reference to a missing row), is removed from H."""
     visible: Literal["subgraph", "all"] = "subgraph"
     """Tools that the agent sees. subgraph: those of H. all: all tools of the environment."""
     execution: bool = True
