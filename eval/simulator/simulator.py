@@ -5,7 +5,7 @@
     python eval/simulator/simulator.py report           # the tables, from eval/simulator/results
 
 docs/experiments/simulator.md fixes the comparison. Packs, runs, rows and models are under `~/.cache/simia/experiments/simulator` (`--work`), the
-replies in `eval/simulator/results` (`--results`). Finished parts are skipped, and a killed training goes on from its last checkpoint.
+replies in `eval/simulator/results` (`--results`); with `--plan second`, the second try, both names end with `-second`. Finished parts are skipped, and a killed training goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Plan:
 
 PLANS = {
     "full": Plan(),
+    "second": Plan(steps=400),
     "tiny": Plan(seeds=1, wandering=2, take=20, steps=2, batch=2, measured={"task": 1, "tool": 1}),
 }
 WORLD = {"knowledge": "state", "dialect": "brief", "state_tokens": 450, "max_tokens": 400}
@@ -264,12 +265,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A small model as simulator.")
     parser.add_argument("verb", choices=["rows", "run", "report"])
     parser.add_argument("--plan", choices=PLANS, default="full")
-    parser.add_argument("--work", type=Path, default=cache_root() / "experiments" / "simulator")
-    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--work", type=Path, help="folder of packs, runs, rows and models")
+    parser.add_argument("--results", type=Path, help="folder of the replies")
     parser.add_argument("--model", type=Path, help="a prepared model, in place of SmolLM2-135M-Instruct")
     parser.add_argument("--workers", type=int, default=2, help="trainings at once, of one thread each")
     given = parser.parse_args()
-    experiment = Experiment(given.work, given.results, PLANS[given.plan], model=given.model, workers=given.workers)
+    ending = "-second" if given.plan == "second" else ""
+    work = given.work or cache_root() / "experiments" / f"simulator{ending}"
+    results = given.results or HERE / f"results{ending}"
+    experiment = Experiment(work, results, PLANS[given.plan], model=given.model, workers=given.workers)
     try:
         if given.verb == "rows":
             experiment.make_rows()

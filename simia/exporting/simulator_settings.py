@@ -49,14 +49,14 @@ class SimulatorConfig(Config):
     take: int | None = Field(
         None,
         ge=1,
-        description="Number of training rows, divided equally among the classes of |Δ| where there are enough; then `largest` has no "
-        "effect. null: see `largest`.",
+        description="Number of training rows, divided equally among the classes (refused calls, and the others by |Δ|) where there are "
+        "enough; then `largest` has no effect. null: see `largest`.",
     )
     largest: float = Field(
         0.5,
         gt=0,
         le=1,
-        description="Without `take`: maximum share of one class of |Δ| in the training rows (0 to 1). 1: all rows.",
+        description="Without `take`: maximum share of one class in the training rows (0 to 1). 1: all rows.",
     )
     least: int = Field(
         100,

@@ -1,7 +1,8 @@
-"""Split the rows of a simulator into training and held-out rows: remove duplicates, hold out tasks, tools and packs, balance over |Δ|.
+"""Split the rows of a simulator into training and held-out rows: remove duplicates, hold out tasks, tools and packs, balance by |Δ| and outcome.
 
 |Δ| is the number of leaf fields that a call adds, removes or changes. Without balancing, a model that never changes anything would be
-right on most rows, since most calls of rollouts only read or are refused.
+right on most rows, since most calls of rollouts only read or are refused. Refused calls are a class of their own: a small model that is
+trained mostly on refusals learns to refuse.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CLASSES = {"0": (0, 0), "1-2": (1, 2), "3-6": (3, 6), "7+": (7, None)}
 DUPLICATES = "rows that teach what another one teaches"
 LEAKS = "training rows that teach what a held-out row asks for"
 NAMED = "training rows whose request names a held-out tool"
-BALANCE = "training rows of classes of |Δ| that have too many"
+BALANCE = "training rows of classes (refusals, |Δ|) that have too many"
 
 
 @dataclass(slots=True)
@@ -130,14 +131,16 @@ def count_classes(rows: Iterable[SimulatorRow]) -> dict[str, int]:
 def balance_rows(
     rows: Sequence[SimulatorRow], take: int | None = None, largest: float = 1.0, least: int = 0
 ) -> list[SimulatorRow]:
-    """Choose rows by class of |Δ|, alternating between tools and outcomes within a class. The chosen rows keep their order.
+    """Choose rows by class, alternating between tools within a class. The chosen rows keep their order.
+
+    Classes are the refused calls, and the successful ones by |Δ|.
 
     `take`: total number of rows, divided equally between classes as far as they have rows. None: the largest class is cut to the share
     `largest` of the chosen rows, but not below `least` rows, and each tool keeps at least one row.
     """
     groups: dict[str, list[SimulatorRow]] = defaultdict(list)
     for row in rows:
-        groups[find_class(row.truth.delta)].append(row)
+        groups["refused" if row.truth.failed else find_class(row.truth.delta)].append(row)
     counts = {name: len(group) for name, group in groups.items()}
     if take is None:
         most = max(counts, key=lambda name: counts[name], default="")
@@ -170,9 +173,9 @@ def share_equally(counts: dict[str, int], total: int) -> dict[str, int]:
 
 
 def alternate_tools(rows: Iterable[SimulatorRow]) -> list[SimulatorRow]:
-    """Order rows: first one row of each tool and outcome, then the second of each, and so on."""
-    groups: dict[tuple[str, str, bool], list[SimulatorRow]] = defaultdict(list)
+    """Order rows: first one row of each tool, then the second of each, and so on."""
+    groups: dict[tuple[str, str], list[SimulatorRow]] = defaultdict(list)
     for row in rows:
-        groups[row.pack, row.tool, row.truth.failed].append(row)
+        groups[row.pack, row.tool].append(row)
     most = max(map(len, groups.values()), default=0)
     return [group[n] for n in range(most) for group in groups.values() if n < len(group)]
