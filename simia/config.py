@@ -109,17 +109,19 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
             if event.anchor is not None:
                 known[event.anchor] = None
             if len(open_nodes) > DEEPEST_YAML:
-                raise UserError(f"{where} has more than {DEEPEST_YAML} sections within each other; make it flatter")
+                raise UserError(f"{where} is nested more than {DEEPEST_YAML} levels deep; flatten it")
             continue
         elif isinstance(event, yaml.AliasEvent):
             named = known.get(event.anchor or "", (0, 0))  # an unknown one is refused by PyYAML
             if named is None:
-                raise UserError(f"{where}: a section contains itself by an alias; write its values out")
+                raise UserError(f"{where}: an alias makes a section contain itself; write the values out instead")
             anchor, (size, depth) = None, named
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size, depth = event.anchor, 1, 0
             if not event.value.isascii() and SURROGATE.search(event.value):
-                raise UserError(f"{where}: a text holds half a character (such as \\ud800); write the whole character")
+                raise UserError(
+                    f"{where}: a text contains a lone surrogate (such as \\ud800); write the whole character"
+                )
         else:
             continue
         if anchor is not None:
@@ -130,7 +132,7 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
             if values + size > MOST_VALUES:
                 raise UserError(f"{where} has more than {MOST_VALUES:,} values, those of aliases included; shorten it")
             if len(open_nodes) + depth > DEEPEST_YAML:
-                raise UserError(f"{where} has more than {DEEPEST_YAML} sections within each other; make it flatter")
+                raise UserError(f"{where} is nested more than {DEEPEST_YAML} levels deep; flatten it")
 
 
 @dataclass(frozen=True)

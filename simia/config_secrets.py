@@ -82,7 +82,7 @@ def refuse_secret_headers(headers: dict[Any, Any]) -> None:
     for name, value in headers.items():
         named = has_secret_name(str(name)) and not names_variable(str(value))
         if named or is_secret(str(value), hexadecimal=True):
-            raise UserError(f"header {name} would hold a key in the config: {ADVICE}")
+            raise UserError(f"header {name} holds a secret, which a config must not contain: {ADVICE}")
 
 
 def find_secrets(data: Any, place: str = "", *, named: bool = False) -> Iterator[str]:

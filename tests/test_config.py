@@ -232,18 +232,21 @@ def bomb(levels: int) -> str:
 
 
 EXCESS = {
-    "mappings within each other": (f"llm: {'{a: ' * 5000}{'}' * 5000}", "flatter"),
-    "lists within each other": (f"llm: {'[' * 3000}", "flatter"),
-    "depth by aliases": ("\n".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 200))]), "flatter"),
-    "a mapping within itself": ("llm: &x {extra_body: {y: *x}}", "contains itself"),
-    "a list within itself": ("llm: {extra_body: {y: &x [*x]}}", "contains itself"),
+    "mappings within each other": (f"llm: {'{a: ' * 5000}{'}' * 5000}", "levels deep"),
+    "lists within each other": (f"llm: {'[' * 3000}", "levels deep"),
+    "depth by aliases": (
+        "\n".join(["a0: &a0 [1]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 200))]),
+        "levels deep",
+    ),
+    "a mapping within itself": ("llm: &x {extra_body: {y: *x}}", "contain itself"),
+    "a list within itself": ("llm: {extra_body: {y: &x [*x]}}", "contain itself"),
     "values by aliases": (bomb(9), "aliases included"),
     "values by merge keys": ("\n".join([bomb(6), "b: &b {c: *a5}", "d: {<<: [*b, *b, *b]}"]), "aliases included"),
     "digits": (f"n: {'9' * 5000}", "quotes"),
     "no integer": ('n: !!int ""', "quotes"),
     "no truth value": ("n: !!bool x", "quotes"),
     "no date": ("n: !!timestamp x", "quotes"),
-    "half a character": ('llm: {model: "\\ud800"}', "half a character"),
+    "half a character": ('llm: {model: "\\ud800"}', "a lone surrogate"),
     "size": (f"# {'x' * LARGEST_YAML}", "larger than"),
     "a Python object": ("n: !!python/object/apply:os.getcwd []", "not YAML"),
     "an unknown alias": ("n: *x", "not YAML"),

@@ -115,7 +115,7 @@ class Ablation(Config):
         found = self.tiny if size == "tiny" else self.full
         if found is None:
             have = ", ".join(name for name in ("accepted", "tiny", "full") if getattr(self, name) is not None)
-            raise UserError(f"{self.title}: no size {size}; it has {have}")
+            raise UserError(f"{self.title}: there is no size {size}; choose one of {have}")
         return found
 
 
@@ -168,7 +168,7 @@ def find_base(plan: SizePlan, arm: Arm) -> Arm:
         return arm
     found = next((each for each in plan.arms if each.name == arm.of and each.of is None), None)
     if found is None:
-        raise UserError(f"arm {arm.name!r}: of: {arm.of!r} is no arm of this size with data of its own")
+        raise UserError(f"arm {arm.name!r}: of: {arm.of!r} is not an arm of this size with data of its own")
     return found
 
 

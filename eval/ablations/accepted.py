@@ -94,7 +94,7 @@ PAPERS: dict[str, tuple[str, Callable[[], Iterator[Count]]]] = {
 
 def main(paper: str) -> None:
     if paper not in PAPERS:
-        raise UserError(f"{paper or 'no paper'}: choose one of {', '.join(PAPERS)}")
+        raise UserError(f"unknown paper {paper!r}; choose one of {', '.join(PAPERS)}")
     title, count = PAPERS[paper]
     save_counts(f"{paper}_accepted", title, list(count()), RESULTS)
 

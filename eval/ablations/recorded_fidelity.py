@@ -45,7 +45,7 @@ def choose(found: dict[str, Both], what: str) -> dict[str, Fidelity]:
             for way, both in found.items()
             for name, each in zip(("ledger", "no ledger"), both, strict=True)
         }
-    raise UserError(f"{what}: choose knowledge or ledger")
+    raise UserError(f"unknown comparison {what!r}; choose knowledge or ledger")
 
 
 def list_pairs(found: dict[str, Both], what: str) -> dict[str, Both]:

@@ -39,7 +39,7 @@ class MixedModel(Config):
     def _no_budget(cls, limits: EngineLimits | None) -> EngineLimits | None:
         if limits is not None and limits.capped:
             raise ValueError(
-                "max_cost, max_tokens and max_requests hold for all models together; set them in the run's limits"
+                "max_cost, max_tokens and max_requests apply to all models together; set them in the run's limits"
             )
         return limits
 
@@ -86,7 +86,7 @@ def list_writers(backends: Sequence[ModelBackend], mix: Sequence[MixedModel]) ->
     names = [(writer.model, writer.alias) for writer in writers]
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise UserError(f"mix names {name[0]} at {name[1]} twice: give each model once, with its weight")
+            raise UserError(f"mix: model {name[0]} at {name[1]} is listed twice; list each model once, with its weight")
     return writers
 
 

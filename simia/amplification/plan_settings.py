@@ -48,7 +48,7 @@ class PlanSettings(Config):
     @classmethod
     def check_weights(cls, weights: dict[int, float]) -> dict[int, float]:
         if any(weight < 0 for weight in weights.values()) or (weights and not sum(weights.values())):
-            raise ValueError("weights are 0 or more, and at least one is more than 0")
+            raise ValueError("weights must be 0 or more, and at least one must be more than 0")
         return weights
 
     @field_validator("goals")

@@ -178,7 +178,7 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
             )
             run.ledger.set_meta("facts", facts, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
-            raise UserError(f"run {run.id} has lost its verdicts on the seeds: start a new run")
+            raise UserError(f"run {run.id}: the judge's verdicts on its seeds are missing; start a new run")
         seeds = keep_judged_seeds(run, seeds)
         store_seeds(run, seeds)
         figures = recheck_items(run, config, seeds, read_writers(facts), planned=salvaged.planned)

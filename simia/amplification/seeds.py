@@ -212,7 +212,7 @@ async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mo
         first = verdicts[0]
         if all(verdict.error is not None for verdict in verdicts):
             raise UserError(
-                f"the judge of the seeds gave no verdict ({first.error}: {first.detail}): see prefilter.llm"
+                f"the judge gave no verdict on any seed ({first.error}: {first.detail}): check the model in prefilter.llm, or in llm if that is not set"
             )
         rows = [verdict.model_dump(mode="json", exclude={"votes"}) for verdict in verdicts]
         run.ledger.set_meta(META, {seed.id: row for seed, row in zip(seeds.order, rows, strict=True)}, twice=True)
@@ -240,7 +240,7 @@ async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mode
         try:
             return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
         except BudgetReached as reached:
-            raise UserError(f"while the seeds were judged: {reached}") from None
+            raise UserError(f"not all seeds are judged: {reached}") from None
         except LLMFault as fault:
             if not isinstance(backend, DeferredBackend):
                 raise

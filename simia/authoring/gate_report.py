@@ -86,7 +86,7 @@ class GateReport:
         which = "the task" if len(self.verdicts) == 1 else f"{len(full)} of the tasks"
         return (
             f"the agent of `all calls` makes every call of the pack's solutions without reading the task; on {which} it "
-            "leaves the state of the task's own solution, as where a pack has a single solution, and that is no fault"
+            "ends in the same state as the task's own solution, which is normal in a pack with a single solution and is not a fault"
         )
 
     def to_json(self, pack: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def make_tool_specs(rows: list[dict[str, Any]]) -> tuple[list[ToolSpec], list[st
     for row in rows:
         name = row["name"]
         if name in found:
-            lines.append(f"tool {name!r} stands there twice: the first one is kept")
+            lines.append(f"tool {name!r} is listed twice: the first one is kept")
             continue
         try:
             compile_schema(row["parameters"])

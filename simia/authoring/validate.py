@@ -79,10 +79,14 @@ def compare_tools_with_code(specs: list[ToolSpec], declared: dict[str, dict[str,
         has, must = set(list_names(code["parameters"])), set(list_names(code["required"]))
         if listed != has:
             odd = ", ".join(sorted(listed ^ has))
-            found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"in one of tools.json and the code only: {odd}"))
+            found.append(
+                Finding(
+                    Fault.OTHER_ARGUMENTS, spec.name, f"arguments that only one of tools.json and the code has: {odd}"
+                )
+            )
         elif must - needed:
             odd = ", ".join(sorted(must - needed))
-            found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"the code needs {odd}, tools.json does not say so"))
+            found.append(Finding(Fault.OTHER_ARGUMENTS, spec.name, f"the code requires {odd}, but tools.json does not"))
     named = {spec.name for spec in specs}
     found += [
         Finding(Fault.UNLISTED_TOOL, name, "tools.json does not list it") for name in declared if name not in named

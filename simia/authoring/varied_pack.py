@@ -112,7 +112,7 @@ async def vary_pack(
     if root is None or tasks_path is None or pack.executable is None:
         raise UserError(f"pack {pack.name} has no tasks or no code: varied tasks are verified by playing them")
     if pack.file and pack.file.state and not pack.file.state.endswith(".json"):
-        raise UserError(f"pack {pack.name} has a state of files: values are replaced in JSON only")
+        raise UserError(f"pack {pack.name} keeps its state in files: values can be replaced only in a JSON state")
     state_path = pack.path_of("state")
     refuse_inside(out, root)
     state = orjson.loads(state_path.read_bytes()) if state_path is not None else {}
@@ -378,7 +378,7 @@ async def verify(
     report.gate = found
     if not found.verdicts:
         first = next(iter(report.left_out.items()), ("", "there are none"))
-        raise UserError(f"no task of the varied pack holds, as {first[0]}: {first[1]}; nothing is written")
+        raise UserError(f"no varied task can be used, for example {first[0]}: {first[1]}; nothing is written")
     write_rows(draft / tasks, [row for row in rows if row["id"] not in failed])
     if (path := pack.path_of("tests")) is not None and any(faults):
         lines = [orjson.loads(line) for _, line in read_lines(path)]

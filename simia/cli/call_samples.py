@@ -35,7 +35,7 @@ def draw_set(
     from simia.pack import Pack
 
     if not packs:
-        raise UserError("name the packs to draw from: simia fidelity PACK... --sample FILE")
+        raise UserError("name the packs to sample calls from: simia fidelity PACK... --sample FILE")
     if path.exists():
         raise UserError(f"{path} exists, and a frozen set is never changed: name another file")
     loaded = {pack.name: pack for pack in map(Pack.load, packs)}
@@ -56,7 +56,9 @@ def refuse_state_folder(pack: Pack) -> None:
     """Raise `UserError` for a pack whose state is no JSON: a simulator cannot be shown it."""
     state = pack.file.state if pack.file else None
     if state is not None and not state.endswith(".json"):
-        raise UserError(f"pack {pack.name}: its state is not a JSON file, so no simulator can hold it: leave it out")
+        raise UserError(
+            f"pack {pack.name}: its state is not a JSON file, so a simulator cannot hold it: leave this pack out"
+        )
 
 
 def print_mix(samples: Sequence[CallSample]) -> None:
@@ -165,7 +167,7 @@ def refuse_other_model(folder: Path, model: str) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         return
     if before != model:
-        raise UserError(f"{folder} holds the figures of {before}: give those of {model} a --name of their own")
+        raise UserError(f"{folder} has the figures of another model, {before}: choose another --name for {model}")
 
 
 def print_misses(named: dict[str, list[dict[str, Any]]]) -> None:

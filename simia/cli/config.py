@@ -79,5 +79,5 @@ def find_config_model(name: str) -> type[Config]:
     known = {each: len(keys & model.model_fields.keys()) for each, model in models.items()}
     best = max(known, key=lambda each: (known[each], each == Path(path).parent.name))
     if not known[best]:
-        raise UserError(f"{path} has no setting of simia; `simia config` lists the configs")
+        raise UserError(f"{path} contains no simia setting; `simia config` lists the configs")
     return models[best]

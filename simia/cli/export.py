@@ -132,13 +132,15 @@ def export(
     if to == "simulator":
         if mix or system or judged or pairs is not None or push or segment != "whole" or reasoning is not None:
             raise UserError(
-                "--to simulator makes rows of calls: leave out --mix, --system, --judged, --pairs, --push, --segment and --reasoning"
+                "--to simulator cannot be combined with --mix, --system, --judged, --pairs, --push, --segment or --reasoning: omit these"
             )
         given = {"cutoff": cutoff, "take": take}
         write_simulator(sources, runs, folder, config, settings or [], given, template, model, partial=partial)
         return
     if config is not None or settings:
-        raise UserError("--config and --set are for --to simulator; other formats have the options above")
+        raise UserError(
+            "--config and --set are only for --to simulator: omit them, and use the other options of `simia export --help`"
+        )
     from simia.exporting import export as write
     from simia.exporting.episode_groups import BestOfGroups
     from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
@@ -150,7 +152,9 @@ def export(
     chosen = ModelEntry.named(model) if model else None
     if pairs is not None:
         if mix or take or system or judged or segment != "whole" or push:
-            raise UserError("--pairs goes without --mix, --take, --system, --judged, --segment and --push: omit these")
+            raise UserError(
+                "--pairs cannot be combined with --mix, --take, --system, --judged, --segment or --push: omit these"
+            )
         entry = chosen.template if chosen else template or "qwen"
         writer = LLaMAFactoryWriter("whole", reasoning, entry, cutoff or CUTOFF, model=chosen)
         write_pairs(names, runs, pairs, folder, to, writer, partial=partial)

@@ -97,7 +97,7 @@ def fidelity(
     """
     if not forced and (sample is not None or frozen is not None):
         raise UserError(
-            "--no-forced is for a pack's solutions: the calls of a set are asked one by one, each from the real state"
+            "--no-forced does not apply to --sample and --frozen, whose calls are asked one by one from the real state: omit it"
         )
     if sample is not None:
         draw_set(packs or [], sample, count=n, seed=seed, split=split, limit=limit, others=others)
@@ -108,7 +108,7 @@ def fidelity(
         measure_set(frozen, packs or [], kinds, given, limit=limit, name=name, runs=runs, record=record)
         return
     if not packs or len(packs) > 1:
-        raise UserError("name one pack to measure; several are for --sample")
+        raise UserError("name exactly one pack to measure; several packs need --sample or --frozen")
     pack = packs[0]
     from simia.evaluation.chained_tasks import make_chained_pack
     from simia.pack import Pack
@@ -201,7 +201,7 @@ async def measure_run(
         with closing(Run.read_only(runs, name)) as run:
             changed = list_differences(run.ledger.meta("identity"), select_identity(config))
         if changed:  # the figures would be those of the old settings
-            raise UserError(f"run {name} was made with another {changed[0]}: give these runs a --name of their own")
+            raise UserError(f"run {name} was made with a different {changed[0]}: choose another --name for these runs")
         reopen_lost_episodes(runs, name)
         # Operational settings such as a raised cap take effect; others stay unchanged.
         changes = parse_settings(settings, read_command_line_value)

@@ -249,7 +249,9 @@ def new(
         new_from_trajectories(str(folder), out, dialect, settings)
         return
     if out is not None or settings:
-        raise UserError("--out and --set are for --from trajectories; here the folder is the argument")
+        raise UserError(
+            "--out and --set are only for --from trajectories: omit them, and give the folder as the argument"
+        )
     if source is None:
         from simia.authoring.scaffold import scaffold_pack
 

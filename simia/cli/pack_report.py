@@ -28,7 +28,7 @@ async def make_map(packs: list[Pack], model: str | None, base_url: str | None) -
 
     if model is None:
         if base_url is not None:
-            raise UserError("--base-url is the endpoint of a model for embeddings: name it with --embeddings")
+            raise UserError("--base-url needs --embeddings: name the model for embeddings at that endpoint")
         return map_tools(packs)
     settings: LLMSettings
     if model.endswith(".gguf"):

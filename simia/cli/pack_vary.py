@@ -43,7 +43,7 @@ def vary_values(
     loaded = Pack.load(pack)
     kept = [kind for kind in KINDS if kind in (keep or [])]
     if unknown := sorted(set(keep or []) - set(KINDS)):
-        raise UserError(f"--keep {unknown[0]}: it is one of {', '.join(KINDS)}")
+        raise UserError(f"--keep {unknown[0]}: expected one of {', '.join(KINDS)}")
     texts = {}
     for each in replace or []:
         old, sign, new = each.partition("=")

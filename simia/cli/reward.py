@@ -84,7 +84,7 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
             run = Run.open(runs, name)
             stack.callback(run.close)
             if not run.is_rollout:
-                raise UserError(f"{run.id} is no rollout: play one with `simia rollout PACK --agent reference`")
+                raise UserError(f"{run.id} is not a rollout: play one with `simia rollout PACK --agent reference`")
             saved = run.saved_config()
             if saved.get("backend") not in ("executable", "shadow") or is_judged_otherwise(saved):
                 raise UserError(f"{run.id} has no rule-based rewards from an executable world to compare with")
@@ -140,7 +140,9 @@ def stop_without_verdicts(rows: Sequence[Row], *, whole: bool = False) -> None:
 
 def print_calibration(found: Calibration) -> None:
     if not found.judged and found.unasked:
-        raise UserError(f"not judged: budget (all {found.unasked} episodes): raise limits.max_…")
+        raise UserError(
+            f"no episode was judged: the budget ended with {found.unasked} episodes unasked: raise limits.max_cost, limits.max_tokens or limits.max_requests"
+        )
     if not found.judged:
         raise UserError("none of these episodes has both a reward by rules and a verdict")
     low, high = found.interval

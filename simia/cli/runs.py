@@ -158,7 +158,7 @@ def resume(
     if run == "last":
         say_error(f"resuming {folder.name}, the latest run in {folder.parent}")
     if out is not None and not is_synthesis_run(folder):
-        raise UserError(f"--out is for a synthesis, and {folder.name} is none: omit it")
+        raise UserError(f"--out is only for a synthesis, and run {folder.name} is not one: omit it")
     if is_synthesis_run(folder):
         if n is not None:
             raise UserError(

@@ -112,7 +112,7 @@ def find_trainer_config(trainer: str, config: str) -> Path:
     except UserError:
         problem = f"there is no config {config!r}"
     known = [name.removesuffix(".yaml") for name in search_path.list_names("configs") if Path(name).parts[0] == trainer]
-    raise UserError(f"{problem}; {trainer} has {', '.join(known)}, or takes the path of a YAML file")
+    raise UserError(f"{problem}; configs of {trainer}: {', '.join(known)}; or give the path of a YAML file")
 
 
 def check_with_trainer(launch: Launch) -> None:

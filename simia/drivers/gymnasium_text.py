@@ -99,14 +99,14 @@ def check_observation_space(space: Any, what: str) -> None:
     elif isinstance(space, spaces.Sequence):
         check_observation_space(space.feature_space, what)
     elif isinstance(space, spaces.Graph):
-        raise UnsupportedSpace(f"its {what} are graphs, and an agent here reads text")
+        raise UnsupportedSpace(f"its {what} are graphs, but an agent can only read text")
     elif isinstance(space, spaces.Box):
         size = int(numpy.prod(space.shape))
         if space.dtype == numpy.uint8 and len(space.shape) >= 2:
-            raise UnsupportedSpace(f"its {what} are images {space.shape}, and an agent here reads text")
+            raise UnsupportedSpace(f"its {what} are images {space.shape}, but an agent can only read text")
         if numpy.issubdtype(space.dtype, numpy.floating):
             kind = f"arrays {space.shape} of real numbers (Box)"
-            raise UnsupportedSpace(f"its {what} are {kind}, and an agent here reads text")
+            raise UnsupportedSpace(f"its {what} are {kind}, but an agent can only read text")
         if size > FEW:
             raise UnsupportedSpace(f"its {what} are arrays of {size} numbers, more than an agent can read")
 
@@ -132,10 +132,10 @@ def make_action_schema(space: Any, names: list[str] | None = None) -> dict[str, 
         return {"type": "object", "properties": inner, "required": list(inner), "additionalProperties": False}
     if isinstance(space, spaces.Box):
         kind = "real" if space.dtype.kind == "f" else "whole"
-        raise UnsupportedSpace(f"its actions are {kind} numbers in a Box: nothing to choose by name")
+        raise UnsupportedSpace(f"its actions are {kind} numbers in a Box, which cannot be chosen by name")
     if isinstance(space.sample(), str):
         return {"type": "string"}
-    raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which has no form here")
+    raise UnsupportedSpace(f"its actions are a {type(space).__name__}, which is not supported")
 
 
 def make_integer_schema(start: Any, count: Any) -> dict[str, JSON]:
@@ -172,7 +172,7 @@ def find_action_names(env: Any, given: list[str] | None) -> list[str] | None:
         if len(set(listed)) == len(listed) == space.n:
             return listed
         if found is given and given is not None:
-            raise UnsupportedSpace(f"it has {space.n} actions, and {len(set(listed))} different names are given")
+            raise UnsupportedSpace(f"it has {space.n} actions, but {len(set(listed))} different names are given")
     return None
 
 

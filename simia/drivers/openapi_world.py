@@ -83,10 +83,10 @@ class OpenAPIWorld:
         return {"calls": list(self.made)}
 
     def restore(self, state: JSON) -> None:
-        raise RuntimeError("what lies behind an API cannot be set back")
+        raise RuntimeError("the data behind an API cannot be reset")
 
     def check(self, name: str, by: str, arguments: dict[str, Any]) -> object:
-        raise ValueError("this world has no checks: what lies behind an API cannot be seen")
+        raise ValueError("this world has no checks: the data behind an API cannot be seen")
 
     def call(self, by: str, name: str, arguments: dict[str, Any], index: int) -> JSON:
         plan = self.plans[name]

@@ -136,7 +136,9 @@ async def open_environment(
             stack.callback(kept.close)
             shared = kept.open_shared_budget() if models.has_budget else None
         elif models.has_budget:
-            log.warning("the cap in limits holds for this process only and starts at zero each time: name a store")
+            log.warning(
+                "the cap in limits counts only what this process spends, from zero at each start: set a store to keep the count"
+            )
         stack.callback(models.close)
         return prepared.connect(journal, scorer=scorer, user=user, close=stack.aclose, shared=shared)
     except BaseException:

@@ -74,7 +74,7 @@ class RoleModels:
         roles = [role for role, settings in self._roles.items() if settings is self.config.llm]
         if roles and self._shared_engine is None:
             raise UserError(
-                f"{', '.join(roles)}: no model is chosen: pass llm=, as {{'kind': 'openai', 'model': 'gpt-5-mini'}}; "
+                f"{', '.join(roles)}: no model is chosen: pass llm=, such as {{'kind': 'openai', 'model': 'gpt-5-mini'}}; "
                 "llm='embedded' starts a small local one (491 MB)"
             )
 
@@ -198,8 +198,8 @@ def user_kind(config: EnvironmentConfig, pack: Pack, where: str = "") -> str:
                     f"pack {pack.name} has no executable world, so a model plays its tools and its user: --set {where}backend=simulated"
                 )
             raise UserError(
-                f"pack {pack.name}: a model plays its user, and none is chosen: set {where}player, as {where}player.kind=openai with "
-                f"{where}player.model=NAME; or {where}user=llm, with which llm plays it; or {where}user=none, with which the task's text is the "
+                f"pack {pack.name}: a model plays its user, but none is chosen: set {where}player, such as {where}player.kind=openai with "
+                f"{where}player.model=NAME; or set {where}user=llm, and llm plays the user; or set {where}user=none, and the task's text is the "
                 "only message"
             )
         return "none"

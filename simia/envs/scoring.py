@@ -25,16 +25,18 @@ from simia.task import Task
 def check_reward_settings(config: EnvironmentConfig, tasks: Sequence[Task]) -> None:
     """Raise `UserError` for reward settings that cannot work. The reward function is looked up but not run."""
     if config.reward == "function" and config.reward_function is None:
-        raise UserError("reward is function, and none is named: set reward_function, as my_rewards.py:my_reward")
+        raise UserError(
+            "reward is function, but reward_function is not set: set it to a function, such as my_rewards.py:my_reward"
+        )
     if config.reward == "trace_state" and tasks and not any(map(list_references, tasks)):
-        raise UserError("reward is trace_state, and no task has a reference solution: set rules")
+        raise UserError("reward is trace_state, but no task has a reference solution: set reward to rules")
     if config.reward_function is not None:
         check_reward_function(config.reward_function)
     if config.step_rewards is not None:
         if config.step_rewards.by == "value" and config.backend == "simulated" and not holds_state(config):
             raise UserError(
-                "step_rewards.by is value, and a simulated world keeps no such number: set judge or calls, "
-                "or let it hold the state: backend_settings.knowledge=state"
+                "step_rewards.by is value, but this simulated world does not hold the state with the value: set step_rewards.by to judge or calls, "
+                "or let the world hold the state: backend_settings.knowledge=state"
             )
         check_tasks(config.step_rewards, tasks)
 
@@ -59,7 +61,7 @@ def make_scorer(config: EnvironmentConfig, pack: Pack, judge: Engine | None, oth
         model = RewardJudge(judge, pack, settings)
     if turns and model is None:
         raise UserError(
-            "step_rewards.by is judge, and a scorer replaces the model: leave out scorer=, or set calls or value"
+            "step_rewards.by is judge, but scorer= replaces the judging model: leave out scorer=, or set step_rewards.by to calls or value"
         )
     outcome = model if model is not None and by_model else other
     if outcome is None and config.reward == "both" and model is not None:

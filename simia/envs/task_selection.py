@@ -25,7 +25,7 @@ def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter)
     kept = [task for task in tasks if task.id in measured and wanted.low <= measured[task.id].rate <= wanted.high]
     if not kept:
         raise UserError(
-            f"pack {pack}: difficulty: no task of {len(measured)} measured ones has a rate from {wanted.low} to {wanted.high}"
+            f"pack {pack}: difficulty: none of the {len(measured)} measured tasks has a rate from {wanted.low} to {wanted.high}"
         )
     if len(measured) < len(tasks):
         log.warning(

@@ -131,7 +131,7 @@ class TextEpisodes:
     def _refuse_other_task(self, task: str) -> None:
         """Refuse a task that is not among those to play, so that a held-out split stays held out."""
         if not isinstance(task, str):
-            raise UserError(f"task is {task!r}: it is a task's id, a text")
+            raise UserError(f"task: expected the id of a task as text, got {task!r}")
         if task in self.tasks:
             return
         self.environment.pack.task(task)  # an unknown task: this error suggests similar ids
@@ -146,7 +146,7 @@ class TextEpisodes:
         """Take one turn of the policy; its calls get ids that are unique in the episode. If the episode was aborted at its
         reset, returns its end. Raises `UserError` where there is no running episode."""
         if not isinstance(action, str | Message):
-            raise UserError(f"an action is a text, or a message: not {action!r}")
+            raise UserError(f"an action must be text or a Message, not {action!r}")
         async with self._turn:
             episode = self.episode
             if episode is None or (episode.end is not None and self.turns):

@@ -122,9 +122,11 @@ async def list_candidates(
     Raises `UserError` for a pack whose code or tasks are missing, or whose calls cannot be repeated.
     """
     if pack.executable is None:
-        raise UserError(f"pack {pack.name} has no code, so nothing says what its calls change: leave it out")
+        raise UserError(f"pack {pack.name} has no code, so the changes of its calls are not known: leave this pack out")
     if not pack.executable.repeatable:
-        raise UserError(f"pack {pack.name}: its calls reach something outside and cannot be repeated: leave it out")
+        raise UserError(
+            f"pack {pack.name}: its calls cannot be repeated (repeatable: false in pack.yaml): leave this pack out"
+        )
     tasks = [task for task in pack.tasks if task.actions and split in (None, task.split)]
     if not tasks:
         raise UserError(
@@ -203,7 +205,7 @@ def draw_samples(candidates: Sequence[CallSample], count: int, *, seed: int = 0)
     """
     if len(candidates) < count:
         raise UserError(
-            f"{len(candidates)} different calls were found, fewer than {count}: name more packs, or draw fewer"
+            f"{len(candidates)} different calls were found, fewer than {count}: name more packs, or ask for fewer calls"
         )
     strata: dict[str, list[CallSample]] = {name: [] for name in STRATA}
     for candidate in sorted(candidates, key=lambda each: digest([seed, each.id])):
@@ -269,7 +271,11 @@ def read_samples(path: Path) -> tuple[SampleSet, list[CallSample]]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (IndexError, orjson.JSONDecodeError, ValidationError):
-        raise UserError(f"{path} is no frozen set of calls: draw one with simia fidelity PACK --sample FILE") from None
+        raise UserError(
+            f"{path} is not a frozen set of calls: make one with simia fidelity PACK --sample FILE"
+        ) from None
     if head.format != FORMAT or digest(rows[1:]) != head.digest:
-        raise UserError(f"{path} was changed since it was frozen, so it is no longer what was drawn: restore it")
+        raise UserError(
+            f"{path} was changed after it was frozen, or has the format of another version of simia: restore it, or sample a new set"
+        )
     return head, samples

@@ -62,7 +62,9 @@ def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None
     if path is None or pack.root is None:
         raise UserError(f"pack {pack.name} has no tasks to chain: it needs a tasks.jsonl")
     if folder.resolve().is_relative_to(pack.root.resolve()):
-        raise UserError(f"{folder} lies in the pack that would be copied there: keep the runs elsewhere, with --runs")
+        raise UserError(
+            f"{folder} is inside the pack that would be copied into it: choose a folder outside of the pack with --runs"
+        )
     target = folder / f"pack-{digest([hash_files(pack.root), calls, split])[:12]}"
     if target.is_dir():
         return target
@@ -79,7 +81,9 @@ def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None
             found.append(chain_tasks(waiting, tools, pack.ends))
             waiting, length = [], 0
     if not found:
-        raise UserError(f"the tasks of pack {pack.name} have fewer than {calls} calls together: chain fewer")
+        raise UserError(
+            f"the tasks of pack {pack.name} that can be chained have fewer than {calls} calls in total: choose a smaller --chain"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as draft:
         made = Path(draft) / "pack"

@@ -147,7 +147,7 @@ async def compare_sample(sample: CallSample, backend: PairBackend) -> dict[str, 
     known = [sample.state, sample.failed, sample.result, sample.changes if step else []]
     if digest([before, real["failed"], real["content"], step["real"] if step else []]) != digest(known):
         raise UserError(
-            f"{sample.id}: the pack's code does not do what was frozen, so the pack has changed: draw a new set"
+            f"{sample.id}: the pack's code gives another answer than the frozen one, so the pack has changed: sample a new set"
         )
     return {
         **row,

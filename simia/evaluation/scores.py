@@ -183,7 +183,7 @@ def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
     """Compare two runs task by task: the mean reward, and pass^n for the trials that both have. Raises `UserError` if their tasks differ."""
     for run in (left, right):
         if not run.is_rollout:
-            raise UserError(f"{run.id} is no rollout: compare runs of simia eval or simia rollout")
+            raise UserError(f"{run.id} is not a rollout: compare runs of simia eval or simia rollout")
     rewards = [collect_rewards(read_episodes(run)) for run in (left, right)]
     refuse_other_tasks(left, right, rewards)
     trials = min(score_parts(each).trials for each in rewards)
@@ -228,11 +228,11 @@ def refuse_other_tasks(left: Run, right: Run, rewards: Sequence[Mapping[str, Rew
         if lacking := sorted(tasks[at] - tasks[1 - at]):
             other = (right, left)[at]
             raise UserError(
-                f"{left.id} and {right.id} are over other tasks: {len(lacking)} of {run.id} are not in {other.id}, such as {lacking[0]}; "
+                f"{left.id} and {right.id} have different tasks: {len(lacking)} of {run.id} are not in {other.id}, such as {lacking[0]}; "
                 "compare runs of one suite with the same packs and limits"
             )
     raise UserError(
-        f"{left.id} and {right.id} are over other tasks: the packs' policies, tools or tasks have changed between them; if only tasks' rewards have, simia runs recheck scores both by today's, else play one again"
+        f"{left.id} and {right.id} have different tasks: the packs' policies, tools or tasks have changed between them; if only the tasks' rewards have, run simia runs recheck on both, otherwise play one again"
     )
 
 

@@ -110,7 +110,7 @@ def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> Rol
     left = list_server_settings(made)
     if not left:
         return made
-    say(f"{', '.join(left)}: as the server is set, since it plays the episodes; the suite's values are left out")
+    say(f"{', '.join(left)}: the suite's values are ignored, since the server plays the episodes with its own settings")
     return RolloutConfig.model_validate({k: v for k, v in made.model_dump(mode="json").items() if k not in left})
 
 

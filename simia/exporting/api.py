@@ -94,7 +94,9 @@ def export(
     text = str(system) if system else None
     if pairs is not None:
         if given or mix or system or judged or segment != "whole":
-            raise UserError("pairs are made of runs, without mix, system, judged and segment: leave these out")
+            raise UserError(
+                "pairs are made of runs and cannot be combined with mix, system, judged or segment: leave these out"
+            )
         entry = ModelEntry.named(model) if model else None
         writer = LLaMAFactoryWriter("whole", reasoning, entry.template if entry else template, cutoff, model=entry)
         chosen = select_pairs([str(name) for name in names], Path(runs), pairs, partial=partial)

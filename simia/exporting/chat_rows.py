@@ -35,7 +35,7 @@ def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterat
     trained = [message.train is not False for message in t.messages if message.role == "assistant"]
     if segment == "whole":
         if not all(trained):
-            detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
+            detail = "train: false cannot be set for one turn of a whole trajectory; export with segment=turns"
             yield Issue(code=Code.UNEXPRESSIBLE, where="messages", detail=detail)
         else:
             yield ExportRow(json.dumps({"messages": messages}, ensure_ascii=False), len(trained))
@@ -58,7 +58,7 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
     """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss."""
     for i, message in enumerate(t.messages):
         if message.role == "assistant" and message.train is False and to != "agentinstruct":
-            detail = f"train: false cannot be said of one turn in {to} rows"
+            detail = f"train: false cannot be set for one turn in {to} rows"
             yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
             return
     if not reasoning and to not in SUITES:  # their messages contain the thought

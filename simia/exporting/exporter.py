@@ -57,7 +57,7 @@ def export(
     if to not in ("llamafactory", "trl") and segment != "whole":
         raise UserError(f"segment={segment} is for llamafactory and trl; {to} rows hold whole trajectories")
     if step_reasons and to != "codegym":
-        raise UserError(f"step reasons are for --to codegym; {to} rows keep the words that the agent said")
+        raise UserError(f"step reasons are only for --to codegym; {to} rows keep the agent's own text")
     refuse_output_folder(out)
     template = model.template if model else template
     trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model, step_reasons)

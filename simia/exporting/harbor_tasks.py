@@ -99,12 +99,12 @@ def check_pack(pack: Pack) -> None:
         asked.append(f"the interpreter {how.python}")
     if asked:
         raise UserError(
-            f"pack {pack.name} asks for {', '.join(asked)} of this machine, which no container has: "
+            f"pack {pack.name} asks for {', '.join(asked)} of this machine, which a container does not have: "
             "export it with --to openenv and grant it there"
         )
     if not how.repeatable:
         raise UserError(
-            f"pack {pack.name} has repeatable: false: Harbor's verifier plays the calls again, and these reach something outside"
+            f"pack {pack.name} has repeatable: false, but Harbor's verifier plays the calls again: export it with --to verifiers or --to openenv"
         )
 
 

@@ -105,9 +105,9 @@ def check_links(root: Path) -> None:
             if not path.is_symlink():
                 continue
             if not path.resolve().is_relative_to(root):
-                raise UserError(f"{path} is a link that leads out of the pack: replace it by the file itself")
+                raise UserError(f"{path} is a link to a place outside of the pack: replace it with the file itself")
             if not path.is_file():
-                raise UserError(f"{path} is a link to no file: replace it by a file, or remove it")
+                raise UserError(f"{path} is a link to a folder or to nothing: replace it with a file, or remove it")
 
 
 def replace_file(path: Path, content: bytes) -> None:

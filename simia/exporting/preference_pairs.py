@@ -56,7 +56,7 @@ class PairSelection:
 def select_pairs(names: list[str], runs: Path, gap: float, *, partial: bool = False) -> PairSelection:
     """Select pairs from runs of trainings and rollouts. Raises `UserError`; also for an incomplete run, unless `partial`."""
     if gap <= 0:
-        raise UserError(f"the least difference of a pair's rewards is {gap:g}: it must be more than 0")
+        raise UserError(f"the least difference of a pair's rewards must be more than 0, got {gap:g}")
     left_out: Counter[str] = Counter()
     folders = [find_run(runs, name) for name in names]
     facts, notes = [], list[str]()
@@ -136,12 +136,14 @@ def make_pair(better: Trajectory, worse: Trajectory, to: PairFormat, trainer: LL
     reasoning = trainer.keeps_reasoning(better)
     chosen, rejected = (llamafactory.convert_conversation(t, reasoning=reasoning) for t in (better, worse))
     if (chosen.system, chosen.tools) != (rejected.system, rejected.tools):
-        raise UntrainableError(Code.UNEXPRESSIBLE, "system", "the two episodes have other policies or tools")
+        raise UntrainableError(Code.UNEXPRESSIBLE, "system", "the two episodes have different policies or tools")
     both = list(zip(chosen.turns, rejected.turns, strict=False))
     at = next((n for n, (one, two) in enumerate(both) if (one.role, one.value) != (two.role, two.value)), len(both))
     if at == len(both) or not (chosen.turns[at].is_agents and rejected.turns[at].is_agents):
         raise UntrainableError(
-            Code.UNEXPRESSIBLE, f"messages[{at}]", "the two episodes differ first in what the environment says"
+            Code.UNEXPRESSIBLE,
+            f"messages[{at}]",
+            "the first difference of the two episodes is not a turn of the agent in both",
         )
     tokens = max(trainer.lengths(each)[at] for each in (chosen, rejected))
     if tokens + 2 > trainer.cutoff:
@@ -165,7 +167,9 @@ def make_trl_pair(better: Trajectory, worse: Trajectory, reasoning: bool) -> dic
     at = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     if at == min(len(one), len(two)) or {one[at]["role"], two[at]["role"]} != {"assistant"}:
         raise UntrainableError(
-            Code.UNEXPRESSIBLE, f"messages[{at}]", "the two episodes do not differ in a turn of the assistant"
+            Code.UNEXPRESSIBLE,
+            f"messages[{at}]",
+            "the first difference of the two episodes is not a turn of the agent in both",
         )
     return {"prompt": one[:at], "chosen": [one[at]], "rejected": [two[at]]}
 

@@ -26,9 +26,9 @@ def find_wheel(requirement: str) -> Path | None:
         return None
     wheel = Path(requirement)
     if not wheel.is_file():
-        raise UserError(f"{wheel} is no file: give --requirement a wheel that exists, or a requirement for pip")
+        raise UserError(f"{wheel} is not a file: give --requirement a wheel that exists, or a requirement for pip")
     if not wheel.name.startswith("simia-"):
-        raise UserError(f"{wheel} is no wheel of simia: in a clone of simia, {BUILD_WHEEL} makes one")
+        raise UserError(f"{wheel} is not a wheel of simia: in a clone of simia, {BUILD_WHEEL} makes one")
     return wheel
 
 
@@ -45,7 +45,7 @@ def describe_requirement(requirement: str) -> str:
     if "@" in requirement:
         return f"installs simia by {requirement}"
     return (
-        f"requires {requirement}, and simia is on no package index yet: export again with --requirement WHEEL (in a clone of "
+        f"requires {requirement}, but simia is not on a package index yet: export again with --requirement WHEEL (in a clone of "
         f"simia, {BUILD_WHEEL} makes one), or let pip find simia installed"
     )
 
@@ -63,7 +63,7 @@ def add_extra(requirement: str, extra: str) -> str:
     rest = requirement[name.end() :].lstrip() if name else ""
     if name is None or not requirement.isprintable():
         raise UserError(
-            f"--requirement {requirement!r} is no requirement for pip: write simia==VERSION, or the path of a wheel"
+            f"--requirement {requirement!r} is not a requirement for pip: write simia==VERSION, or the path of a wheel"
         )
     if rest.startswith("["):
         return f"{name.group()}[{extra},{rest[1:]}"

@@ -307,7 +307,7 @@ def set_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]
     if path.suffix in (".yaml", ".yml"):
         named = yaml.safe_load(read_system(path)) or {}
         if not isinstance(named, dict):
-            raise UserError(f"{path} must name a file for each pack, as retail: prompts/retail.txt")
+            raise UserError(f"{path} must name a file for each pack, such as retail: prompts/retail.txt")
         texts = {str(pack): read_system(path.parent / str(file)) for pack, file in named.items()}
     else:
         everywhere = read_system(path)

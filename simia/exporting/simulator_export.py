@@ -140,7 +140,7 @@ def find_rollout(folder: Path, name: str) -> Path:
             raise
         what = "a pack" if pack else "a file"
         raise UserError(
-            f"{name} is {what}, and rows of a simulator are made of rollouts in the executable world: simia rollout "
+            f"{name} is {what}, but rows of a simulator are made of rollouts in the executable world: run simia rollout "
             f"{name if pack else 'PACK'} --agent reference --name played, then simia export played --to simulator"
         ) from None
 

@@ -112,7 +112,7 @@ async def collect_rows(
 ) -> None:
     """Add the rows of a rollout. `hide`: pack → tools that the prompts of other tools must not show. Raises `UserError`."""
     if not run.is_rollout:
-        raise UserError(f"run {run.id} is no rollout: simulator rows are made of rollouts in executable worlds")
+        raise UserError(f"run {run.id} is not a rollout: simulator rows are made of rollouts in executable worlds")
     settings = parse_config(RolloutConfig, run.saved_config(), where=f"run {run.id}")
     pack, _ = load_tasks(settings)
     tasks = {task.id: task for task in pack.tasks}
@@ -157,7 +157,7 @@ class RowMaker:
         self._simulated = SimulatedBackend(pack, code=code, **settings)
         if config.world.dialect not in ("simia", "brief"):
             raise UserError(
-                f"world.dialect is {config.world.dialect}, whose answers name no changes: set simia or brief"
+                f"world.dialect is {config.world.dialect}, whose answers contain no changes: set world.dialect to simia or brief"
             )
         self._texts: tuple[Any, frozenset[str]] = (None, frozenset())
 

@@ -97,7 +97,7 @@ def make_action(name: str, reasoning: str | None, **arguments: str) -> Message:
 def take_only_call(m: Message) -> tuple[str, dict[str, str]]:
     """Return name and arguments of a message's only call. Raises `InexpressibleTurn` unless all arguments are text."""
     if m.content or len(m.calls) != 1:
-        raise InexpressibleTurn("a turn holds one action and nothing beside it")
+        raise InexpressibleTurn("a turn can hold only one action and no other text")
     arguments = m.calls[0].arguments
     if arguments is None or not all(isinstance(value, str) for value in arguments.values()):
         raise InexpressibleTurn("the action's arguments are not text")
@@ -217,12 +217,12 @@ class ActionDialect(ABC):
         except RowError as error:
             raise UntrainableError(Code.UNEXPRESSIBLE, "messages", f"{self.name}: {error}") from None
         if again.system != t.system or not is_same_json(dump_tools(again.tools), dump_tools(t.tools)):
-            detail = f"{self.name} rows cannot say this system text and these tools"
+            detail = f"{self.name} rows cannot express this system text with these tools"
             raise UntrainableError(Code.UNEXPRESSIBLE, "system", detail)
         mine, theirs = [visible_content(m) for m in t.messages], [visible_content(m) for m in again.messages]
         for at in range(max(len(mine), len(theirs))):
             if not is_same_json(mine[at : at + 1], theirs[at : at + 1]):
-                detail = f"{self.name} rows cannot say this turn here"
+                detail = f"{self.name} rows cannot express this turn here"
                 raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{at}]", detail)
 
     def find_shape(self, row: Mapping[str, Any]) -> RowShape:
@@ -235,7 +235,7 @@ class ActionDialect(ABC):
         for i, turn in enumerate(turns):
             where = f"{shape.rows}[{i}]"
             if not isinstance(turn, dict) or not isinstance(turn.get(shape.text), str):
-                raise RowError(Code.BAD_ROW, f"{where} is no object with a text {shape.text!r}")
+                raise RowError(Code.BAD_ROW, f"{where} is not an object with a text {shape.text!r}")
             role = turn.get(shape.role)
             if not isinstance(role, str) or role not in shape.roles or (i and shape.roles[role] == "system"):
                 raise RowError(

@@ -142,7 +142,7 @@ class WebShopStyle(ActionStyle):
                 raise InexpressibleTurn(f"there is no action {name!r}")
             action = f"{name}[{arguments.get(self.argument[name], '')}]"
         elif not self.action.fullmatch(action := take_closing_text(message)):
-            raise InexpressibleTurn("the closing text is no action such as click[Buy Now]")
+            raise InexpressibleTurn("the closing text is not an action such as click[Buy Now]")
         return f"Thought:\n{message.reasoning}\n\nAction:\n{action}" if message.reasoning else f"Action:\n{action}"
 
     def starts(self, turn: str, masked: bool) -> bool:

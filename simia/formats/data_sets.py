@@ -100,7 +100,9 @@ def open_converted(commit: HubCommit) -> tuple[HubCommit, list[str]]:
     except UserError:
         found = HubCommit(name, ())
     if not found.files:
-        raise UserError(f"{name}: no Parquet or JSON files, and the hub has converted none; convert it to Parquet")
+        raise UserError(
+            f"{name}: the data set has no Parquet or JSON files, and the hub has not converted it; convert it to Parquet"
+        )
     return HubCommit(found.name, found.files, commit.card), keep_data(found.files)
 
 

@@ -63,7 +63,7 @@ def parse_hub_name(name: str) -> HubName:
     if found := NAME.fullmatch(name):
         return HubName(**found.groupdict())
     raise UserError(
-        f"{name}: no name of a data set; write hf:OWNER/NAME, with a split other than train as hf:OWNER/NAME:SPLIT, "
+        f"{name} is not the name of a data set; write hf:OWNER/NAME, with a split other than train as hf:OWNER/NAME:SPLIT, "
         "a configuration as hf:OWNER/NAME/CONFIG, a revision as hf:OWNER/NAME@REVISION"
     )
 

@@ -87,7 +87,7 @@ def write_whole(c: TrainerConversation) -> dict[str, Any]:
         raise UntrainableError(Code.BAD_ENDING, where, "the row would end on a turn of the environment")
     for turn in c.turns:
         if turn.is_agents and not turn.trained:
-            detail = "train: false cannot be said of one turn of a whole trajectory; export with segment=turns"
+            detail = "train: false cannot be set for one turn of a whole trajectory; export with segment=turns"
             raise UntrainableError(Code.UNEXPRESSIBLE, f"messages[{turn.place}]", detail)
     return c.row()
 
@@ -198,7 +198,9 @@ def write_calls(calls: Sequence[ToolCall], where: str) -> str:
     for n, call in enumerate(calls):
         at = f"{where}.calls[{n}]"
         if call.arguments is None:
-            raise UntrainableError(Code.UNPARSABLE_ARGUMENTS, at, "the trainer dies on a call without parsed arguments")
+            raise UntrainableError(
+                Code.UNPARSABLE_ARGUMENTS, at, "the trainer fails on a call without parsed arguments"
+            )
         text = write_json({"name": call.name, "arguments": call.arguments}, at)
         refuse_control_tokens(text, at)
         if "</tool_call>" in text:

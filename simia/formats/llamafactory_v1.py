@@ -61,7 +61,7 @@ class LlamaFactoryV1Dialect(TurnDialect):
         """The message of a turn. Raises `RowError` for a part that is neither text, reasoning nor a call."""
         parts = turn.get("content")
         if not isinstance(parts, list):
-            raise RowError(Code.BAD_ROW, "the content is no list of parts")
+            raise RowError(Code.BAD_ROW, "the content is not a list of parts")
         role: Any = self.kind(turn)
         message = Message(role=role, extra=self.read_turn_extra(turn))
         if role == "assistant" and turn.get(WEIGHT) == 0:

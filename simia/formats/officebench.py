@@ -84,9 +84,9 @@ class OfficeStyle(ActionStyle):
         call = message.calls[0]
         app, dot, action = call.name.partition(".")
         if message.content or len(message.calls) != 1:
-            raise InexpressibleTurn("a turn holds one action and nothing beside it")
+            raise InexpressibleTurn("a turn can hold only one action and no other text")
         if call.arguments is None or not dot or self.own & call.arguments.keys():
-            raise InexpressibleTurn(f"{call.name!r} with these arguments is no action of an app")
+            raise InexpressibleTurn(f"{call.name!r} with these arguments is not an action of an app")
         return f"{thought}<answer> {dump_json({'app': app, 'action': action, **call.arguments})} </answer>"
 
 

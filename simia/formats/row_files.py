@@ -28,7 +28,7 @@ def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
     if suffix not in SUFFIXES:
         raise UserError(f"{path}: trajectories are read from {KNOWN} files")
     if path.exists() and not path.is_file():  # a device or a pipe may never end, and cannot be read twice
-        raise UserError(f"{path} is no regular file: trajectories are read from {KNOWN} files")
+        raise UserError(f"{path} is not a regular file: trajectories are read from {KNOWN} files")
     with open_binary(path) as file:
         mark = file.read(2)
         if mark in FOREIGN_MARKS:

@@ -33,7 +33,7 @@ class NativeDialect:
     def read(self, row: Mapping[str, Any]) -> Trajectory:
         version = row.get("version", VERSION)
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-            raise RowError(Code.BAD_ROW, f"{version!r} is no version of a simia row")
+            raise RowError(Code.BAD_ROW, f"{version!r} is not a version of a simia row")
         try:
             trajectory = Trajectory.from_row(dict(row))
         except ValidationError as error:
@@ -43,7 +43,9 @@ class NativeDialect:
             raise RowError(Code.BAD_ROW, str(error)) from None
         for i, issue in enumerate(row.get("issues", [])):  # other models refuse unknown fields themselves
             if strange := sorted(issue.keys() - Issue.model_fields.keys()):
-                raise RowError(Code.BAD_ROW, f"issues[{i}].{strange[0]}: no field of a simia row (version {version})")
+                raise RowError(
+                    Code.BAD_ROW, f"issues[{i}].{strange[0]}: not a field of a simia row (version {version})"
+                )
         for i, message in enumerate(trajectory.messages):
             parts = message.content if isinstance(message.content, list) else []
             if strange := [part.get("type") for part in parts if part.get("type", "text") not in TEXT_PARTS]:

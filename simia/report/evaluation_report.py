@@ -118,10 +118,10 @@ def load_users_tasks(run: Run, episodes: Sequence[PlayedEpisode]) -> tuple[dict[
     try:
         played = read_run_config(RolloutConfig, run)
         if addresses := list_addresses(played):
-            raise UserError(f"{addresses[0]} keeps them")
+            raise UserError(f"they are on the server {addresses[0]}")
         pack, _ = load_tasks(played)
     except UserError as error:
-        why = f"facts that the user simulator invents are not looked for, since its tasks are not here: {error}"
+        why = f"facts that the user simulator invents are not counted, since the tasks cannot be loaded: {error}"
         return {}, [why]
     return {task.id: task for task in pack.tasks}, []
 
@@ -196,7 +196,7 @@ def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> Non
             table.add_row(*map(make_plain_text, row))
         to.print(Text())
         print_whole(table, to)
-    to.print("intervals: 95 %, tasks drawn again; where all tasks are alike, Wilson's", highlight=False)
+    to.print("intervals: 95 %, by resampling tasks; Wilson's where all tasks score alike", highlight=False)
     print_perturbations(report.perturbations, to)
     print_failures(report, to, at)
     for note in report.notes:

@@ -126,7 +126,7 @@ def read_record(root: Path) -> SynthesisRecord | None:
     except (UserError, orjson.JSONDecodeError, OSError) as error:
         return SynthesisRecord(fault=bound_line(f"{RECORD} cannot be read: {error}", MOST_DETAIL))
     if not isinstance(data, dict):
-        return SynthesisRecord(fault=f"{RECORD} is no object")
+        return SynthesisRecord(fault=f"{RECORD} is not an object")
     rows = as_list(data.get("refusals"))
     record = SynthesisRecord(
         recipe=bound_line(data.get("recipe")),

@@ -72,7 +72,7 @@ def recheck_rollout(runs: Path, name: str, say: Callable[[str], None]) -> Rescor
     with reopen_run(RolloutConfig, runs, name, say=say) as (run, config):
         if config.reward_function is not None:
             raise UserError(
-                f"run {run.id} was scored by {config.reward_function}, which may read the final state, and a run does not keep it: play it again"
+                f"run {run.id} was scored by {config.reward_function}, which may read the final state, but a run does not store it: play it again"
             )
         if addresses := list_addresses(config):
             raise UserError(

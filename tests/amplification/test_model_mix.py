@@ -119,7 +119,7 @@ async def test_a_recheck_reads_the_replies_of_both_models(endpoint: FakeEndpoint
 async def test_weights_and_models_are_the_runs_and_its_limits_are_not(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     await start(config(endpoint, "n=5", TWO), tmp_path)
     heavier = [{"llm": config(endpoint, TWO).mix[0].llm.model_dump(mode="json"), "weight": 9}]
-    with pytest.raises(UserError, match="was made with another mix"):
+    with pytest.raises(UserError, match="was made with a different mix"):
         await resume_amplification("r", runs=tmp_path, changes={"mix": heavier}, say=lambda _: None)
     entry = config(endpoint, TWO).mix[0].model_dump(mode="json") | {"limits": {"concurrency": 2}}
     entry["llm"]["price"] = {"input": 9, "cached": 9, "output": 9}
@@ -148,12 +148,12 @@ async def test_models_that_differ_in_structured_output_get_their_own_form(
 
 
 async def test_mistakes_are_one_line(endpoint: FakeEndpoint, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mix\.0\.limits: .*max_cost.* hold for all models together"):
+    with pytest.raises(UserError, match=r"mix\.0\.limits: .*max_cost.* apply to all models together"):
         config(endpoint, "mix=[{llm: {model: x}, limits: {max_cost: 3}}]")
     with pytest.raises(UserError, match=r"mix\.0\.weight"):
         config(endpoint, "mix=[{llm: {model: x}, weight: 0}]")
     unpriced = config(endpoint, "mix=[{llm: {model: unknown}}]", "limits.max_cost=1")
     with pytest.raises(UserError, match="needs a price and none is known for unknown"):
         await start(unpriced, tmp_path)
-    with pytest.raises(UserError, match=r"mix names small at 127\.0\.0\.1 twice"):
+    with pytest.raises(UserError, match=r"mix: model small at 127\.0\.0\.1 is listed twice"):
         await start(config(endpoint, "mix=[{llm: {model: small}}]"), tmp_path, "twice")

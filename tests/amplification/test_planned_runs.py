@@ -149,7 +149,8 @@ async def test_a_run_of_scenarios_is_rechecked_and_not_resumed(
     assert passed
     count = endpoint.log()["count"]
     with pytest.raises(
-        UserError, match=r"another prompt file amplify/request\.j2.*put that file back.*or start a new run"
+        UserError,
+        match=r"another version of the prompt file amplify/request\.j2.*restore that file.*or start a new run",
     ):
         await resume_amplification("r", runs=tmp_path, changes={"n": 12}, say=lambda _: None)
     assert endpoint.log()["count"] == count, "nothing is paid twice"

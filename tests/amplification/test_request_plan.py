@@ -123,7 +123,7 @@ def test_calls_and_difficulty_can_be_set() -> None:
     [
         ("plan.goals={4: 1}", "1, 2 or 3 goals"),
         ("plan.calls={0: 1}", "for 1 to 12 calls"),
-        ("plan.goals={1: 0}", "at least one is more than 0"),
+        ("plan.goals={1: 0}", "at least one must be more than 0"),
         ("plan.errors=2", "expected a number of at most 1"),
     ],
 )

@@ -53,7 +53,7 @@ async def test_run_of_0_1_0_resumes_and_is_rechecked(tmp_path: Path) -> None:
             age(tmp_path / "r")
             assert recheck_run(tmp_path, "r", print)[1]["accepted"] == (8, 8)
         age(tmp_path / "r", suite="tau_retail")
-        with pytest.raises(UserError, match="made with another suite"):
+        with pytest.raises(UserError, match="made with a different suite"):
             await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     finally:
         endpoint.stop()

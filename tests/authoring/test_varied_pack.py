@@ -243,7 +243,7 @@ def test_the_command_says_what_was_done_and_what_is_wrong(tmp_path: Path) -> Non
     assert "2 of 2 tasks pass the gate; doing nothing earns 0.000" in done.stdout
     for words, why in (
         (["--out", "new"], "exists and is not empty"),
-        (["--out", "x", "--keep", "dates"], "--keep dates: it is one of names, ids, prices"),
+        (["--out", "x", "--keep", "dates"], "--keep dates: expected one of names, ids, prices"),
         (["--out", "x", "--replace", "shop"], "write it as OLD=NEW"),
         (["--out", "x", "--keep", "ids"], "has no values to replace: no people"),
         (["--out", "x", "--keep", "ids", "--keep", "names", "--keep", "prices"], "all kinds are kept"),
@@ -255,4 +255,4 @@ def test_the_command_says_what_was_done_and_what_is_wrong(tmp_path: Path) -> Non
     none = run_simia("pack", "vary", "todos", "--out", "other", "--replace", "nothing here=xx", cwd=tmp_path)
     assert "left alone, since no text of the pack has it: nothing here" in none.stdout + none.stderr
     failed = run_simia("pack", "vary", "office", "--out", "x", cwd=tmp_path)
-    assert "state of files" in failed.stderr
+    assert "keeps its state in files" in failed.stderr

@@ -353,7 +353,10 @@ def test_the_gate_explains_that_all_calls_solve_the_only_task(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     words = " ".join(done.stdout.split())
     assert "all calls 1.000" in words
-    assert "on the task it leaves the state of the task's own solution, as where a pack has a single solution" in words
+    assert (
+        "on the task it ends in the same state as the task's own solution, which is normal in a pack with a single solution"
+        in words
+    )
 
 
 def test_the_copy_never_replaces_a_folder_and_never_lies_in_the_pack(tmp_path: Path) -> None:

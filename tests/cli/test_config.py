@@ -86,5 +86,5 @@ def test_the_kind_of_a_users_file_is_recognised(tmp_path: Path, show: Show) -> N
 
 
 def test_a_trainers_own_config_is_refused() -> None:
-    with pytest.raises(UserError, match=r"verl/simia.yaml has no setting of simia"):
+    with pytest.raises(UserError, match=r"verl/simia.yaml contains no simia setting"):
         find_config_model("verl/simia")

@@ -94,14 +94,14 @@ def test_a_python_that_is_named_is_asked_itself(folder: Path, tmp_path: Path, in
 def test_what_llamafactory_would_stumble_over_later(folder: Path, install: Install, cache: Path) -> None:
     install(**LLAMAFACTORY)
     with pytest.raises(
-        UserError, match=r"Qwen/Qwen3-8B wants template qwen3, .* 'qwen': simia export --model qwen3-8b"
+        UserError, match=r"Qwen/Qwen3-8B needs template qwen3, .* 'qwen': simia export --model qwen3-8b"
     ):
         dry("llamafactory", folder, *PLAIN, "--model", "qwen3-8b")
     with pytest.raises(UserError, match=r"there is no folder ./nowhere"):
         dry("llamafactory", folder, *PLAIN, "--set", "model_name_or_path=./nowhere")
     with pytest.raises(UserError, match=r"'mine' is not in .*dataset_info.json; there are: simia"):
         dry("llamafactory", folder, *PLAIN, "--set", "dataset=mine")
-    with pytest.raises(UserError, match=r"is exported already: segment belong"):
+    with pytest.raises(UserError, match=r"is already exported: give segment to a named run"):
         dry("llamafactory", folder, *PLAIN, "--set", "segment=turns")
     (folder / "data.jsonl").write_text("")
     with pytest.raises(UserError, match=r"data.jsonl is empty"):
@@ -191,7 +191,7 @@ def test_names_that_nothing_has(cache: Path, tmp_path: Path) -> None:
 )
 def test_a_config_that_is_not_there(trainer: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=rf"there is no config 'mine'; {trainer} has .*{known}") as refused:
+    with pytest.raises(UserError, match=rf"there is no config 'mine'; configs of {trainer}: .*{known}") as refused:
         dry(trainer, "mine")
     assert "amplify/" not in str(refused.value), "only this trainer's"
     (tmp_path / "mine.yaml").mkdir()
@@ -201,7 +201,7 @@ def test_a_config_that_is_not_there(trainer: str, known: str, tmp_path: Path, mo
 
 def test_a_program_that_is_no_python(folder: Path, tmp_path: Path, cache: Path) -> None:
     for program in ("/bin/echo", tmp_path):
-        with pytest.raises(UserError, match=rf"^{program} is no Python interpreter that runs$"):
+        with pytest.raises(UserError, match=rf"^{program} is not a Python interpreter that can be run$"):
             dry("llamafactory", folder, *PLAIN, "--python", program)
 
 
@@ -272,7 +272,7 @@ def test_runs_that_are_not_finished(
     run = Run.create(tmp_path / "runs", load_config(AmplifyConfig, "amplify/default", ["n=3"]), name="mine", facts={})
     words = ("llamafactory", "simia-joint", "--model", "qwen3-8b", *PLAIN, "--set", "data=mine")
     try:
-        with pytest.raises(UserError, match=r"run mine has accepted nothing yet, .*: simia report mine"):
+        with pytest.raises(UserError, match=r"run mine has no accepted results .*: see simia report mine"):
             dry(*words)
         monkeypatch.setattr("simia.jobs.ledger.Ledger.accepted_count", lambda ledger: 3)
         with pytest.raises(UserError, match=r"3 of 3 accepted, run in progress: .* with --set partial=true"):

@@ -31,7 +31,7 @@ def make_pack(folder: Path, **head: Any) -> Path:
 
 async def test_a_pack_whose_user_is_a_model_needs_one(tmp_path: Path) -> None:
     pack = make_pack(tmp_path / "p", user="llm")
-    with pytest.raises(UserError, match="a model plays its user, and none is chosen: set player"):
+    with pytest.raises(UserError, match="a model plays its user, but none is chosen: set player"):
         await open_environment(pack)
     for chosen in ({"user": "none"}, {"player": MODEL}):
         await (await open_environment(pack, **chosen)).close()
@@ -47,7 +47,7 @@ async def test_without_an_agent_of_its_own_the_llm_plays_the_user(tmp_path: Path
     async with contextlib.AsyncExitStack() as stack:
         await models.open(str, stack)
         assert models.facts == {"player": "m"}
-    with pytest.raises(UserError, match="or user=llm, with which llm plays it; or user=none"):
+    with pytest.raises(UserError, match="or set user=llm, and llm plays the user; or set user=none"):
         user_kind(RolloutConfig.model_validate({**settings, "agent": "llm"}), environment.pack)
 
 

@@ -209,9 +209,9 @@ def test_a_users_mistakes_are_said_in_a_line(tmp_path: Path) -> None:
 
 def test_what_is_no_text_is_said(lease: EnvironmentLease) -> None:
     played = lease.session()
-    with pytest.raises(UserError, match="task is 3: it is a task's id"):
+    with pytest.raises(UserError, match="expected the id of a task as text, got 3"):
         event_loop.run(played.reset(3))  # type: ignore[arg-type]
     event_loop.run(played.reset("cs-009"))
-    with pytest.raises(UserError, match="an action is a text"):
+    with pytest.raises(UserError, match="an action must be text"):
         event_loop.run(played.act(3))  # type: ignore[arg-type]
     event_loop.run(played.leave())

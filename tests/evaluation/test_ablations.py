@@ -124,9 +124,9 @@ def test_a_word_without_a_value_and_an_unknown_arm_are_refused(tmp_path: Path, m
     plan["full"]["train"] = []
     plan["full"]["arms"] = [{"name": "a"}, {"name": "b", "of": "c"}]
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(plan))
-    with pytest.raises(UserError, match="of: 'c' is no arm"):
+    with pytest.raises(UserError, match="of: 'c' is not an arm"):
         list(list_steps(load_ablation("wrong").size("full"), "full", tmp_path))
-    with pytest.raises(UserError, match="no size tiny; it has full"):
+    with pytest.raises(UserError, match="no size tiny; choose one of full"):
         load_ablation("wrong").size("tiny")
 
 

@@ -136,7 +136,7 @@ def test_one_cap_holds_for_all_rollouts_and_a_stop_by_it_is_said(
     try:
         none = runner.invoke(app, [*words, "--set", "limits.max_requests=0"])
         assert isinstance(none.exception, UserError)
-        assert "not judged: budget (all 6 episodes" in str(none.exception)
+        assert "no episode was judged: the budget ended with 6 episodes unasked" in str(none.exception)
         capped = runner.invoke(app, [*words, "--set", "limits.max_requests=3"])
         assert capped.exit_code == 1, (capped.output, capped.exception)
         assert len(endpoint.requests) == 3

@@ -110,10 +110,10 @@ def test_a_frozen_set_is_read_back_and_never_changed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="never changed"):
         freeze_samples(samples, path)
     path.write_text(path.read_text("utf-8").replace('"delta":3', '"delta":2'), "utf-8")
-    with pytest.raises(UserError, match="was changed since it was frozen"):
+    with pytest.raises(UserError, match="was changed after it was frozen"):
         read_samples(path)
     path.write_text("{}\n")
-    with pytest.raises(UserError, match="is no frozen set"):
+    with pytest.raises(UserError, match="is not a frozen set"):
         read_samples(path)
 
 
@@ -234,7 +234,7 @@ async def test_code_that_does_something_else_is_refused() -> None:
     sample = next(each for each in samples if each.pack == "hotel_front_desk" and each.changes)
     packs = {"hotel_front_desk": Pack.load("hotel_front_desk")}
     for update in ({"result": {"forged": True}}, {"changes": []}, {"failed": True}, {"state": "another"}):
-        with pytest.raises(UserError, match="does not do what was frozen"):
+        with pytest.raises(UserError, match="gives another answer than the frozen one"):
             await compare([sample.model_copy(update=update)], packs, "code")
 
 
@@ -276,7 +276,7 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
     assert "Exact changes, by |Δ| (m)" in Path("runs/fidelity-set/fidelity.svg").read_text()
     assert "no question waits" in CliRunner().invoke(build_app(), ["runs", "questions", "asked", "texts"]).output
     other = CliRunner().invoke(build_app(), [*words[:-3], "llm.model=other", *words[-2:]])
-    assert "holds the figures of m: give those of other a --name" in str(other.exception)
+    assert "has the figures of another model, m: choose another --name for other" in str(other.exception)
     assert json.loads(Path("runs/fidelity-set/fidelity.json").read_text()) == kept
     replay = ["--set", "llm.kind=replay", "--set", "llm.path=recording.jsonl", "--name", "again"]
     again = CliRunner().invoke(build_app(), [*words[:-6], *replay])
@@ -287,12 +287,12 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
 def test_mistakes_of_the_command_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for words, said in (
-        ([], "name one pack"),
-        (["todos", "office"], "name one pack"),
+        ([], "name exactly one pack"),
+        (["todos", "office"], "name exactly one pack"),
         (["--sample", "new.jsonl"], "name the packs"),
         (["office", "--sample", "new.jsonl"], "not a JSON file"),
         (["--frozen", "none.jsonl"], "cannot read none.jsonl"),
-        (["--frozen", "none.jsonl", "--no-forced"], "--no-forced is for a pack's solutions"),
+        (["--frozen", "none.jsonl", "--no-forced"], "--no-forced does not apply to --sample and --frozen"),
     ):
         done = CliRunner().invoke(build_app(), ["fidelity", *words])
         assert isinstance(done.exception, UserError), done.output

@@ -223,7 +223,7 @@ def test_a_chained_pack_is_of_the_pack_as_it_is_now_and_never_half_written(
             make_chained_pack(pack, tmp_path / "killed", calls=3)
     again = Pack.load(make_chained_pack(pack, tmp_path / "killed", calls=3))
     assert again.tasks == Pack.load(second).tasks != pack.tasks
-    with pytest.raises(UserError, match="lies in the pack"):
+    with pytest.raises(UserError, match="is inside the pack"):
         make_chained_pack(pack, tmp_path / "todos" / "runs" / "fidelity", calls=3)
     assert not (tmp_path / "todos" / "runs").exists()
 
@@ -318,7 +318,7 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         assert len(endpoint.requests) == asked
         other = CliRunner().invoke(build_app(), [*words, "--set", "backend_settings.context=9000"])
         assert isinstance(other.exception, UserError)
-        assert "context: None → 9000: give these runs a --name" in str(other.exception)
+        assert "context: None → 9000: choose another --name" in str(other.exception)
         free = CliRunner().invoke(build_app(), [*words, "--no-forced", "--knowledge", "schema"])
         assert free.exit_code == 0, free.output
         assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray

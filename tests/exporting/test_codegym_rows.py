@@ -171,5 +171,5 @@ def test_a_reason_names_the_field_of_a_result_or_the_step_from_the_argument_befo
 
 
 def test_step_reasons_are_for_rows_of_codegym(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="step reasons are for --to codegym; trl rows"):
+    with pytest.raises(UserError, match="step reasons are only for --to codegym; trl rows"):
         export([], tmp_path / "sft", to="trl", facts=CardFacts(), step_reasons=True)

@@ -101,7 +101,7 @@ def test_pairs_differ_by_the_gap_and_come_from_one_group(tmp_path: Path) -> None
     assert left_out == {NO_EXAMPLE: 6, TOO_NEAR: 2}
     assert [len(each) for each in iterate_candidate_pairs([folder], 0.4, Counter())] == [5]
     assert [len(each) for each in iterate_candidate_pairs([folder], 0.7, Counter())] == [2]
-    with pytest.raises(UserError, match=r"it must be more than 0"):
+    with pytest.raises(UserError, match="must be more than 0, got"):
         export("grpo", tmp_path / "out", runs=tmp_path, pairs=0)
 
 

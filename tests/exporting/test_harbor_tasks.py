@@ -194,8 +194,8 @@ def drop_code(head: dict[str, Any]) -> None:
         (drop_code, [], "has no code to run: export it with --to verifiers or --to openenv"),
         (lambda head: None, ["--split", "validation"], "no such tasks to export; its splits: test, train"),
         (lambda head: None, ["--task", "todo-9"], "has no task 'todo-9'"),
-        (lambda head: None, ["--requirement", "gone.whl"], "gone.whl is no file"),
-        (lambda head: None, ["--requirement", "==1"], "is no requirement for pip"),
+        (lambda head: None, ["--requirement", "gone.whl"], "gone.whl is not a file"),
+        (lambda head: None, ["--requirement", "==1"], "is not a requirement for pip"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(
@@ -216,7 +216,7 @@ def test_a_link_out_of_the_pack_is_not_followed(tmp_path: Path) -> None:
     (pack / "data.txt").symlink_to(secret)
     done = run_simia("pack", "export", pack, "--to", "harbor", "--out", tmp_path / "out", "--task", "todo-1")
     assert done.returncode == 2
-    assert "data.txt is a link that leads out of the pack" in done.stderr
+    assert "data.txt is a link to a place outside of the pack" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -333,8 +333,8 @@ def test_a_simulated_rollout_is_no_truth(played: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--to", "simulator", "--mix", "a=1"], "leave out --mix"),
-        (["--to", "trl", "--set", "cutoff=3"], "are for --to simulator"),
+        (["--to", "simulator", "--mix", "a=1"], "cannot be combined with --mix"),
+        (["--to", "trl", "--set", "cutoff=3"], "are only for --to simulator"),
         (
             ["--to", "simulator", "--set", "held_out.tools=1.5"],
             "a share of at least 0 and below 1, or a list of tools, got 1.5",
@@ -350,7 +350,7 @@ def test_a_simulated_rollout_is_no_truth(played: Path, tmp_path: Path) -> None:
         (["--to", "simulator", "--set", "held_out.tools=[fly]"], "no row is of a tool 'fly'"),
         (
             ["--to", "simulator", "--set", "world.dialect=agentworld-mcp", "--set", "world.knowledge=schema"],
-            "set simia or brief",
+            "set world.dialect to simia or brief",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_without_a_wheel_one_line_says_what_is_needed(tmp_path: Path, form: str)
     done = run_simia("pack", "export", pack, "--to", form, "--out", tmp_path / "out", "--task", "todo-1")
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if "package index" in line]
-    assert line.startswith(f"requires simia=={__version__}, and simia is on no package index yet")
+    assert line.startswith(f"requires simia=={__version__}, but simia is not on a package index yet")
     assert f"--requirement WHEEL (in a clone of simia, {BUILD_WHEEL} makes one)" in line
 
 
@@ -91,7 +91,7 @@ def test_a_wheel_of_another_package_is_refused(tmp_path: Path) -> None:
     for form in ("verifiers", "openenv", "harbor"):
         done = run_simia("pack", "export", pack, "--to", form, "--out", tmp_path / "out", "--requirement", wheel)
         assert done.returncode == 2
-        assert f"{wheel.name} is no wheel of simia: in a clone of simia, {BUILD_WHEEL} makes one" in done.stderr
+        assert f"{wheel.name} is not a wheel of simia: in a clone of simia, {BUILD_WHEEL} makes one" in done.stderr
         assert not (tmp_path / "out").exists()
 
 
@@ -116,8 +116,8 @@ def test_a_pack_without_code_is_exported_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--requirement", "simia-9.whl"], "simia-9.whl is no file"),
-        (["--requirement", "; rm"], "is no requirement for pip"),
+        (["--requirement", "simia-9.whl"], "simia-9.whl is not a file"),
+        (["--requirement", "; rm"], "is not a requirement for pip"),
         (["--trust-container"], "--trust-container is for --to harbor"),
         (["--base", "debian:12"], "--base is for --to harbor and --to openenv"),
     ],

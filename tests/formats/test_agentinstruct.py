@@ -219,7 +219,7 @@ def test_a_task_after_a_demonstration_is_read_whole() -> None:
     edited.messages[0].content = "z"
     assert DIALECT.write(edited)["conversations"][2]["value"] == "Now, my problem is:\n\nz"
     edited.messages[0].content = "w\n\nNow, my problem is:\n\nz"
-    with pytest.raises(UntrainableError, match="cannot say this turn"):
+    with pytest.raises(UntrainableError, match="cannot express this turn"):
         DIALECT.write(edited)
 
 

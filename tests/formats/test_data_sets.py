@@ -113,7 +113,7 @@ def test_a_private_data_set_is_read_with_the_token_of_the_environment(
 
 def test_what_the_hub_converted_is_read_where_there_are_no_readable_files(hub: HubServer) -> None:
     hub.add("acme/old", {"README.md": CARD.encode(), "data.csv": b"a,b"})
-    with pytest.raises(UserError, match="no Parquet or JSON files, and the hub has converted none"):
+    with pytest.raises(UserError, match="no Parquet or JSON files, and the hub has not converted it"):
         formats.read("hf:acme/old")
     files = {"default/train/0000.parquet": parquet(ROWS[:5]), "default/test/0000.parquet": parquet(ROWS[5:])}
     hub.add("acme/old", files, branch="refs/convert/parquet")

@@ -60,4 +60,4 @@ def test_a_row_with_a_version_that_is_none_is_refused_for_that(version: object, 
     path.write_text(json.dumps({"version": version, "messages": [{"role": "user", "content": "hi"}]}) + "\n")
     (row,) = formats.read(path)
     assert isinstance(row, formats.RefusedRow)
-    assert "is no version of a simia row" in str(row)
+    assert "is not a version of a simia row" in str(row)

@@ -157,7 +157,7 @@ def test_a_hostile_record_is_read_as_data(tmp_path: Path) -> None:
     [
         (b'{"recipe": ', "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
-        (b"[]", "is no object"),
+        (b"[]", "is not an object"),
         (b'{"stages": {"a": 1}, "refusals": 5, "notes": [1]}', ""),
     ],
 )

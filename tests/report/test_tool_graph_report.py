@@ -177,7 +177,7 @@ def test_an_endpoint_embeds_the_tools(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("seeds", "--base-url", "http://localhost:1/v1"), "name it with --embeddings"),
+        (("seeds", "--base-url", "http://localhost:1/v1"), "--base-url needs --embeddings"),
         (("customer_service", "--embeddings", "embedder"), "--embeddings is for the report of a folder of packs"),
     ],
 )

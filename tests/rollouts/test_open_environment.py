@@ -103,7 +103,7 @@ async def test_stages_of_one_store_share_one_budget_also_when_they_are_opened_ag
         assert len(endpoint.requests) == 2
         assert not caplog.messages
         async with await open_environment(settings, say=lambda _: None):
-            assert "holds for this process only" in caplog.text
+            assert "counts only what this process spends" in caplog.text
     finally:
         endpoint.stop()
 

@@ -50,7 +50,7 @@ def list_obstacles(
         why = next(find_obstacles(event, pack, tasks, most, steered=steered), None)
         if why is not None:
             of = f" of {event.tool}" if event.tool else ""
-            found.append(f"perturb: pack {pack.name}: {event.kind}{of} is not made {why}")
+            found.append(f"perturb: pack {pack.name}: {event.kind}{of} cannot happen {why}")
     return list(dict.fromkeys(found))
 
 

@@ -42,7 +42,7 @@ class PlannedEvent(Config):
     def check_tool(self) -> Self:
         """Refuse a tool in an event of the user, since these are messages."""
         if self.tool is not None and self.kind in USER_EVENTS:
-            raise ValueError(f"{self.kind} disturbs a message of the user, who calls no {self.tool}: leave out tool")
+            raise ValueError(f"{self.kind} disturbs a message of the user, not a call of {self.tool}: leave out tool")
         return self
 
 
@@ -76,7 +76,7 @@ class PerturbSettings(Config):
             ]
             if beside:
                 raise ValueError(
-                    f"schedule names all events, so {' and '.join(beside)} would mean nothing: leave out one or the other"
+                    f"schedule lists all events, so {' and '.join(beside)} would have no effect: leave out one of them"
                 )
         return self
 

@@ -38,7 +38,7 @@ class RemoteBackend:
     async def start(self) -> None: ...
 
     async def open(self, task: Task, *, seed: int, group: str | None, snapshot: bytes | None = None) -> World:
-        raise UserError(f"{self.server.url} plays whole episodes: worlds are opened on the server only")
+        raise UserError(f"{self.server.url} plays whole episodes on the server: a world cannot be opened here")
 
     async def close(self) -> None:
         await self.server.close()

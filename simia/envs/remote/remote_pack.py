@@ -92,11 +92,11 @@ def refuse_server_settings(config: EnvironmentConfig, given: Sequence[str] = ())
     if unusable := [*given, *list_server_settings(config)]:
         own = sorted(OWN_FIELDS | (AGENT_FIELDS if config.agent_kind is not None else set()))
         raise UserError(
-            f"{unusable[0]} is a setting of the server: leave it out here and give it to simia serve; here: {', '.join(own)}"
+            f"{unusable[0]} is a setting of the server: leave it out here and give it to simia serve; settings that are allowed here: {', '.join(own)}"
         )
     if config.agent_kind == "reference":
         raise UserError(
-            f"agent is reference, and {addresses[0]} keeps the tasks' solutions: play with llm, nothing, random, …"
+            f"agent is reference, but {addresses[0]} does not send the tasks' solutions: choose another agent, such as llm, nothing or random"
         )
 
 
@@ -157,7 +157,9 @@ def read_token(variable: str | None) -> str | None:
     if variable is None:
         return None
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", variable):
-        raise UserError("token_env is the name of an environment variable that holds the token, such as SIMIA_TOKEN")
+        raise UserError(
+            "token_env must be the name of an environment variable that holds the token, such as SIMIA_TOKEN"
+        )
     token = os.environ.get(variable, "").strip()
     if not token:
         raise UserError(f"no token: export {variable}=…")

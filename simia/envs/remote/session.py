@@ -81,7 +81,7 @@ class RemoteServer:
             raise UserError(f"{self.url} cannot be reached ({explain_error(error)}): is the server running?") from None
         except ValueError:
             raise UserError(
-                f"{self.url} is no environment of simia: give the address that simia serve prints"
+                f"{self.url} is not an environment of simia: give the address that simia serve prints"
             ) from None
         return self.description
 
@@ -98,11 +98,11 @@ class RemoteServer:
     def _explain_status(self, status: int) -> str:
         if status == 401:
             if self.token is None:
-                return f"{self.url} wants a token: name the variable that holds it in token_env"
+                return f"{self.url} needs a token: name the variable that holds it in token_env"
             return f"{self.url} refused the token: check the variable that token_env names"
         if status == 404:
-            return f"{self.url} serves no environment here: the address is https://HOST/PACK"
-        return f"{self.url} answered {status}: it is no server of simia, or not ready"
+            return f"{self.url}: the server has no environment at this address; give one of the form https://HOST/PACK"
+        return f"{self.url} answered {status}: it is not a server of simia, or it is not ready yet"
 
     def _explain_certificate(self, error: aiohttp.ClientConnectorCertificateError) -> str:
         reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)

@@ -108,7 +108,7 @@ def read_result(result: Any, episode: FinishedEpisode) -> Reward:
         raise ResultError(f"returned the key {unknown[0]!r}; return {RESULT}")
     value, parts, steps = given.get("value"), given.get("parts") or {}, given.get("steps") or []
     if not isinstance(parts, Mapping) or not isinstance(steps, list | tuple):
-        raise ResultError(f"returned parts or steps of another type; return {RESULT}")
+        raise ResultError(f"returned parts or steps of the wrong type; return {RESULT}")
     before = episode.reward or Reward()
     if value is None:
         return Reward(error=Code.REWARD_FUNCTION, rationale=str(given.get("rationale") or "the function returned None"))

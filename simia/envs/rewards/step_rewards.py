@@ -45,9 +45,13 @@ def list_references(task: Task) -> list[Action]:
 def check_tasks(settings: StepRewardSettings, tasks: Sequence[Task]) -> None:
     """Raise `UserError` if no task can have rewards of single turns."""
     if settings.by == "calls" and tasks and not any(map(list_references, tasks)):
-        raise UserError("step_rewards.by is calls, and no task has a reference solution: set judge or value")
+        raise UserError(
+            "step_rewards.by is calls, but no task has a reference solution: set step_rewards.by to judge or value"
+        )
     if settings.by == "value" and tasks and not any(map(list_value_parts, tasks)):
-        raise UserError("step_rewards.by is value, and no task has a reward part of kind value: set judge or calls")
+        raise UserError(
+            "step_rewards.by is value, but no task has a reward part of kind value: set step_rewards.by to judge or calls"
+        )
 
 
 def list_value_parts(task: Task) -> list[ValueSpec]:

@@ -51,7 +51,7 @@ class TraceStateSettings(Config):
     def check_schedule(self) -> Self:
         """Refuse an incomplete schedule."""
         if (self.final_tau is None) is not (self.steps is None):
-            raise ValueError("final_tau and steps make a schedule together: set both or none")
+            raise ValueError("final_tau and steps define a schedule together: set both or neither")
         return self
 
     def compute_tau(self, step: int) -> float:

@@ -77,7 +77,7 @@ class ExecutableBackend:
         self.isolated, self.alone = chosen != "shared", chosen == "sandbox"
         if (network or variables) and not self.alone:
             raise UserError(
-                f"pack {pack.name}: a network or variables are granted to packs with `isolation: sandbox` only"
+                f"pack {pack.name}: network and variables can be granted only to packs with `isolation: sandbox`"
             )
         self.repeatable = pack.executable.repeatable
         self._unsafe, self._network, self._variables = unsafe, network, read_variables(variables or [])
@@ -255,7 +255,7 @@ class ExecutableBackend:
             return {}
         functions = [name for part in parts for name in part.functions]
         if functions and not (self.pack.file and self.pack.file.checks):
-            raise UserError(f"pack {self.pack.name}: task {task.id} names check functions, and pack.yaml no `checks`")
+            raise UserError(f"pack {self.pack.name}: task {task.id} names check functions, but pack.yaml has no checks")
         spec = {
             "initial": task.initial,
             "seed": seed,
@@ -357,7 +357,7 @@ def find_interpreter(name: str) -> str:
         find_cached_folder(python.parent.parent.name)
         return str(python)
     if not os.access(name, os.X_OK):
-        raise UserError(f"{name} is no interpreter that can be run: mend `python` in pack.yaml")
+        raise UserError(f"{name} is not an interpreter that can be run: correct `python` in pack.yaml")
     return name
 
 

@@ -38,11 +38,11 @@ def list_granted_binds(pack: Pack, read: Sequence[str]) -> tuple[Bind, ...]:
         real = os.path.realpath(path)
         if reason := explain_refusal(real):
             raise UserError(
-                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), never granted: {reason}"
+                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), which cannot be granted: {reason}"
             )
         if not os.path.exists(real):
             raise UserError(
-                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), which is not there"
+                f"pack {pack.name} asks to read {resolve_path(path)} ({key} in pack.yaml), which does not exist"
             )
         if any(is_below(real, outside) for outside, _ in granted):
             found[real, path] = None
@@ -115,7 +115,7 @@ def find_cached_folder(name: str) -> str:
     root = cache_root() / "envs"
     folder = root / name
     if not PLAIN.fullmatch(name):
-        raise UserError(f"needs: {name!r} is neither an absolute path nor the name of an environment of simia's")
+        raise UserError(f"needs: {name!r} is neither an absolute path nor the name of an environment in simia's cache")
     if not folder.is_dir():
         raise UserError(f"the pack needs the environment {name}, which is not built here: import the pack again")
     if os.path.realpath(folder) != os.path.join(os.path.realpath(root), name):

@@ -191,7 +191,7 @@ def collect_placed_rewards(run: Run) -> dict[tuple[str, str], dict[str, list[flo
     """Collect the rewards of a rollout: (suite, part) → task → rewards of its episodes. Episodes of other packs are left out. Raises
     `UserError` for a run that is not a rollout."""
     if not run.is_rollout:
-        raise UserError(f"{run.id} is no rollout: give a run of simia rollout or simia eval")
+        raise UserError(f"{run.id} is not a rollout: give a run of simia rollout or simia eval")
     config, facts = run.saved_config(), run.ledger.meta("facts") or {}
     start = f"{config.get('suite') or ''}/" + ("" if config.get("packs") else f"{facts.get('pack')}/")
     found: dict[tuple[str, str], dict[str, list[float | None]]] = {}

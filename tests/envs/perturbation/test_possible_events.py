@@ -41,19 +41,19 @@ async def test_what_a_steered_simulator_cannot_make_is_named_in_one_line_each() 
     planned = [{"kind": kind, "tool": "lend_item"} for kind in kinds]
     fields = "neither a schema of results nor a recorded result tells the simulator's prompt the fields"
     assert await list_lines(BARE, {"schedule": planned}, **settings) == [
-        f"perturb: pack library: missing_field of lend_item is not made here: {fields}",
-        "perturb: pack library: partial_result of lend_item is not made here: it is not known to be a look-up",
-        "perturb: pack library: ambiguous_match of lend_item is not made here: it is not known to be a look-up",
+        f"perturb: pack library: missing_field of lend_item cannot happen here: {fields}",
+        "perturb: pack library: partial_result of lend_item cannot happen here: it is not known to be a look-up",
+        "perturb: pack library: ambiguous_match of lend_item cannot happen here: it is not known to be a look-up",
     ]
     assert await list_lines(BARE, {"kinds": list(TOOL_EVENTS)}, **settings) == [
-        f"perturb: pack library: renamed_field is not made here: {fields}",
-        f"perturb: pack library: missing_field is not made here: {fields}",
-        "perturb: pack library: ambiguous_match is not made here: no tool is a look-up with arguments",
+        f"perturb: pack library: renamed_field cannot happen here: {fields}",
+        f"perturb: pack library: missing_field cannot happen here: {fields}",
+        "perturb: pack library: ambiguous_match cannot happen here: no tool is a look-up with arguments",
     ]
     reads = BARE.model_copy(update={"tools": BARE.tools[:1]})
     assert await list_lines(reads, {"kinds": ["changed_policy", "stale_data", "slow_result"]}, **settings) == [
-        "perturb: pack library: changed_policy is not made here: no tool is known to change anything",
-        "perturb: pack library: stale_data is not made here: no tool changes anything",
+        "perturb: pack library: changed_policy cannot happen here: no tool is known to change anything",
+        "perturb: pack library: stale_data cannot happen here: no tool changes anything",
     ]
 
 
@@ -67,8 +67,8 @@ async def test_events_of_users_are_named_where_tasks_or_limits_leave_them_out() 
     pack.__dict__["tasks"] = [Task.model_validate({"id": "g", "goals": goals}), Task(id="t", instruction="A drill.")]
     planned = [{"kind": "wrong_id"}, {"kind": "impatience"}, {"kind": "impatience", "at": 99}]
     assert await list_lines(pack, {"schedule": planned}, backend="simulated", knowledge="schema") == [
-        "perturb: pack library: wrong_id is not made in 1 of 2 tasks: they have goals, tools that are revealed later, or withheld facts",
-        "perturb: pack library: impatience is not made at message 99: the user has at most 31 messages",
+        "perturb: pack library: wrong_id cannot happen in 1 of 2 tasks: they have goals, tools that are revealed later, or withheld facts",
+        "perturb: pack library: impatience cannot happen at message 99: the user has at most 31 messages",
     ]
 
 
@@ -95,7 +95,7 @@ async def test_with_several_packs_a_tool_is_one_of_any() -> None:
     said: list[str] = []
     async with await open_environment({"packs": packs, "user": "scripted", "perturb": perturb}, say=said.append):
         assert said == [
-            "perturb: pack hotel_front_desk: rate_limit of get_order is not made here: the pack has no such tool"
+            "perturb: pack hotel_front_desk: rate_limit of get_order cannot happen here: the pack has no such tool"
         ]
     perturb["schedule"][0]["tool"] = "get_ordr"
     with pytest.raises(UserError, match="no tool named 'get_ordr' in the packs; did you mean get_order"):

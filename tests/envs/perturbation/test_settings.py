@@ -59,9 +59,9 @@ LIMIT = {"kind": "rate_limit"}
         ({"rate": 1}, "rate"),
         ({"events": 0}, "events"),
         ({"schedule": [{"kind": "wrong_id", "tool": "get_order"}]}, "wrong_id disturbs a message of the user"),
-        ({"schedule": [LIMIT], "share": 0}, "schedule names all events, so share would mean nothing"),
-        ({"schedule": [LIMIT], "kinds": ["rate_limit"], "events": 2}, "so kinds and events would mean nothing"),
-        ({"schedule": [], "within": 1}, "so within would mean nothing"),
+        ({"schedule": [LIMIT], "share": 0}, "schedule lists all events, so share would have no effect"),
+        ({"schedule": [LIMIT], "kinds": ["rate_limit"], "events": 2}, "so kinds and events would have no effect"),
+        ({"schedule": [], "within": 1}, "so within would have no effect"),
     ],
 )
 def test_unknown_kinds_and_meaningless_settings_are_refused(settings: dict[str, object], words: str) -> None:

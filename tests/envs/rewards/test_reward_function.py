@@ -101,7 +101,7 @@ async def test_alone_it_needs_no_rules_and_may_reward_turns(rewards: Path, erran
     reward = (await play(errands, on=False, reward="function", reward_function=f"{rewards}:alone")).reward
     assert reward is not None
     assert (reward.value, reward.steps, reward.total) == (1.0, [0.25, -0.5], 0.75)
-    with pytest.raises(UserError, match="reward is function, and none is named: set reward_function"):
+    with pytest.raises(UserError, match="reward is function, but reward_function is not set"):
         await play(errands, reward="function")
 
 

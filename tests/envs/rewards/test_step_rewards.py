@@ -124,7 +124,9 @@ async def test_a_state_is_read_after_each_turn(tmp_path: Path) -> None:
         assert twin.reward.steps == [0.25, 0.0]
     row = {"id": "x", "instruction": "x", "reward": rows[0]["reward"]}
     (root / "tasks.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(UserError, match="by is calls, and no task has a reference solution: set judge or value"):
+    with pytest.raises(
+        UserError, match=r"by is calls, but no task has a reference solution: set step_rewards.by to judge or value"
+    ):
         await open_environment({**config, "step_rewards": {"by": "calls"}}, say=lambda _: None)
 
 
@@ -172,7 +174,10 @@ async def test_a_verdict_without_one_for_each_turn_is_asked_again_and_never_a_ze
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"by": "value"}, "step_rewards.by is value, and no task has a reward part of kind value: set judge or calls"),
+        (
+            {"by": "value"},
+            "step_rewards.by is value, but no task has a reward part of kind value: set step_rewards.by to judge or calls",
+        ),
         ({"by": "turns"}, "step_rewards.by: expected 'judge', 'calls' or 'value', got 'turns'"),
         ({"by": "calls", "weight": 0}, "step_rewards.weight"),
     ],
@@ -188,7 +193,7 @@ async def test_a_scorer_of_the_callers_leaves_no_judge_of_turns(house: Path) -> 
             return Reward(value=1.0)
 
     config = {"pack": str(house), "user": "scripted", "step_rewards": {"by": "judge"}}
-    with pytest.raises(UserError, match="a scorer replaces the model: leave out scorer="):
+    with pytest.raises(UserError, match="scorer= replaces the judging model: leave out scorer="):
         await open_environment(config, llm="no-model", scorer=Full(), say=lambda _: None)
     config["step_rewards"] = {"by": "calls", "weight": 1}
     async with await open_environment(config, scorer=Full(), say=lambda _: None) as environment:
@@ -205,7 +210,9 @@ async def test_a_simulated_world_keeps_no_number() -> None:
         {"pack": "customer_service", "backend": "simulated", "step_rewards": {"by": "value"}},
         where="x",
     )
-    with pytest.raises(UserError, match="a simulated world keeps no such number: set judge or calls"):
+    with pytest.raises(
+        UserError, match=r"does not hold the state with the value: set step_rewards.by to judge or calls"
+    ):
         await open_environment(config, say=lambda _: None)
 
 

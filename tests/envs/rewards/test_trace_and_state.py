@@ -144,7 +144,7 @@ def test_what_cannot_be_judged_has_no_value() -> None:
 def test_tau_follows_the_steps_of_the_training() -> None:
     settings = TraceStateSettings(tau=0.9, final_tau=0.1, steps=100)
     assert [round(settings.compute_tau(step), 6) for step in (-1, 0, 50, 100, 900)] == [0.9, 0.9, 0.5, 0.1, 0.1]
-    with pytest.raises(ValidationError, match="set both or none"):
+    with pytest.raises(ValidationError, match="set both or neither"):
         TraceStateSettings(final_tau=0.1)
 
 

@@ -463,7 +463,7 @@ async def test_known_tables_are_those_that_the_task_begins_with(tmp_path: Path) 
 
 
 def test_knowledge_that_a_pack_does_not_have_is_said() -> None:
-    with pytest.raises(UserError, match=r"no state\.json"):
+    with pytest.raises(UserError, match="no JSON file of its state"):
         SimulatedBackend(PACK, knowledge="state")
     with pytest.raises(UserError, match="knowledge"):
         SimulatedBackend(PACK, knowledge="all")

@@ -369,7 +369,7 @@ async def test_a_pack_without_code_holds_its_tables_too(tmp_path: Path) -> None:
     assert isinstance(world, StatefulWorld)
     assert await world.state() == {"orders": {"O-1": {"status": "open"}, "O-9": {"status": "packed"}}}
     assert (await world.evidence())["changes"] == []
-    with pytest.raises(UserError, match="no source of its tools"):
+    with pytest.raises(UserError, match="no source code of its tools"):
         SimulatedBackend(pack, knowledge="code")
     with pytest.raises(UserError, match="no code that answers look-ups"):
         SimulatedBackend(pack, knowledge="state", compute="reads")
@@ -378,7 +378,7 @@ async def test_a_pack_without_code_holds_its_tables_too(tmp_path: Path) -> None:
 def test_settings_that_need_a_state_are_refused_without_one() -> None:
     pack = Pack.load(SHOP)
     for settings, words in (
-        ({"compute": "reads"}, "the world holds no state"),
+        ({"compute": "reads"}, "needs a world that holds the state"),
         ({"knowledge": "code", "stateful": False}, "leave out stateful"),
         ({"knowledge": "state", "replay": True}, "replay gives recorded results"),
         ({"isolation": "process"}, "it has no setting isolation"),

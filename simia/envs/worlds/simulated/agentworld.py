@@ -220,8 +220,8 @@ def find_command(pack: Pack, tool: ToolSpec) -> str:
     kind = tool.result_schema.get("type") if isinstance(tool.result_schema, dict) else "string"
     if len(required) != 1 or kind != "string":
         raise UserError(
-            f"pack {pack.name}: dialect agentworld-terminal types commands and returns screens, and {tool.name} has not one required "
-            "text and a text as its result: set dialect to agentworld-mcp"
+            f"pack {pack.name}: dialect agentworld-terminal needs tools with exactly one required text argument and a text "
+            f"result, unlike {tool.name}: set dialect to agentworld-mcp"
         )
     return str(required[0])
 

@@ -113,7 +113,7 @@ class SimulatedBackend:
             self._tables = read_state(pack)
         names = [tool.name for tool in (*pack.tools, *pack.user_tools)]
         if settings.knowledge == "code" and not (self.sources and any(map(self.sources.find_source, names))):
-            raise UserError(f"pack {pack.name} has no source of its tools in its folder: use knowledge=state")
+            raise UserError(f"pack {pack.name} has no source code of its tools in its folder: use knowledge=state")
         if settings.compute == "reads" and self.code is None:
             raise UserError(f"pack {pack.name} has no code that answers look-ups: leave out compute=reads")
 
@@ -244,7 +244,7 @@ class SimulatedBackend:
             found = make_initial_state(task, self._tables)
         if not isinstance(found, dict):
             raise UserError(
-                f"pack {self.pack.name}: its state is no object of tables: use knowledge=reference or knowledge=schema"
+                f"pack {self.pack.name}: its state is not an object of tables: use knowledge=reference or knowledge=schema"
             )
         found = self._initial[place] = share_tables(found, next(iter(self._initial.values()), {}))
         if len(self._initial) > STATES:
@@ -302,7 +302,7 @@ def read_state(pack: Pack) -> Any:
     """The pack's tables. Raises `UserError` where there are none."""
     path = pack.path_of("state")
     if path is None or not path.is_file() or path.suffix != ".json":
-        raise UserError(f"pack {pack.name} has no state.json to be known: use knowledge=reference or knowledge=schema")
+        raise UserError(f"pack {pack.name} has no JSON file of its state: use knowledge=reference or knowledge=schema")
     return orjson.loads(path.read_bytes())
 
 

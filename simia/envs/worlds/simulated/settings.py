@@ -103,7 +103,9 @@ class SimulatedSettings(Config):
                 "replay gives recorded results, whose changes are not recorded: set stateful=false, or leave out replay"
             )
         if self.compute == "reads" and not self.holds_state:
-            raise ValueError("compute is reads, and the world holds no state: set knowledge=state or knowledge=code")
+            raise ValueError(
+                "compute=reads needs a world that holds the state: set knowledge=state or knowledge=code, without stateful=false"
+            )
         return self
 
     @model_validator(mode="after")
@@ -123,6 +125,8 @@ class SimulatedSettings(Config):
                 "or dialect to simia"
             )
         if self.ledger and "ledger" in self.model_fields_set:
-            raise ValueError(f"dialect {self.dialect} names no changes for the ledger to compare: leave out `ledger`")
+            raise ValueError(
+                f"dialect {self.dialect} answers without the changes that the ledger compares: leave out `ledger`"
+            )
         self.ledger = False
         return self
