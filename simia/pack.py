@@ -209,10 +209,10 @@ class Pack(BaseModel):
         root = name if isinstance(name, Path) and name.exists() else search_path.find_resource("seeds", name)
         path = root / "pack.yaml" if root.is_dir() else root
         if not path.is_file():
-            raise UserError(f"{root} is no pack: it has no pack.yaml")
+            raise UserError(f"{root} is not a pack: it has no pack.yaml")
         if path.suffix in (".jsonl", ".json", ".parquet"):
             raise UserError(
-                f"{path} is no pack, which is a folder with a pack.yaml; to make one from seeds: simia pack new --from trajectories {path} --out DIR"
+                f"{path} is not a pack (a folder with a pack.yaml); to make one from seeds: simia pack new --from trajectories {path} --out DIR"
             )
         try:
             data = parse_yaml(path)

@@ -81,7 +81,9 @@ def check_name(pack: Path, key: str, name: str) -> None:
     """Raise `UserError` unless `name` is a file or folder below the pack's folder: a misspelt name in `hidden` would hide nothing."""
     where = f"{pack / 'pack.yaml'}: {key}: {name!r}"
     if not name or name != name.strip() or not name.isprintable() or name.startswith("/"):
-        raise UserError(f"{where} is no path below the pack's folder: write it relative, without spaces around it")
+        raise UserError(
+            f"{where} is not a path below the pack's folder: write a relative path, without spaces around it"
+        )
     path = Path(os.path.normpath(pack / name))
     try:
         found = path.resolve(strict=True)

@@ -121,7 +121,9 @@ def describe_overrides() -> list[str]:
     files = [] if is_clone(Path.cwd()) else list_shadowing(Path())
     if unused := [*packs, *(f"./{name}" for name in files if name not in replaced)]:
         shown = ", ".join(unused[:3]) + (f" and {len(unused) - 3} more" if len(unused) > 3 else "")
-        lines.append(f"not used, for simia has one of that name: {shown} (to use it: SIMIA_PATH=. or the path with ./)")
+        lines.append(
+            f"not used, because simia has a bundled one of the same name: {shown} (to use it: SIMIA_PATH=. or the path with ./)"
+        )
     return lines
 
 

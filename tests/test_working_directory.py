@@ -105,7 +105,9 @@ def test_an_explicit_path_is_taken(cwd: Path) -> None:
 
 def test_simia_path_is_taken_and_each_file_is_named(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = describe_overrides()
-    assert line.startswith("not used, for simia has one of that name: ./customer_service, ./prompts/amplify/request.j2")
+    assert line.startswith(
+        "not used, because simia has a bundled one of the same name: ./customer_service, ./prompts/amplify/request.j2"
+    )
     assert "SIMIA_PATH=." in line
     monkeypatch.setenv("SIMIA_PATH", str(cwd))
     assert read_config_file("amplify/default") == {"n": 666}

@@ -200,7 +200,7 @@ def read_ace_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give {NEEDED}") from None
+        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
 
 
 def read_ace_rows(path: Path) -> list[dict[str, Any]]:
@@ -219,5 +219,5 @@ def read_constant(folder: Path, file: str, name: str) -> Any:
             if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
                 return ast.literal_eval(each.value)
     except (SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: {name} is no literal: {error}") from None
-    raise UserError(f"{path} assigns no {name}: give {NEEDED}")
+        raise UserError(f"{path}: {name} is not a Python literal: {error}") from None
+    raise UserError(f"{path} does not assign {name}: give the path of {NEEDED}")

@@ -128,10 +128,10 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
     """Convert a problem to a row of tasks.jsonl. Raises `ValueError` with the reason if that is not possible."""
     create, evaluation = row.get("create") or {}, row["evaluation"]
     if isinstance(create, list):
-        raise ValueError("it wants several machines")  # noqa: TRY004 - a reason like the others
+        raise ValueError("it needs several machines")  # noqa: TRY004 - a reason like the others
     image = create.get("local", "default")
     if image != "default":
-        raise ValueError(f"it wants the container image {image!r}")
+        raise ValueError(f"it needs the container image {image!r}")
     init = [read_script(each, scripts) for each in ensure_list(create.get("init")) if each]
     start = read_script(row["start"], scripts) if row.get("start") else None
     example = read_script(evaluation["example"], scripts) if evaluation.get("example") else None
@@ -145,7 +145,7 @@ def problem_to_task(name: str, row: dict[str, Any], scripts: Path | None, split:
     elif "check" in evaluation:
         checks = [read_script(each, scripts) if each else None for each in ensure_list(evaluation["check"])]
         if None in checks and example is None:
-            raise ValueError("its check compares with an example, and there is none")
+            raise ValueError("its check compares with an example, but it has none")
         check = {"name": "scripts", "arguments": {"scripts": checks, **({"example": example} if example else {})}}
         # A check that reads its arguments may need the answer, which `find_answers` takes from the example's output.
         reads = any(READS_ANSWER.search(each["code"]) for each in checks if each)

@@ -133,7 +133,7 @@ def read_tool_list(path: Path) -> PackMaterial:
     rows = tool_lists.read_tool_list(value)
     if rows is None:
         raise UserError(
-            f"{path} is no list of tools: give names with JSON Schemas in the form of simia, OpenAI, Anthropic or MCP"
+            f"{path} is not a list of tools: give tools with names and JSON Schemas in the form of simia, OpenAI, Anthropic or MCP"
         )
     specs, left_out = tool_lists.make_tool_specs(rows)
     if not specs:

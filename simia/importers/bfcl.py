@@ -98,17 +98,19 @@ def find_package(python: Path) -> Path:
     """The folder of the installed package bfcl-eval."""
     found = sorted(python.parent.parent.glob("lib/python*/site-packages/bfcl_eval"))
     if not found:
-        raise UserError(f"{python.parent.parent} holds no package bfcl_eval: remove that folder and import again")
+        raise UserError(
+            f"{python.parent.parent} does not contain the package bfcl_eval: remove that folder and import again"
+        )
     return found[0]
 
 
 def find_folder(root: Path, name: str) -> Path:
     """The folder of that name in the benchmark's. Raises `UserError`."""
     if not root.is_dir():
-        raise UserError(f"{root} is no folder: give {NEEDED}")
+        raise UserError(f"{root} is not a folder: give the path of {NEEDED}")
     found = next((path for path in sorted(root.rglob(name)) if path.is_dir()), None)
     if found is None:
-        raise UserError(f"{root} has no folder {name}: give {NEEDED}")
+        raise UserError(f"{root} has no folder {name}: give the path of {NEEDED}")
     return found
 
 
@@ -117,7 +119,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give {NEEDED}") from None
+        raise UserError(f"{path}: {error.strerror}; give the path of {NEEDED}") from None
     except orjson.JSONDecodeError as error:
         raise UserError(f"{path}: not JSON Lines: {error}") from None
     if not all(isinstance(row, dict) for row in rows):
@@ -130,7 +132,7 @@ def pair_answers(data: Path, category: str) -> Iterator[tuple[dict[str, Any], li
     form = f"BFCL_v*_multi_turn_{category}.json"
     path = next(iter(sorted(data.glob(form), reverse=True)), None)
     if path is None:
-        raise UserError(f"{data} has no file {form}: give {NEEDED}")
+        raise UserError(f"{data} has no file {form}: give the path of {NEEDED}")
     answers = {row.get("id"): row.get("ground_truth") for row in read_rows(data / "possible_answer" / path.name)}
     for row in read_rows(path):
         truth = answers.get(row.get("id"))
@@ -144,7 +146,7 @@ def read_methods(path: Path, kind: str) -> Iterator[tuple[str, list[str]]]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give {NEEDED}") from None
+        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
     for each in tree.body:
         if isinstance(each, ast.ClassDef) and each.name == kind:
             for part in each.body:
@@ -273,5 +275,7 @@ def read_package(code: Path) -> str:
     path = code / f"{CLASSES['GorillaFileSystem']}.py"
     found = PACKAGE.search(path.read_text(encoding="utf-8"))
     if found is None:
-        raise UserError(f"{path} does not import {SHARED}: simia reads BFCL from version 3 on; give {NEEDED}")
+        raise UserError(
+            f"{path} does not import {SHARED}: simia reads BFCL from version 3 on; give the path of {NEEDED}"
+        )
     return found[1]

@@ -85,7 +85,7 @@ def import_server(
     Raises `UserError` for a server that cannot be installed, started or queried, or has no tools; and for an existing folder.
     """
     if bool(url) == bool(command or pip or npm):
-        raise UserError("no server is given, or two: give either a command (or --pip, --npm), or --url")
+        raise UserError("no server is given, or two are: give either --url, or a command, --pip or --npm")
     if url and not network:
         raise UserError("a server at a URL needs the network: add --network")
     if state and not state_tools:

@@ -76,10 +76,10 @@ def install_from_pip(requirements: list[str], words: list[str], say: Say) -> Ser
 
 def find_latest_version(name: str) -> str:
     command = [sys.executable, "-P", "-m", "pip", "index", "versions", "--disable-pip-version-check", name]
-    output = run_command(command, f"pip knows no {name}")
+    output = run_command(command, f"pip cannot find {name}")
     found = re.search(r"\(([^)]+)\)", output)
     if found is None:
-        raise UserError(f"pip knows no version of {name}: give one, as {name}==1.0")
+        raise UserError(f"pip finds no version of {name}: give one, such as {name}==1.0")
     return found[1]
 
 
@@ -104,7 +104,7 @@ def choose_program(package: str, programs: list[str], option: str) -> str:
     chosen = programs if len(programs) == 1 else [each for each in programs if normalize_name(each) == bare]
     if not chosen:
         what = f"several programs ({', '.join(programs)})" if programs else "no program"
-        raise UserError(f"{package} has {what}: give the command too, as simia import mcp 'PROGRAM …' {option}")
+        raise UserError(f"{package} has {what}: name the program to start: simia import mcp 'PROGRAM …' {option}")
     return chosen[0]
 
 
@@ -120,11 +120,13 @@ def install_from_npm(package: str, words: list[str], say: Say) -> ServerProgram:
     if node is None or npm is None:
         raise UserError("a server from npm needs Node.js and npm: install them (Debian: apt-get install nodejs npm)")
     name, asked = found.groups()
-    printed = run_command([npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm knows no {package}")
+    printed = run_command(
+        [npm, "view", f"{name}@{asked or 'latest'}", "version", "--json"], f"npm cannot find {package}"
+    )
     versions = json.loads(printed or '""')
     version = versions[-1] if isinstance(versions, list) else versions
     if not version:
-        raise UserError(f"npm knows no {package}")
+        raise UserError(f"npm cannot find {package}")
     home = ensure_npm(npm, name, version, say)
     manifest = json.loads((home / "node_modules" / name / "package.json").read_bytes())
     programs = manifest.get("bin") or {}
@@ -202,7 +204,7 @@ def add_named_files(program: ServerProgram) -> ServerProgram:
     program.needs = [each for each in dict.fromkeys(needs) if not is_shown(each)]
     for each in program.needs:
         if explain_broad(os.path.realpath(each)):
-            raise UserError(f"the server could read all of {each}: put its files into a folder of their own")
+            raise UserError(f"the server would get all of {each} to read: move its files to a folder of their own")
     return program
 
 

@@ -98,7 +98,7 @@ def import_tasks(
 def list_task_groups(folder: Path) -> list[Path]:
     """List the task folders in the order of their numbers."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give the one that holds OfficeBench's tasks (1-1, 1-2, …)")
+        raise UserError(f"{folder} is not a folder: give the one that contains OfficeBench's tasks (1-1, 1-2, …)")
     found = [path for path in folder.iterdir() if TASK.fullmatch(path.name) and (path / "subtasks").is_dir()]
     if not found:
         raise UserError(f"{folder} holds no tasks of OfficeBench: folders such as 1-1 with subtasks/0.json in them")
@@ -148,7 +148,7 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
     except (OSError, orjson.JSONDecodeError) as error:
         raise UserError(f"{path}: {str(error).splitlines()[0]}") from None
     if not isinstance(subtask, dict) or not all(isinstance(subtask.get(key), str) for key in FACTS):
-        raise UserError(f"{path}: a subtask must have the texts {', '.join(FACTS)} and a list of checks, evaluation")
+        raise UserError(f"{path}: a subtask must have the texts {', '.join(FACTS)} and the list `evaluation` of checks")
     apps = int(group.name.partition("-")[0])
     row = {
         "id": number,
@@ -171,7 +171,7 @@ def convert_checks(group: Path, path: Path, subtask: dict[str, Any]) -> Iterator
     """Convert the checks to calls of the world's checks. Raises `UserError` for an unknown check."""
     evaluation = subtask.get("evaluation")
     if not isinstance(evaluation, list) or not evaluation:
-        raise UserError(f"{path}: it has no list of checks, evaluation")
+        raise UserError(f"{path}: it has no list `evaluation` of checks")
     for item in evaluation:
         name = str(item.get("function", "")) if isinstance(item, dict) else ""
         needed, possible = CHECKS.get(name.removeprefix(PREFIX), (set(), set()))
@@ -226,12 +226,13 @@ def read_solutions(path: Path, known: set[str]) -> dict[str, list[dict[str, Any]
             task, actions = str(row["task"]), Task.model_validate({"id": "x", "reference": row["actions"]}).reference
         except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError):
             raise UserError(
-                f'{path}, line {number}: a solution is {{"task": "1-1/0", "actions": [{{"name", "arguments"}}, …]}}'
+                f'{path}, line {number}: a solution must have the form {{"task": "1-1/0", "actions": [{{"name", "arguments"}}, …]}}'
             ) from None
         strange = next((action.name for action in actions if action.name not in known), None)
         if strange or task in found:
             raise UserError(
-                f"{path}, line {number}: " + (f"there is no tool {strange!r}" if strange else f"{task} twice")
+                f"{path}, line {number}: "
+                + (f"there is no tool {strange!r}" if strange else f"task {task} has two solutions: remove one")
             )
         found[task] = [action.model_dump(exclude_defaults=True) for action in actions]
     return found

@@ -54,7 +54,7 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
     root = folder / "tau_bench" if (folder / "tau_bench").is_dir() else folder
     source = root / "envs" / domain
     if not source.is_dir():
-        raise UserError(f"{folder} has no folder tau_bench/envs/{domain}: give {NEEDED}")
+        raise UserError(f"{folder} has no folder tau_bench/envs/{domain}: give the path of {NEEDED}")
     tools = [read_schema(path) for path in sorted((source / "tools").glob("[!_]*.py"))]
     ending = read_ending(source / "env.py")
     rows = [
@@ -63,7 +63,7 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
         for number, task in enumerate(read_tasks(source / f"tasks_{split}.py"))
     ]
     if not rows or not tools:
-        raise UserError(f"{source} has no tasks or no tools: give {NEEDED}")
+        raise UserError(f"{source} has no tasks or no tools: give the path of {NEEDED}")
     licence = next((path for path in (root.parent / "LICENSE", root / "LICENSE") if path.is_file()), None)
     contents = {
         "pack.yaml": describe_pack(domain),
@@ -119,7 +119,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give {NEEDED}") from None
+        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
 
 
 def parse_module(path: Path) -> ast.Module:
@@ -153,7 +153,7 @@ def read_ending(path: Path) -> list[str]:
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "self.terminate_tools":
             names: list[str] = ast.literal_eval(each.value)
             return names
-    raise UserError(f"{path} assigns no terminate_tools: give {NEEDED}")
+    raise UserError(f"{path} does not assign self.terminate_tools: give the path of {NEEDED}")
 
 
 def read_user_prompt(path: Path) -> str:
@@ -165,7 +165,7 @@ def read_user_prompt(path: Path) -> str:
                 if isinstance(last, ast.Return) and isinstance(last.value, ast.JoinedStr):
                     texts = [part.value for part in last.value.values if isinstance(part, ast.Constant)]
                     return "".join(map(str, texts)) + "\n"
-    raise UserError(f"{path}: {USER}.{PROMPT} returns no text: give {NEEDED}")
+    raise UserError(f"{path}: {USER}.{PROMPT} does not return a text: give the path of {NEEDED}")
 
 
 def read_tasks(path: Path) -> list[dict[str, Any]]:

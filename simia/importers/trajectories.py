@@ -92,8 +92,8 @@ def import_trajectories(
         raise UserError(f"{source}: none of its {found.read} rows can become a task; see the reasons above")
     if len(groups) > MOST_PACKS:
         raise UserError(
-            f"{source}: its seeds have {len(groups)} system texts, and a pack has one: remove what differs from row to row, such as a "
-            f"date; at most {MOST_PACKS} packs are written"
+            f"{source}: its seeds have {len(groups)} different system texts, and each needs a pack of its own; at most {MOST_PACKS} packs are written: "
+            "remove what differs from row to row, such as a date"
         )
     if settings.llm is not None:
         rewrite_groups(groups, settings, out, say)

@@ -209,5 +209,9 @@ def vacuum(path: Path) -> None:
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except sqlite3.Error as error:
-        needs = "; it needs free disk of the file's size" if is_disk_full(error) else "; put that right and try again"
+        needs = (
+            "; it needs as much free disk space as the file is large"
+            if is_disk_full(error)
+            else "; fix this and try again"
+        )
         raise UserError(f"cannot compact {path}: {error}{needs}") from None

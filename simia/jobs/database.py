@@ -200,7 +200,7 @@ class Database:
                     self._transact(self._writers[file], [self._pack_row(*row) for row in rows])
         except sqlite3.Error as error:
             # A full disk or a vanished folder: no caller may assume that its row is safe.
-            todo = "free the disk" if is_disk_full(error) else "put that right"
+            todo = "free disk space" if is_disk_full(error) else "fix this"
             self.failure = UserError(f"cannot write the run in {self.folder}: {error}; {todo} and resume")
         except Exception as error:  # such as a value that no column takes; if the thread ended, all waiters would hang
             what = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -155,7 +155,7 @@ def are_mixed(one: object, other: object) -> bool:
 
 def mixed_files_error(folder: Path) -> UserError:
     return UserError(
-        f"{folder}: ledger.db and replies.db are of different runs; put back the one that is of this run, or move ledger.db away and make"
+        f"{folder}: ledger.db and replies.db belong to different runs: restore the one of this run, or move ledger.db away and make"
         f" it again from the replies: simia runs rebuild {folder}"
     )
 

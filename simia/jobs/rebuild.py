@@ -78,7 +78,9 @@ def salvage(root: Path, name: str) -> Salvaged:
     """Replace both files by new ones with all that can be read. Raises `UserError` if the run is in use or the disk refuses."""
     folder = find_run(root, name)
     if not (folder / "config.yaml").is_file():
-        raise UserError(f"{folder / 'config.yaml'} is missing: without the run's configuration nothing can be derived")
+        raise UserError(
+            f"{folder / 'config.yaml'} is missing: restore it, since nothing can be derived without the run's config"
+        )
     try:
         with take_lock(folder):
             copies = [*sorted(folder.glob("rebuilding-*")), copy_run_files(folder)]
@@ -106,9 +108,9 @@ def salvage(root: Path, name: str) -> Salvaged:
                 older.replace(choose_free_name(folder, "damaged"))
             return found
     except (OSError, sqlite3.Error) as error:
-        todo = f"put that right, then: simia runs rebuild {folder}"
+        todo = f"fix this, then: simia runs rebuild {folder}"
         if is_disk_full(error):
-            todo = "it needs free disk of twice the run's size"
+            todo = "it needs free disk space of twice the run's size"
         raise UserError(f"cannot rebuild {folder}: {error}; {todo}") from None
 
 

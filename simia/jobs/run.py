@@ -159,7 +159,7 @@ class Run:
         """Raise `UserError` unless the run is an amplification."""
         if self.is_rollout or self.is_training or self.is_synthesis:
             kind = "a rollout" if self.is_rollout else "of a training" if self.is_training else "a synthesis"
-            raise UserError(f"{what} reads runs of simia amplify, and {self.id} is {kind}: see simia report {self.id}")
+            raise UserError(f"{what} reads runs of simia amplify, but {self.id} is {kind}: see simia report {self.id}")
 
     def refuse_synthesis(self) -> None:
         """Raise `UserError` for a synthesis, which has no trajectories."""
@@ -182,12 +182,12 @@ class Run:
         if changed and changed[0].startswith("prompts."):
             name = changed[0].removeprefix("prompts.").partition(": ")[0]
             raise UserError(
-                f"run {self.id} was made with another prompt file {name}, so that its stored replies answer other prompts: put that file back"
-                f" (in a folder of SIMIA_PATH, as prompts/{name}) or start a new run; recheck, report and export go on"
+                f"run {self.id} was made with another version of the prompt file {name}, so its stored replies answer other prompts: restore that file"
+                f" (in a folder of SIMIA_PATH, as prompts/{name}) or start a new run; recheck, report and export still work"
             )
         if changed:
             raise UserError(
-                f"run {self.id} was made with another {changed[0]}: a resume cannot change it; leave it out, or start a new run"
+                f"run {self.id} was made with a different {changed[0]}: a resume cannot change it; undo the change, or start a new run"
             )
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ def saved_config(folder: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(data, dict):
-        raise UserError(f"{path} is damaged: it is no mapping")
+        raise UserError(f"{path} is damaged: it is not a mapping")
     return data
 
 
@@ -224,9 +224,9 @@ def refuse_taken(root: Path, name: str, config: Config, facts: dict[str, Any] | 
             return
         raise CompleteRun(run_id)
     known = (
-        f"`simia runs show {run_id}` says how far it is, `simia runs resume {run_id}` goes on with it"
+        f"`simia runs show {run_id}` shows its progress, `simia runs resume {run_id}` continues it"
         if is_run(folder)
-        else "it is no run: remove it"
+        else "it is not a run: remove it"
     )
     raise UserError(f"{folder} exists: {known}, or choose another --name")
 
@@ -264,7 +264,7 @@ def save_config(folder: Path, config: Config) -> None:
         aside.write_text(text, encoding="utf-8")
         aside.replace(folder / "config.yaml")
     except OSError as error:
-        todo = "free the disk" if is_disk_full(error) else "put that right"
+        todo = "free disk space" if is_disk_full(error) else "fix this"
         raise UserError(f"cannot write {folder / 'config.yaml'}: {error.strerror}; {todo} and try again") from None
 
 
@@ -287,7 +287,7 @@ def take_lock(folder: Path) -> IO[str]:
         with handle:
             handle.seek(0)
             holder = handle.read().strip() or "another process"
-        raise InUse(f"run {folder.name} is being worked on by {holder}: wait for it, or stop it first") from None
+        raise InUse(f"run {folder.name} is in use by {holder}: wait for it to end, or stop it first") from None
     except OSError as error:  # such as a file system without locks
         with contextlib.suppress(OSError):
             handle.close()
@@ -344,7 +344,7 @@ def refuse_partial(run: Run, *, partial: bool, how: str) -> Condition:
     run.refuse_synthesis()
     found = run.verify()
     if not found.complete and not partial:
-        raise UserError(f"{found}, or take what is there with {how}")
+        raise UserError(f"{found}, or use what is finished with {how}")
     return found
 
 

@@ -220,9 +220,9 @@ class SharedRun:
                     self._ledger.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            todo = "free the disk" if is_disk_full(error) else "put that right"
+            todo = "free disk space" if is_disk_full(error) else "fix this"
             raise UserError(
-                f"cannot keep episodes in the run {self.folder}: {error}; {todo} and start again, or set episodes=null"
+                f"cannot write episodes to the run {self.folder}: {error}; {todo} and start again, or set episodes=null"
             ) from None
 
 
@@ -262,12 +262,14 @@ def make_run(folder: Path, config: TrainingRun, facts: dict[str, Any]) -> None:
 def refuse_other_training(folder: Path, config: TrainingRun) -> None:
     """Raise `UserError` unless the run in this folder is of this training."""
     saved = saved_config(folder)
-    other = "is no run of a training" if saved.get("kind") != TRAINING else f"is of the training in {saved['folder']}"
+    other = (
+        "is not a run of a training" if saved.get("kind") != TRAINING else f"is of the training in {saved['folder']}"
+    )
     if saved.get("kind") != TRAINING or saved.get("folder") != config.folder:
-        raise UserError(f"run {folder} {other}: name another one by episodes.run")
+        raise UserError(f"run {folder} {other}: set episodes.run to another one")
 
 
 def _refuse_folder(folder: Path, why: str) -> UserError:
     return UserError(
-        f"cannot keep episodes in {folder}: {why}; name a folder on a local disk by episodes.run, or set episodes=null"
+        f"cannot write episodes to {folder}: {why}; set episodes.run to a folder on a local disk, or set episodes=null"
     )

@@ -54,7 +54,7 @@ class Spent:
         """Read and write in one exclusive transaction; see `SharedBudget`."""
         try:
             if os.stat(self._path).st_ino != self._file:
-                raise FileNotFoundError(0, "another file is in its place")
+                raise FileNotFoundError(0, "another file has replaced it")
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 asked = f"SELECT {SUMS} FROM spent WHERE NOT (folder = ? AND now = ?)"
@@ -95,7 +95,7 @@ class Spent:
     def _refused(self, error: Exception) -> UserError:
         why = error.strerror if isinstance(error, OSError) else str(error)
         return UserError(
-            f"cannot count in {self._path} what is spent ({why}): the cap would not hold; see that this file can be written, or name "
+            f"cannot record in {self._path} what is spent ({why}), so the cap cannot be enforced: make that file writable, or name "
             "another store"
         )
 
@@ -114,5 +114,5 @@ def in_ledger(path: Path) -> Spending:
             return Spending(*row)
     except sqlite3.Error as error:
         raise UserError(
-            f"cannot read what {path.parent} has spent ({error}), so no cap can hold: mend or remove that folder"
+            f"cannot read what {path.parent} has spent ({error}), so the cap cannot be enforced: repair or remove that folder"
         ) from None

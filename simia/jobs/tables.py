@@ -141,7 +141,7 @@ def is_disk_full(error: Exception) -> bool:
 
 
 def make_damage_error(folder: Path, file: File, what: object) -> Damaged:
-    todo = f"move {folder} away: what it held is then asked for again"
+    todo = f"move {folder} away; its replies are then requested again"
     if (folder / "config.yaml").is_file():
         todo = f"to recover what can be read: simia runs rebuild {folder}"
     return Damaged(f"{folder / f'{file}.db'} is damaged ({what}); {todo}")
@@ -188,7 +188,7 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
         )
     needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
     if not create and not needed <= list_tables(connection):
-        raise make_damage_error(folder, file, "it is empty, or the -wal file beside it is lost")
+        raise make_damage_error(folder, file, "it is empty, or the -wal file next to it is missing")
     if version == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")

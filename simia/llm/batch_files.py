@@ -187,7 +187,7 @@ class BatchBackend:
                 whole += len(line)
                 _, name = read_row(line)
                 if name is None:
-                    raise UserError(f"{path} holds a line that is no question: restore it, or delete the file")
+                    raise UserError(f"{path} has a line that is not a question: restore the file, or delete it")
                 self._asked[name] += 1
         if whole < path.stat().st_size:
             os.truncate(path, whole)

@@ -151,7 +151,7 @@ class EmbeddedBackend:
             if self.restarts >= self.settings.restarts:
                 raise LLMFault(
                     Code.CONNECTION,
-                    f"the embedded model died {self.restarts + 1} times, its last words: {last or 'none'}",
+                    f"the embedded model died {self.restarts + 1} times, its last output: {last or 'none'}",
                     retry=False,
                 )
             self.restarts += 1

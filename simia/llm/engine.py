@@ -349,7 +349,7 @@ class Engine:
         usage, total = reply.usage, self.stats.usage
         if self._capped and not usage.prompt and not usage.completion:
             self._capped = False  # warn only once
-            log.warning("%s reports no token usage: max_tokens and max_cost cannot hold", self.backend.alias)
+            log.warning("%s reports no token usage: max_tokens and max_cost cannot be enforced", self.backend.alias)
         if usage.cost is None and self.price is not None and (usage.prompt or usage.completion):
             usage.cost = self.price.of(usage)
         self.stats.answered += 1

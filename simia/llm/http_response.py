@@ -100,7 +100,7 @@ def read_fault(status: int, headers: Mapping[str, str], raw: bytes, clean: Calla
     elif 300 <= status < 400:
         code = Code.BAD_REQUEST
         target = clean(headers.get("Location", "nowhere"))[:MAX_DETAIL]
-        detail = f"HTTP {status}: redirected to {target}; put the final base_url"
+        detail = f"HTTP {status}: redirected to {target}; set base_url to the final address"
     elif status == 429:
         code, retry = Code.RATE_LIMITED, not words & OUT_OF_QUOTA
     elif retry:

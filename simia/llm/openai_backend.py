@@ -139,7 +139,7 @@ class OpenAIBackend:
         if reply is None:
             return read_fault(status, headers, raw, clean_text)
         if reply.body.get("usage") and not (reply.usage.prompt or reply.usage.completion):
-            self._warn_once("usage", f"{self.alias} reports token usage that is no count: counted as unknown")
+            self._warn_once("usage", f"{self.alias} reports token usage without usable counts: treated as unknown")
         return reply
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class OpenAIBackend:
             if value is None:
                 continue
             if self.settings.is_reasoning and (name == "stop" or (name in ("temperature", "top_p") and value != 1)):
-                left_out = f"{self.model} is a reasoning model and takes no {name}: left out"
+                left_out = f"{self.model} is a reasoning model and does not take {name}: left out"
                 self._warn_once(name, f"{left_out} (reasoning_model: false sends it)")
                 continue
             body[name] = value

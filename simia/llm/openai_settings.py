@@ -97,7 +97,7 @@ class OpenAISettings(Config):
             todo = "export it and give the variable's name in key_env"
             for name, value in data.items():
                 if str(name).lower().replace("-", "_") in SECRET_FIELDS:
-                    raise UserError(f"a config never holds a key: {todo}, not {name}")
+                    raise UserError(f"{name}: a config must not contain a key: {todo}")
                 if isinstance(value, str) and A_KEY.match(value):
                     raise UserError(f"{name} looks like a key itself: {todo}")
             refuse_secret_headers(dict(data.get("headers") or {}))
@@ -132,17 +132,17 @@ class OpenAISettings(Config):
         """Check that the settings agree. An untrusted config must not send environment variables to an endpoint that it names itself."""
         for header, text in self.headers.items():
             if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header):
-                raise UserError(f"headers: {header!r} is no name of a header: use letters, digits and hyphens")
+                raise UserError(f"headers: {header!r} is not a valid name of a header: use letters, digits and hyphens")
             if not text.isprintable():
                 raise UserError(f"header {header} holds a line break or a control character: write it as one line")
             for name in Template(text).get_identifiers():
                 if name != self.key_env:
                     raise UserError(
-                        f"header {header} reads the variable {name}: a config reads no variable but its key's; "
+                        f"header {header} reads the variable {name}: a config may read only the variable in key_env; "
                         f"set key_env to {name} if that is the key"
                     )
         if self.deployment and not self.api_version:
-            raise UserError("deployment is Azure's: set api_version too, such as 2024-10-21")
+            raise UserError("deployment is for Azure only: set api_version too, such as 2024-10-21")
         return self
 
     @property

@@ -137,7 +137,7 @@ class ReplayBackend:
         if row is None:
             raise self._miss(self._why(request, prompt, draw))
         if row.reply is None:
-            raise self._miss(f"the prompt is recorded (draw {draw}) but nobody has answered it yet")
+            raise self._miss(f"the prompt is recorded (sample {draw}), but it has no reply yet")
         return row.reply.model_copy(deep=True)
 
     def _miss(self, why: str) -> LLMFault:
@@ -145,12 +145,12 @@ class ReplayBackend:
 
     def _why(self, request: Request, prompt: str, draw: str) -> str:
         if self.matches_draws and all(row.draw != draw for row in self._rows):
-            return f"no reply is recorded for draw {draw}"
+            return f"no reply is recorded for sample {draw}"
         if self._undrawn[prompt]:
-            return f"all {len(self._undrawn[prompt])} completions of this prompt are used, none is left for draw {draw}"
+            return f"all {len(self._undrawn[prompt])} replies to this prompt are used; none is left for sample {draw}"
         draws = sorted(known for hashed, known in self._drawn if hashed == prompt)
         if draws:
-            return f"the prompt is recorded for draw {', '.join(draws[:5])}, not for draw {draw}"
+            return f"the prompt is recorded for sample {', '.join(draws[:5])}, not for sample {draw}"
         asked = list_prompt_lines(request)
         rows = [(row.draw == draw, list_prompt_lines(row.request)) for row in self._rows]
         _, nearest = max(rows, key=lambda row: (row[0], count_common_lines(row[1], asked)))

@@ -62,7 +62,7 @@ def explain_broad(real: str) -> str:
     holder = "grant the one folder that is needed"
     for home in list_homes():
         if is_below(home, real) or is_same_file(home, real):
-            return f"it is or holds the home {home}; {holder}"
+            return f"it is or contains the home folder {home}; {holder}"
     if found := next((each for each in NEVER if each == real or is_same_file(each, real)), None):
         return f"{found} as a whole is never shown; {holder}"
     return ""
@@ -71,7 +71,7 @@ def explain_broad(real: str) -> str:
 def explain_kernel_files(real: str) -> str:
     for each in NEVER_BELOW:
         if is_below(real, each):
-            return f"nothing of {each} is ever shown"
+            return f"nothing in {each} can be granted"
     holding = [(len(point), n, kind) for n, (point, kind) in enumerate(list_mounts()) if is_below(real, point)]
     kind = max(holding, default=(0, 0, ""))[2]
     return f"it lies in a file system of the kernel ({kind})" if kind in KERNEL_FILES else ""

@@ -226,7 +226,7 @@ class ForkServer:
         needed = [*list_interpreter_paths(python), str(Path(python).parent.parent), *([packages] if packages else [])]
         for path in () if self.tools else (*needed, str(self.pack)):  # for a twin these paths were already checked
             if not is_shown(path) and (reason := explain_broad(os.path.realpath(path))):
-                raise UserError(f"{self.pack.name}: the sandbox would show {path}: {reason}")
+                raise UserError(f"{self.pack.name}: the sandbox needs {path}, which it must not show: {reason}")
         binds = make_binds(isolation, [*needed, *self.needs], self.granted, lib, room)
         binds += [(self._make_readable_pack(self.unveiled), PACK), (lib, LIB)]
         if room:

@@ -136,7 +136,7 @@ class LoopbackOnly:
             await receive()
             await send({"type": "websocket.close", "code": 1008})  # a close before acceptance gives the client a 403
         else:
-            await PlainTextResponse("this server is for programs of its own machine", 403)(scope, receive, send)
+            await PlainTextResponse("this server accepts only programs on its own machine", 403)(scope, receive, send)
 
 
 def is_admitted(headers: dict[bytes, bytes]) -> bool:
@@ -237,7 +237,7 @@ class DeadlineMiddleware:
                         refusal = 413, "the request's body is too large"
                         break
         except TimeoutError:
-            refusal = 408, "the request's body did not come in time"
+            refusal = 408, "the request's body did not arrive in time"
         except ClientDisconnect:
             return
         if refusal is not None:

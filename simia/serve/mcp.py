@@ -54,11 +54,11 @@ class Service:
         """Raises `UserError` for several packs, for a task that cannot be served, and for a pack with a tool `finish_episode`."""
         pack = self.environment.pack
         if isinstance(pack, CombinedPack):
-            raise UserError(f"{pack.name}: MCP lists the tools of one pack, and these are several: serve one of them")
+            raise UserError(f"{pack.name}: MCP serves the tools of one pack, but these are several: serve one of them")
         check_task(self.task)
         if any(tool.name == FINISH for tool in pack.tools):
             raise UserError(
-                f"pack {pack.name} has a tool {FINISH}, which is the name of the one that ends an episode here"
+                f"pack {pack.name} has a tool {FINISH}, but the server has its own tool of that name to end an episode: rename the pack's"
             )
 
     def seat(self, context: Context) -> ServedEpisode:
@@ -171,7 +171,9 @@ class FreePlay:
 def check_task(task: Task) -> None:
     """Raise `UserError` for a task that needs a user who answers, since there is none here."""
     if task.needs_user:
-        raise UserError(f"task {task.id} needs a user who answers, and MCP has none: play it by a rollout or OpenEnv")
+        raise UserError(
+            f"task {task.id} needs a user who answers, but MCP has none: play it with simia rollout or OpenEnv"
+        )
 
 
 @contextlib.contextmanager

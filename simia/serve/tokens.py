@@ -25,7 +25,7 @@ def read_server_token(variable: str | None, host: str, *, loopback: bool, withou
     """
     if without:
         if variable is not None:
-            raise UserError("--token-env and --no-token exclude one another: give one of them")
+            raise UserError("--token-env and --no-token cannot be combined: give one of them")
         return None
     if variable is None and loopback:
         return None

@@ -82,7 +82,10 @@ class StageMaker:
         try:
             result.notes = unpack_json(pack_json(context.notes))
         except (TypeError, ValueError, RecursionError) as error:
-            result.output, result.refusal = None, Refusal(str(Reason.INTERNAL), f"a note is no JSON: {error}"[:LONGEST])
+            result.output, result.refusal = (
+                None,
+                Refusal(str(Reason.INTERNAL), f"a note is not JSON: {error}"[:LONGEST]),
+            )
         return result
 
     def _judge_error(self, error: Exception, context: ItemContext) -> Refusal:

@@ -35,13 +35,13 @@ def write_packs(recipe: Recipe, outputs: StageOutputs, figures: SynthesisFigures
         if packs and not (out.is_dir() and is_same_tree(draft / out.name, out)):
             if out.is_symlink() or out.is_file() or (out.is_dir() and any(out.iterdir())):
                 raise UserError(
-                    f"{out} holds other files than run {run_id} writes: move it away, or choose another folder: {again} --out FOLDER"
+                    f"{out} contains other files than those of run {run_id}: move it away, or choose another folder: {again} --out FOLDER"
                 )
             (draft / out.name).rename(out)
         return [out / pack.relative_to(draft / out.name) for pack in packs]
     except OSError as error:
         raise UserError(
-            f"{out} cannot be written: {error.strerror}; no reply is lost: put that right, then {again}"
+            f"{out} cannot be written: {error.strerror}; no reply is lost: fix this, then {again}"
         ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -78,7 +78,7 @@ class Reason(MeaningfulCode):
     SOLUTION_DIFFERS = "solution_differs", "the unified solution and the original return different answers"
     GYM_MALFORMED = (
         "gym_malformed",
-        "the code of a gym has not the form of one: class, tools, types, docstrings, example calls",
+        "the code of a gym does not have the form of a gym: class, tools, types, docstrings, example calls",
     )
     GYM_UNSAFE = "gym_unsafe", "the code of a gym uses the network, the clock, randomness, files, processes or globals"
     GYM_FAILS = "gym_fails", "the code of a gym does not load, or a tool fails when it is executed"
@@ -107,7 +107,10 @@ class Reason(MeaningfulCode):
     READ_TOOL_WRITES = "read_tool_writes", "an operation that reads changes the state"
     UNDECLARED_TABLE = "undeclared_table", "an operation changes a table that its design does not name"
     TESTS_FAIL = "tests_fail", "a test still fails after the rounds of the debug loop"
-    UNEXPECTED_FAILURE = "unexpected_failure", "a call ends in an exception that is no refusal, a crash or a limit"
+    UNEXPECTED_FAILURE = (
+        "unexpected_failure",
+        "a call ends in an exception that is not a refusal, in a crash or at a limit",
+    )
     DANGLING_KEY = "dangling_key", "a call leaves a state that the schema does not allow"
     UNKNOWN_ID = "unknown_id", "a call returns an id that no row has and no tool finds"
     TOO_FEW_TOOLS = "too_few_tools", "fewer operations were kept than the config asks for"
@@ -157,7 +160,7 @@ class Reason(MeaningfulCode):
 
     # environments from sources
     SOURCE_UNREADABLE = "source_unreadable", "the source cannot be read, or its server does not list its tools"
-    SEARCH_FAILS = "search_fails", "the search function fails, or what it returns is no list of documents"
+    SEARCH_FAILS = "search_fails", "the search function fails, or does not return a list of documents"
     QUOTE_NOT_FOUND = "quote_not_found", "too few quotes of the proposal occur in the source that they name"
     POOL_HAS_IT = "pool_has_it", "a pack of the pool is nearly the same environment"
     DUPLICATE_PROPOSAL = "duplicate_proposal", "an earlier or better proposal is nearly the same environment"

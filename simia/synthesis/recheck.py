@@ -139,7 +139,7 @@ async def derive_items(
             return await work.produce(item)
         except LLMFault as fault:
             if fault.code is not Code.REPLAY_MISS:
-                raise UserError(f"{item.id} cannot be derived: {fault.detail}; put that right and try again") from None
+                raise UserError(f"{item.id} cannot be derived: {fault.detail}; fix this and try again") from None
             if (known := freed.get(item.id)) is not None and known.spec == item.spec:
                 return work.read_result(known)
             missing.append(fault.detail)

@@ -97,7 +97,9 @@ def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say 
     """
     option = next((word for word in pip if word.startswith("-")), None)
     if option or not pip:
-        raise UserError(f"{option or 'nothing'} is no package: give names as pip does, such as gymnasium==1.4.0")
+        raise UserError(
+            f"{option or 'an empty list'} is not a package: give packages as for pip install, such as gymnasium==1.4.0"
+        )
     return ensure_recipe(Recipe(name, "as large as its packages", (tuple(sorted(pip)),), (), probe), say)
 
 

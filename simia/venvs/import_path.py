@@ -61,7 +61,7 @@ def ensure_missing_packages(python: Path, say: Say = lambda line: None) -> Path:
                 )
                 if done.returncode:
                     last = (done.stderr.strip() or "pip said nothing").splitlines()[-1]
-                    raise UserError(f"what simia needs could not be laid beside {python}: {last[:200]}")
+                    raise UserError(f"simia's dependencies could not be installed for {python}: {last[:200]}")
             draft.rename(folder)
     return folder
 
@@ -72,7 +72,7 @@ def list_distributions(python: Path) -> dict[str, str]:
         asked = subprocess.run([str(python), "-I", "-c", LIST], capture_output=True, text=True, check=True)
         return dict(json.loads(asked.stdout))
     except (OSError, subprocess.CalledProcessError, ValueError):
-        raise UserError(f"{python} is no Python interpreter that runs") from None
+        raise UserError(f"{python} is not a Python interpreter that can be run") from None
 
 
 def list_needed() -> dict[str, str]:
@@ -90,6 +90,6 @@ def list_needed() -> dict[str, str]:
             waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
     if found.pop("simia", None) is None:
         raise UserError(
-            "simia is on the path but not installed here, so what it needs is unknown: install its clone or its wheel by pip"
+            "simia is on the path but not installed here, so its dependencies are unknown: install its clone or its wheel with pip"
         )
     return found

@@ -82,7 +82,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(endpoint: FakeEndpoin
     full = simia_alone(*words, cwd=tmp_path, before=before, limit=600_000)
     assert full.returncode != 0
     assert "Traceback" not in full.stderr + full.stdout
-    assert re.search(r"free the disk and resume|cannot write the run", (full.stderr + full.stdout).replace("\n", " "))
+    assert re.search(r"free disk space and resume|cannot write the run", (full.stderr + full.stdout).replace("\n", " "))
     done = simia("runs", "resume", "r", cwd=tmp_path)
     assert done.returncode == 0, done.stdout[-800:] + done.stderr[-800:]
     assert accepted(tmp_path) == 400
@@ -252,7 +252,7 @@ def test_a_second_process_on_a_run_is_refused_and_a_dead_ones_lock_is_taken_over
         pass
     second = simia("runs", "resume", "r", cwd=tmp_path)
     assert second.returncode == 2
-    assert f"is being worked on by process {child.pid}" in second.stderr.replace("\n", " ")
+    assert f"is in use by process {child.pid}" in second.stderr.replace("\n", " ")
     child.kill()
     child.wait()
     endpoint.plan()

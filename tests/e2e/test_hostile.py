@@ -199,8 +199,8 @@ def test_what_is_no_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "endless.jsonl").symlink_to("/dev/zero")
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert_one_line(preview(tmp_path / "folder.jsonl"), "it has no pack.yaml")
-    assert_one_line(preview(tmp_path / "endless.jsonl"), "no regular file")
-    assert_one_line(preview(tmp_path / "pipe.jsonl"), "no regular file")
+    assert_one_line(preview(tmp_path / "endless.jsonl"), "is not a regular file")
+    assert_one_line(preview(tmp_path / "pipe.jsonl"), "is not a regular file")
     assert_one_line(preview(tmp_path / "gone.jsonl"), "does not exist")
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md", "docs/vllm.md")
 # What a line lacks on a machine without the paper's data, GPUs, verl and RAGEN's environment, and says in one line.
 LACKS = {
-    "simia-joint": "trained on data that are not here",
+    "simia-joint": "needs data that are not here",
     "simia-tau": "my-run",
     "verl": r"cannot run verl: not installed: verl, .*a clean environment: ",
     "ragen": r"cannot run ragen: not installed: .*vllm.*a clean environment: .*setup_ragen\.sh",

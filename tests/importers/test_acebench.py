@@ -126,7 +126,7 @@ def test_data_that_are_not_in_its_form_are_one_line(folder: Path, tmp_path: Path
     ):
         acebench.import_part(folder, "multi_step", tmp_path / "pack")
     (folder / "model_inference" / "apimodel_inference.py").write_text("SAVED_CLASS = dict()\n")
-    with pytest.raises(UserError, match="SAVED_CLASS is no literal"):
+    with pytest.raises(UserError, match="SAVED_CLASS is not a Python literal"):
         acebench.import_part(folder, "multi_turn_phone", tmp_path / "pack")
 
 

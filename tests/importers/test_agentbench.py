@@ -262,7 +262,7 @@ def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
         "the container image 'ubuntu'",
         "give their folder with --scripts",
         "in c++ cannot be run here",
-        "there is none",
+        "but it has none",
         "does not have the form of a problem",
     ):
         assert words in said

@@ -86,7 +86,7 @@ def test_a_tool_a_line_is_read_and_unusable_ones_are_named(tmp_path: Path) -> No
     missing = start_pack(tmp_path / "pack", str(path), say=lines.append)
     assert [tool.name for tool in Pack.load(tmp_path / "pack").tools] == ["weather", "ping"]
     assert "'odd' is left out" in lines[0]
-    assert "'weather' stands there twice" in lines[1]
+    assert "'weather' is listed twice" in lines[1]
     assert "no description of ping: a model knows only the name" in [str(gap) for gap in missing]
 
 

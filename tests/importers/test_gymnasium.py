@@ -158,7 +158,7 @@ def test_actions_bear_names(tmp_path: Path) -> None:
     assert pack.tools[0].parameters["properties"]["action"]["enum"] == ["red", "green", "blue"]
     pack, _ = imported(tmp_path / "b", "Named-v0", tasks=1, actions=["r", "g", "b"])
     assert pack.tools[0].parameters["properties"]["action"]["enum"] == ["r", "g", "b"]
-    with pytest.raises(UserError, match="it has 3 actions, and 2 different names are given"):
+    with pytest.raises(UserError, match="it has 3 actions, but 2 different names are given"):
         imported(tmp_path / "c", "Named-v0", tasks=1, actions=["r", "g"])
 
 
@@ -218,7 +218,7 @@ def test_what_cannot_be_played_is_one_line(tmp_path: Path, env_id: str, words: s
         ({"modules": ["nowhere_to_be_found"]}, "No module named 'nowhere_to_be_found'"),
         ({"kwargs": {"tires": 4}}, "unexpected keyword argument"),
         ({"python": "/no/such/python"}, "is not an executable interpreter"),
-        ({"pip": ["--index-url=http://evil.example.com"]}, "is no package"),
+        ({"pip": ["--index-url=http://evil.example.com"]}, "is not a package"),
     ],
 )
 def test_a_users_mistake_is_one_line(tmp_path: Path, more: dict[str, Any], words: str) -> None:

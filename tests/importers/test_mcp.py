@@ -305,7 +305,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
     home = tmp_path / "home"
     (at_home := home / "server.py").parent.mkdir()
     at_home.write_bytes(script.read_bytes())
-    with pytest.raises(UserError, match=r"^no server is given, or two: give either a command"):
+    with pytest.raises(UserError, match=r"^no server is given, or two are: give either --url"):
         import_server(out=out)
     with pytest.raises(UserError, match=r"^there is no program 'no-such-program': give its path, or install"):
         import_server(["no-such-program"], out=out)
@@ -327,7 +327,7 @@ def test_mistakes_are_one_line(script: Path, tmp_path: Path, monkeypatch: pytest
         import_server(url="https://a:b@example.com/mcp", network=True, out=out)
     with monkeypatch.context() as here:
         here.setenv("HOME", str(home))
-        with pytest.raises(UserError, match=r"could read all of .*: put its files into a folder of their own$"):
+        with pytest.raises(UserError, match=r"would get all of .* to read: move its files to a folder of their own$"):
             import_server([PYTHON, str(at_home)], out=out)
     with pytest.raises(UserError, match=r"^--env takes NAME=VALUE, not 'X'$"):
         parse_pairs(["X"], "=", "--env")

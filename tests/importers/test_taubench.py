@@ -104,7 +104,9 @@ def test_what_is_missing_is_one_line(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "folder")
     with pytest.raises(UserError, match=r"^tau-bench has no domain 'retial'; did you mean 'retail'[?]$"):
         taubench.import_domain(folder, "retial")
-    with pytest.raises(UserError, match=r"has no folder tau_bench/envs/airline: give a checkout of github.com"):
+    with pytest.raises(
+        UserError, match=r"has no folder tau_bench/envs/airline: give the path of a checkout of github.com"
+    ):
         taubench.import_domain(folder, "airline")
     path = folder / "tau_bench" / "envs" / "retail" / "tools" / "find_book.py"
     path.write_text(path.read_text(encoding="utf-8").replace('"find_book"', "NAME"), encoding="utf-8")

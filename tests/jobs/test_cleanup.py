@@ -91,9 +91,9 @@ async def test_a_run_in_use_is_refused(tmp_path: Path) -> None:
     folder = await made(tmp_path)
     run = Run.open(tmp_path, "r")
     try:
-        assert "being worked on" in look(folder).problem
+        assert "in use by" in look(folder).problem
         assert look(folder).freeable(replies=True) == 0
-        with pytest.raises(UserError, match="being worked on"):
+        with pytest.raises(UserError, match="in use by"):
             clean(folder, replies=True)
     finally:
         run.close()

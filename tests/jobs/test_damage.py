@@ -110,7 +110,7 @@ def test_a_missing_write_ahead_log_of_the_ledger_is_one_line(made: Made, copied:
     folder = copied("wal")
     (folder / "ledger.db-wal").unlink()
     for verb in ("resume", "report", "export"):
-        one_line(command(verb, folder, made[1]), "the -wal file beside it is lost")
+        one_line(command(verb, folder, made[1]), "the -wal file next to it is missing")
     whole_again(folder, made)
     assert accepted(folder) == made[0]["wal"].whole
 
@@ -409,8 +409,8 @@ def test_replies_of_another_run_are_one_line(made: Made, copied: Callable[[str],
     before = sorted(path.name for path in folder.iterdir())
     shutil.copyfile(made[0]["killed"].folder.parent.parent / "killed-whole" / "r" / "replies.db", folder / "replies.db")
     for verb in ("list", "show", "report", "export", "recheck", "resume", "rebuild"):
-        one_line(command(verb, folder, made[1]), "are of different runs", f"simia runs rebuild {folder}")
-    with pytest.raises(UserError, match="are of different runs"):
+        one_line(command(verb, folder, made[1]), "belong to different runs", f"simia runs rebuild {folder}")
+    with pytest.raises(UserError, match="belong to different runs"):
         clean(folder)
     assert sorted(path.name for path in folder.iterdir()) == before, "no copy is left for a later attempt to read"
     (folder / "ledger.db").rename(tmp_path / "ledger.db")
@@ -442,7 +442,7 @@ def test_only_a_full_disk_is_told_to_need_more(made: Made, copied: Callable[[str
     assert is_disk_full(OSError(errno.ENOSPC, "no space"))
     assert not is_disk_full(OSError(errno.EISDIR, "a directory"))
     (folder / ".rebuilding-001").write_text("")
-    one_line(command("rebuild", folder, made[1]), "File exists", f"put that right, then: simia runs rebuild {folder}")
+    one_line(command("rebuild", folder, made[1]), "File exists", f"fix this, then: simia runs rebuild {folder}")
 
 
 @pytest.mark.attack("the figures of an endpoint are beyond what a database can add up")

@@ -100,7 +100,7 @@ async def test_without_a_node_the_job_ends_with_a_line_that_says_so(
     async with WordJob(tmp_path, fake_endpoint.url, launcher) as job:
         launcher.nodes.clear()
         found = await job.make(*WORDS[:2])
-    assert [str(each).partition(":")[0] for each in found] == ["no worker is left"] * 2
+    assert [str(each).partition(":")[0] for each in found] == ["all workers were lost"] * 2
 
 
 async def test_a_budget_is_one_over_all_nodes(tmp_path: Path, fake_endpoint: FakeEndpoint) -> None:
@@ -169,7 +169,7 @@ async def test_a_node_whose_worker_is_lost_while_it_starts_is_named(monkeypatch:
         raise NodeLost
 
     monkeypatch.setattr(node_worker.NodeWorker, "start", lose)
-    with pytest.raises(UserError, match=r"^node a: a worker was lost while it started: see Ray's log there$"):
+    with pytest.raises(UserError, match=r"^node a: a worker ended while it started: see Ray's logs on that node$"):
         await Cluster(Loopback("a"), ClusterSettings(kind="ray"), lambda line: None).open_models({})
 
 
@@ -192,7 +192,7 @@ async def test_a_taken_name_is_refused_before_workers_start(tmp_path: Path) -> N
     nodes = {**data, "engine": {"kind": "ray", "address": "127.0.0.1:1"}}
     with pytest.raises(UserError, match=r"(?i)ray"):  # complete, if the seeds are still the same: known later
         await start_amplification(AmplifyConfig.model_validate(nodes), runs=tmp_path, name="one")
-    with pytest.raises(UserError, match=r"one exists: `simia runs show one` says how far it is"):
+    with pytest.raises(UserError, match=r"one exists: `simia runs show one` shows its progress"):
         await start_amplification(AmplifyConfig.model_validate({**nodes, "n": 3}), runs=tmp_path, name="one")
 
 

@@ -103,7 +103,7 @@ async def test_a_till_that_cannot_be_used_is_one_line_and_not_a_missing_cap(
     monkeypatch.setattr(shared_spending, "PATIENCE", 0.05)
     (tmp_path / "spent.db").mkdir()
     store = Store.open(tmp_path)
-    refused = r"cannot count in .*spent\.db what is spent \(.+\): the cap would not hold; [^\n]+$"
+    refused = r"cannot record in .*spent\.db what is spent \(.+\), so the cap cannot be enforced: [^\n]+$"
     with pytest.raises(UserError, match=refused):
         store.open_shared_budget()
     (tmp_path / "spent.db").rmdir()

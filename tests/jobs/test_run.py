@@ -60,7 +60,7 @@ async def test_what_was_in_flight_shows_as_unanswered(run: Run) -> None:
 
 
 def test_one_process_works_on_a_run(run: Run) -> None:
-    with pytest.raises(UserError, match=r"being worked on by process \d+"):
+    with pytest.raises(UserError, match=r"in use by process \d+"):
         Run.open(run.folder.parent, "r")
     run.close()
     Run.open(run.folder.parent, "r").close()
@@ -209,5 +209,5 @@ def test_a_folder_that_is_no_run_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "config.yaml").write_text("a: 1")
     assert not list(folders(tmp_path))
-    with pytest.raises(UserError, match="exists: it is no run: remove it, or choose another --name"):
+    with pytest.raises(UserError, match="exists: it is not a run: remove it, or choose another --name"):
         Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="r", facts={})

@@ -147,7 +147,7 @@ def test_freeing_space_keeps_every_episode_that_counts(tmp_path: Path) -> None:
     for start in ("one", "two"):
         with contextlib.closing(join(folder)) as run:
             run.add([make_row(1, f"0.{n}", start, reward=0.0) for n in range(3)])
-            with pytest.raises(UserError, match="is being worked on"):
+            with pytest.raises(UserError, match="is in use"):
                 cleanup.clean(folder)
     assert cleanup.clean(folder).done[0] == "3 bodies of rejected results removed"
     with contextlib.closing(Run.read_only(tmp_path, "training")) as found:
@@ -162,17 +162,19 @@ def test_the_run_of_another_training_is_refused(tmp_path: Path, other: str) -> N
     if other == "a rollout":
         (folder).mkdir()
         (folder / "config.yaml").write_text("kind: rollout\n")
-        wanted = r"training is no run of a training: name another one by episodes\.run"
+        wanted = r"training is not a run of a training: set episodes\.run to another one"
     else:
         join(folder).close()
-        wanted = r"training is of the training in /checkpoints: name another one by episodes\.run"
+        wanted = r"training is of the training in /checkpoints: set episodes\.run to another one"
     with pytest.raises(UserError, match=wanted):
         SharedRun.join(folder, TrainingRun(trainer="trl", folder="/elsewhere"), {})
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot keep episodes in .*/file/training: Not a directory; name a folder"):
+    with pytest.raises(
+        UserError, match=r"cannot write episodes to .*/file/training: Not a directory; set episodes.run to a folder"
+    ):
         join(tmp_path / "file" / "training")
     (tmp_path / "training" / "ledger.db").mkdir(parents=True)
     with pytest.raises(UserError) as found:
@@ -204,7 +206,7 @@ def test_a_full_disk_is_one_line_and_leaves_whole_steps(tmp_path: Path) -> None:
     assert resource.RLIMIT_FSIZE
     code = f"import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n{FILL}"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"cannot keep episodes in the run {folder}: ")
+    assert done.stdout.startswith(f"cannot write episodes to the run {folder}: ")
     assert done.stdout.count("\n") == 1
     assert "start again" in done.stdout
     assert [each.step for each in read(folder)] == [1]
@@ -218,7 +220,7 @@ def test_a_damaged_run_of_a_training_is_rebuilt(tmp_path: Path) -> None:
     with contextlib.closing(join(folder)) as run:
         for step in range(1, 5):
             run.add([make_row(step, f"0.{n}", "one") for n in range(3)])
-        with pytest.raises(UserError, match="is being worked on"):
+        with pytest.raises(UserError, match="is in use"):
             salvage(tmp_path, "training")
     salvage(tmp_path, "training")
     assert len(read(folder)) == 12

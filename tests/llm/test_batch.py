@@ -156,7 +156,7 @@ async def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot use the batch's folder"):
         await BatchBackend(settings(tmp_path / "file")).start()
     (tmp_path / "requests-0001.jsonl").write_text('{"custom_id": "x"}\nhello\n')
-    with pytest.raises(UserError, match="no question"):
+    with pytest.raises(UserError, match="not a question"):
         await BatchBackend(settings(tmp_path)).start()
 
 

@@ -125,7 +125,7 @@ async def test_an_impossible_usage_is_unknown(
         ledger.db.close()
     assert (engine.stats.unpriced, engine.stats.usage.cost) == (2, None)
     assert (spent.prompt, spent.completion, spent.cost) == (0, 0, None)
-    assert caplog.text.count("token usage that is no count") == 1
+    assert caplog.text.count("token usage without usable counts") == 1
 
 
 @pytest.mark.attack("an endpoint reports a cost that is no amount")

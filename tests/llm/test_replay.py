@@ -65,7 +65,7 @@ async def test_rows_without_a_draw_are_served_in_order_and_each_draw_keeps_its_o
     row = {"request": {"messages": ask("a").messages}}
     replay = backend(write(tmp_path / "r.jsonl", row | {"reply": {"text": "first"}}, row | {"reply": "second"}))
     assert [await text_of(replay, ask("a"), draw) for draw in ("x", "y", "x")] == ["first", "second", "first"]
-    assert "all 2 completions of this prompt are used, none is left for draw z" in await miss(replay, ask("a"), "z")
+    assert "all 2 replies to this prompt are used; none is left for sample z" in await miss(replay, ask("a"), "z")
 
 
 async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:
         "against the nearest, not the first"
     )
     assert "temperature differs: recorded '1.0', asked '0.5'" in await miss(replay, ask("a", temperature=0.5))
-    assert "recorded for draw 0, not for draw 7" in await miss(replay, ask("a", temperature=1.0), "7")
+    assert "recorded for sample 0, not for sample 7" in await miss(replay, ask("a", temperature=1.0), "7")
     longer = ask("a", temperature=1.0)
     longer.messages.append({"role": "assistant", "content": "more"})
     assert "messages[2] (assistant) role, line 1 differs: recorded nothing, asked 'assistant'" in await miss(
@@ -97,13 +97,13 @@ async def test_from_open_questions_to_answers(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["reply"] for row in rows] == [None, None]
     assert rows[1]["request"] == {"messages": ask("b").messages, "max_tokens": 5}
-    assert "nobody has answered" in await miss(backend(path), ask("a"))
+    assert "it has no reply yet" in await miss(backend(path), ask("a"))
 
     write(path, rows[0], rows[1] | {"reply": "B", "model": "a-person"})  # people answer with plain text, in place
     replay = backend(path)
     assert replay.model == "a-person"
     assert await text_of(replay, ask("b", max_tokens=5), "0") == "B"
-    assert "nobody has answered" in await miss(replay, ask("a"))
+    assert "it has no reply yet" in await miss(replay, ask("a"))
 
 
 async def test_a_later_answer_replaces_an_earlier_one(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_a_draw_names_the_request_that_was_recorded_for_it(tmp_path: Path)
         # A draw that several requests have names none of them.
         assert (await engine.ask(ask("y"), item="s", draw="shared")).text == "to y"
         assert "no such prompt" in await miss(replay, ask("z"), "shared")
-        assert await miss(replay, ask("old"), "i1.0") == "r.jsonl: no reply is recorded for draw i1.0"
+        assert await miss(replay, ask("old"), "i1.0") == "r.jsonl: no reply is recorded for sample i1.0"
     assert replay.prompts.keys() == {"a.j2", "b.j2", "recorded requests"}
     assert replay.prompts["a.j2"] == "1, 2"
 

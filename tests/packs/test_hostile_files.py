@@ -50,8 +50,8 @@ def test_a_costly_pack_yaml_is_refused_in_one_line(tmp_path: Path, text: str, wo
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("expected/*", "patterns are not supported"), ("Expected", "not in the pack"), ("/pack/expected", "no path below"),
-        ("'expected '", "no path below"), ('"a\\0b"', "no path below"), ("loop", "not in the pack"), ("''", "no path below"),
+        ("expected/*", "patterns are not supported"), ("Expected", "not in the pack"), ("/pack/expected", "not a path below"),
+        ("'expected '", "not a path below"), ('"a\\0b"', "not a path below"), ("loop", "not in the pack"), ("''", "not a path below"),
         ("../x", "not below"), (".", "not below"), ("out", "not below"),
     ],
 )  # fmt: skip

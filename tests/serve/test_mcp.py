@@ -190,14 +190,14 @@ async def test_several_packs_and_tasks_with_a_user_are_refused(tmp_path: Path) -
     shares = [{"pack": name, "limit": 1} for name in ("customer_service", "office")]
     async with await open_environment({"packs": shares, "user": "none"}) as environment:
         with pytest.raises(
-            UserError, match=r"MCP lists the tools of one pack, and these are several: serve one of them$"
+            UserError, match=r"MCP serves the tools of one pack, but these are several: serve one of them$"
         ):
             Service(environment, TrajectoryFile(tmp_path / "t.jsonl"), environment.tasks[0])
     async with await open_environment("customer_service", user="none") as environment:
         task = Task.model_validate(
             {"id": "new", "instruction": "Go.", "withheld": [{"fact": "One.", "asked": "which"}]}
         )
-        with pytest.raises(UserError, match="task new needs a user who answers, and MCP has none"):
+        with pytest.raises(UserError, match="task new needs a user who answers, but MCP has none"):
             Service(environment, TrajectoryFile(tmp_path / "t.jsonl"), task)
 
 

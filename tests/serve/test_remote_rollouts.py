@@ -119,7 +119,9 @@ async def test_an_evaluation_plays_packs_of_servers_and_of_this_machine(tmp_path
 def test_a_suite_leaves_the_servers_settings_to_it(server: PortalServer) -> None:
     said: list[str] = []
     config = make_rollout_config(load_suite("packs", packs=[server.running.url]), said.append)
-    assert said == ["episode: as the server is set, since it plays the episodes; the suite's values are left out"]
+    assert said == [
+        "episode: the suite's values are ignored, since the server plays the episodes with its own settings"
+    ]
     assert config.packs is not None
     assert [share.pack for share in config.packs] == [server.running.url]
     assert config.group == 4
@@ -130,10 +132,10 @@ def test_a_suite_leaves_the_servers_settings_to_it(server: PortalServer) -> None
 
 def test_what_cannot_be_played_is_one_line(address: str, tmp_path: Path) -> None:
     for words, said in (
-        (["--agent", "reference"], f"agent is reference, and {address} keeps the tasks' solutions"),
+        (["--agent", "reference"], f"agent is reference, but {address} does not send the tasks' solutions"),
         (["--agent", "nothing", "--set", "user=scripted"], "user is a setting of the server: leave it out here"),
         (["--agent", "nothing", "--backend", "simulated"], "backend is a setting of the server"),
-        (["--agent", "nothing"], "wants a token: name the variable that holds it in token_env"),
+        (["--agent", "nothing"], "needs a token: name the variable that holds it in token_env"),
         (["--agent", "nothing", "--set", "token_env=NO_SUCH"], "no token: export NO_SUCH=…"),
         (["--agent", "nothing", "--set", "token_env=OTHER"], "refused the token: check the variable"),
     ):
@@ -166,7 +168,7 @@ def test_a_dry_run_of_trl_over_an_address(address: str, tmp_path: Path, capsys: 
     for change, said in (
         ({"stage.user": "scripted"}, "user is a setting of the server"),
         ({"through": "environment_factory"}, "must know whether a user answers, which a server does not tell"),
-        ({"stage.token_env": None}, "wants a token"),
+        ({"stage.token_env": None}, "needs a token"),
     ):
         with pytest.raises(UserError, match=said):
             launch(tmp_path / "there.yaml", change, dry_run=True)

@@ -371,7 +371,7 @@ async def test_without_the_token_nothing_but_health_is_answered(monkeypatch: pyt
         assert metric(running, "simia_refused_total", reason="token") == 6 * len(wrong)
         monkeypatch.setenv("SIMIA_TEST_TOKEN", TOKEN)
         monkeypatch.setenv("WRONG_TOKEN", TOKEN + "x")
-        with pytest.raises(UserError, match=r"wants a token: name the variable that holds it in token_env$"):
+        with pytest.raises(UserError, match=r"needs a token: name the variable that holds it in token_env$"):
             await open_environment(running.url)
         with pytest.raises(UserError, match=r"refused the token: check the variable that token_env names$"):
             await open_environment(running.url, token_env="WRONG_TOKEN")
@@ -462,7 +462,7 @@ async def test_one_server_has_several_packs_each_at_its_name() -> None:
             for episode in (one, other):
                 assert (await episode.step(LOOK)).messages[0].role == "tool"
                 await episode.close()
-        with pytest.raises(UserError, match="serves no environment here"):
+        with pytest.raises(UserError, match="the server has no environment at this address"):
             await open_environment(f"{running.root}/nothing")
         text = running.server.metrics.write().decode()
         assert 'simia_step_seconds_count{pack="customer_service"} 1.0' in text
@@ -483,5 +483,5 @@ async def test_settings_of_the_server_are_refused_at_an_address() -> None:
         await open_environment(running.url)
     with pytest.raises(UserError, match=r"^no token: export NO_SUCH_TOKEN=…$"):
         await open_environment("https://host.invalid/pack", token_env="NO_SUCH_TOKEN")
-    with pytest.raises(UserError, match=r"token_env is the name of an environment variable"):
+    with pytest.raises(UserError, match=r"token_env must be the name of an environment variable"):
         await open_environment("https://host.invalid/pack", token_env="a-token-itself")

@@ -86,7 +86,7 @@ async def test_the_token_is_never_printed(tmp_path: Path, monkeypatch: pytest.Mo
         (["customer_service", "--openenv", "--host", "0.0.0.0"], "0.0.0.0 can be reached from other machines, and no token: export SIMIA_TOKEN=…"),
         (["customer_service", "--openenv", "--token-env", "SHORT"], "the token in SHORT is shorter than 16 characters"),
         (["customer_service", "--openenv", "--token-env", "NONE"], "no token: export NONE=…"),
-        (["customer_service", "--openenv", "--token-env", "A", "--no-token"], "exclude one another"),
+        (["customer_service", "--openenv", "--token-env", "A", "--no-token"], "cannot be combined"),
         (["customer_service", "office", "--mcp"], "MCP serves the tools of one pack"),
         (["customer_service", "nope", "--openenv"], "no pack named 'nope'"),
     ],

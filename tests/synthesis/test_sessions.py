@@ -188,10 +188,10 @@ async def test_a_changed_prompt_or_source_is_refused_by_a_resume(
     (other / "chain.j2").write_text("Please name {{ name }}")
     monkeypatch.setenv("SIMIA_PATH", str(tmp_path / "changed"))
     forget_prompts()
-    with pytest.raises(UserError, match=r"made with another prompt file test/chain\.j2"):
+    with pytest.raises(UserError, match=r"made with another version of the prompt file test/chain\.j2"):
         await go_on(tmp_path)
     monkeypatch.setenv("SIMIA_PATH", str(PROMPTS))
     forget_prompts()
     source.write_text("two")
-    with pytest.raises(UserError, match="made with another source"):
+    with pytest.raises(UserError, match="made with a different source"):
         await resume_synthesis("r", runs=tmp_path / "runs", changes={"limits.max_tokens": None}, say=lambda _: None)

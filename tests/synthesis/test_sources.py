@@ -68,7 +68,7 @@ def test_a_pack_is_a_source_with_its_tools(tmp_path: Path) -> None:
     ("name", "content", "fault"),
     [
         ("empty.md", b" \n", "is empty"),
-        ("latin.txt", b"Stra\xdfe", "no UTF-8 text"),
+        ("latin.txt", b"Stra\xdfe", "not UTF-8 text"),
         ("api.yaml", b"openapi: 3.1.0\npaths: {}\n", "no operation"),
         ("old.json", b'{"swagger": "2.0", "x": "openapi"}', "convert it to OpenAPI 3"),
     ],
@@ -231,7 +231,7 @@ def other(query):
 """
 
 
-@pytest.mark.parametrize(("function", "fault"), [("find", ""), ("fails", "no network"), ("other", "is no document")])
+@pytest.mark.parametrize(("function", "fault"), [("find", ""), ("fails", "no network"), ("other", "is not a document")])
 def test_a_search_function_finds_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, fault: str
 ) -> None:

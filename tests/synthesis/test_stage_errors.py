@@ -219,7 +219,7 @@ def test_parallel_questions_are_all_sent_before_their_item_ends(play: Callable[.
 def test_code_that_lists_other_inputs_goes_on_with_them(play: Callable[..., Synthesized]) -> None:
     backend = WordBackend(respond)
     play(OneStage(ask_plainly, ["a", "b", "c"]), backend)
-    with pytest.raises(UserError, match="holds other files than run r writes"):
+    with pytest.raises(UserError, match="contains other files than those of run r"):
         play(OneStage(ask_plainly, ["b", "d", "c"]), backend, resume=True)
     assert backend.asked[3:] == ["only/d.draft"]
 

@@ -114,7 +114,7 @@ def test_lines_of_text(tmp_path: Path) -> None:
     path.write_bytes("Book a room\n\n  Zimmer für zwei buchen \nbroken \udcff\n".encode("utf-8", "surrogateescape"))
     found = read_task_texts(path)
     assert found.texts == ["Book a room", "Zimmer für zwei buchen"]
-    assert found.skipped == ["tasks.txt:4: it is no UTF-8 text"]
+    assert found.skipped == ["tasks.txt:4: it is not UTF-8 text"]
     assert read_task_texts(path, limit=1).texts == ["Book a room"]
 
 

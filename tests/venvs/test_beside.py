@@ -39,7 +39,7 @@ def test_an_environment_that_lacks_nothing_gets_nothing() -> None:
 
 
 def test_a_path_that_is_no_interpreter_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no Python interpreter that runs"):
+    with pytest.raises(UserError, match="is not a Python interpreter that can be run"):
         ensure_missing_packages(tmp_path / "python")
 
 

@@ -123,7 +123,7 @@ class Cluster:
         self._handles = [each[0] for each in found if not isinstance(each, BaseException)]
         for (_, node), each in zip(places, found, strict=True):
             if isinstance(each, NodeLost):
-                raise UserError(f"node {node}: a worker was lost while it started: see Ray's log there") from None
+                raise UserError(f"node {node}: a worker ended while it started: see Ray's logs on that node") from None
             if isinstance(each, BaseException):
                 raise each
         facts = next(each[1] for each in found if not isinstance(each, BaseException))
@@ -230,7 +230,9 @@ class Cluster:
             if living:
                 return min(living, key=lambda channel: channel.load)
             if not self._replacing:
-                raise UserError("no worker is left: see that the cluster's nodes run, and resume; no reply is lost")
+                raise UserError(
+                    "all workers were lost: check that the cluster's nodes run, then resume; no reply is lost"
+                )
             await asyncio.wait(self._replacing, return_when=asyncio.FIRST_COMPLETED)
 
     def _note_loss(self, channel: WorkerChannel) -> None:
@@ -250,7 +252,7 @@ class Cluster:
         try:
             self._losses[node_id] += 1
             if self._losses[node_id] > LOSSES:
-                self._say(f"{LOSSES} workers in a row were lost on {node}: it gets no more")
+                self._say(f"{LOSSES} workers in a row were lost on {node}: no more are started there")
             elif any(each == node_id for each, _ in self._launcher.list_nodes()):
                 handle, _ = await self._start(node_id, node)
                 self._handles.append(handle)
@@ -304,8 +306,8 @@ def refuse_model(name: str, settings: LLMSettings) -> None:
     """Raise `UserError` for a model that workers cannot ask."""
     if settings.kind not in (*REMOTE, *HERE):
         raise UserError(
-            f"engine.kind is ray, and the model of {name} has kind {settings.kind}: a cluster needs an endpoint that all nodes reach, "
-            "as llm.kind=openai with llm.base_url, or pool, or vllm"
+            f"engine.kind is ray, but the model of {name} has kind {settings.kind}: a cluster needs an endpoint that all nodes reach, "
+            "such as llm.kind=openai with llm.base_url, or the kinds pool and vllm"
         )
     if getattr(settings, "_client", None) is not None:
         raise UserError("engine.kind is ray, and llm= is a client of this process: give the model as settings instead")

@@ -87,7 +87,7 @@ def split_sections(name: str, text: str) -> tuple[str, dict[str, str]]:
     for heading, body in zip(rest[::2], rest[1::2], strict=True):
         if not NAME.fullmatch(heading) or heading == OVERALL or heading in sections:
             raise UserError(
-                f"rubric {name}: {heading!r} cannot name a dimension (small letters, each once, not {OVERALL})"
+                f"rubric {name}: {heading!r} cannot name a dimension: use lower-case letters, digits and _, each name once, and not {OVERALL}"
             )
         sections[heading] = body.strip()
     return " ".join(about.split()), sections

@@ -183,7 +183,7 @@ def read_verdict_rows(path: Path) -> list[JudgedItem]:
         try:
             rows.append(JudgedItem.model_validate(value))
         except ValidationError:
-            raise UserError(f"{path}, line {number} is no verdict: move the file away and judge again") from None
+            raise UserError(f"{path}, line {number} is not a verdict: move the file away and judge again") from None
     return rows
 
 

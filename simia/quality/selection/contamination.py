@@ -60,7 +60,7 @@ class BenchmarkIndex:
 
     def __init__(self, name: str, tasks: Iterable[BenchmarkTask], *, n: int = GRAM) -> None:
         if n < LEAST:
-            raise UserError(f"benchmark {name}: grams of {n} words meet by chance; take {LEAST} or more")
+            raise UserError(f"benchmark {name}: n-grams of {n} words match by chance; set n to {LEAST} or more")
         self.name, self.n = name, n
         self.tasks: list[str] = []
         # From a hash to the first task that has it.

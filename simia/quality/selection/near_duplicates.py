@@ -103,7 +103,7 @@ class NearDuplicateIndex:
 
     def __init__(self, threshold: float = THRESHOLD) -> None:
         if not 0 < threshold <= 1:
-            raise UserError(f"a near-duplicate's threshold lies in (0, 1], not at {threshold}")
+            raise UserError(f"the threshold of near-duplicates must be above 0 and at most 1, got {threshold}")
         self.threshold = threshold
         self._least = threshold * LANES
         rows = choose_band_size(threshold)

@@ -37,6 +37,6 @@ class BuildingSettings(Config):
     def check_kept(self) -> Self:
         if self.kept > self.operations:
             raise ValueError(
-                f"kept: {self.kept} tools cannot be left of {self.operations} operations: lower kept, or raise operations"
+                f"kept is {self.kept}, more than operations ({self.operations}): lower kept, or raise operations"
             )
         return self

@@ -57,7 +57,9 @@ def write_gym(
     tasks = [make_task(gym, instance, split) for instance in instances]
     start = problem.examples[0].inputs if problem.examples else instances[0].inputs if instances else None
     if start is None:
-        raise UserError(f"gym {problem.id}: neither its problem has an example nor is there an instance to start from")
+        raise UserError(
+            f"gym {problem.id}: its problem has no example, and there is no instance to start from: add one"
+        )
     with draft_pack(folder) as draft:
         write_pack_files(
             draft,

@@ -75,7 +75,7 @@ class ScaleEnvConfig(SynthesisConfig):
         self.require_role("difficulty.agent", self.difficulty.agent)
         if self.building.kept < self.expansion.least:
             raise UserError(
-                f"expansion.least is {self.expansion.least}, and building.kept lets environments with {self.building.kept} tools pass: "
+                f"building.kept is {self.building.kept}, so an environment may have fewer tools than expansion.least ({self.expansion.least}): "
                 "raise building.kept, or lower expansion.least"
             )
         return self

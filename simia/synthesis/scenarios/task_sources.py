@@ -135,7 +135,7 @@ def iterate_lines(path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(file, 1):
             if text := line.strip():
                 broken = any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in text)
-                yield f"{path.name}:{number}", refuse_row("it is no UTF-8 text") if broken else text
+                yield f"{path.name}:{number}", refuse_row("it is not UTF-8 text") if broken else text
 
 
 def read_task_row(row: FileRow, as_fields: bool) -> Any:

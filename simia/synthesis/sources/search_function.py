@@ -82,7 +82,7 @@ async def search_documents(function: Callable[[str], Any], query: str, most: int
         rows = await asyncio.to_thread(function, query)
         found = TypeAdapter(list[FoundDocument]).validate_python(rows)
     except ValidationError as error:
-        raise Refused(Reason.SEARCH_FAILS, f"{query!r}: a result is no document: {explain_errors(error)}") from None
+        raise Refused(Reason.SEARCH_FAILS, f"{query!r}: a result is not a document: {explain_errors(error)}") from None
     except Exception as error:
         raise Refused(Reason.SEARCH_FAILS, f"{query!r}: {describe_failure(error)}") from None
     return [

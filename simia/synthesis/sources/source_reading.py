@@ -77,7 +77,7 @@ def locate_source(given: str) -> Iterator[SourcePlace]:
         )
     elif path.is_file():
         if (kind := detect_source_kind(path)) is None:
-            raise UserError(f"sources: {given} is of no known kind: {FORMS}")
+            raise UserError(f"sources: {given} is not a supported kind of file: {FORMS}")
         yield make_place(path, path.name, kind)
     else:
         raise UserError(f"sources: {given} does not exist: {FORMS}")
@@ -149,13 +149,13 @@ def read_source(source: SourcePlace, folder: Path | None = None) -> SourceDocume
         return read_pack_source(source, Pack.load(Path(source.place)))
     path = Path(source.place)
     if path.stat().st_size > LARGEST:
-        raise UserError(f"sources: {source.name} is larger than {LARGEST >> 20} MB: divide it")
+        raise UserError(f"sources: {source.name} is larger than {LARGEST >> 20} MB: split it into smaller files")
     if source.kind == "openapi":
         return read_api(source)
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError(f"sources: {source.name} is no UTF-8 text") from None
+        raise UserError(f"sources: {source.name} is not UTF-8 text") from None
     text = (extract_text(text) if source.kind == "html" else text).strip()
     if not text:
         raise UserError(f"sources: {source.name} is empty")

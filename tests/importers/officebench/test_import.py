@@ -87,7 +87,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"evaluation": []}, "it has no list of checks, evaluation"),
+        ({"evaluation": []}, "it has no list `evaluation` of checks"),
         ({"evaluation": [small.check("guess", file="a")]}, "no check is named 'evaluate_guess'; there are: evaluate_contain, "),
         ({"evaluation": [small.check("file_exist", files="a")]}, "evaluate_file_exist has the arguments files, not file"),
         ({"task": None}, "a subtask must have the texts username, date, weekday, time, task"),
@@ -133,7 +133,7 @@ def test_a_solution_that_is_wrong_is_one_line(tmp_path: Path, row: Any, words: s
 
 
 def test_what_is_no_folder_of_tasks_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is no folder: give the one that holds OfficeBench's tasks"):
+    with pytest.raises(UserError, match=r"is not a folder: give the one that contains OfficeBench's tasks"):
         import_tasks(tmp_path / "none", tmp_path / "pack")
     with pytest.raises(UserError, match=r"holds no tasks of OfficeBench: folders such as 1-1"):
         import_tasks(tmp_path, tmp_path / "pack")

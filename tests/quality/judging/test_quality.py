@@ -134,7 +134,7 @@ async def test_a_torn_line_costs_one_verdict(run: Run) -> None:
     assert (len(judgement.rows), len(backend.asked)) == (8, 9)
     assert [row.item for row in read_verdict_rows(path)] == [row.item for row in judgement.rows]
     path.write_text('{"judge": 1}\n')
-    with pytest.raises(UserError, match=r"line 1 is no verdict"):
+    with pytest.raises(UserError, match=r"line 1 is not a verdict"):
         load_judgement(run.folder)
 
 
