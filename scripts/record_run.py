@@ -105,7 +105,9 @@ def copy_prompts(hashes: dict[str, str], folder: Path) -> None:
     sources = {name: search_path.find_resource("prompts", name) for name in hashes}
     for name, source in sources.items():
         if search_path.file_hash(source) != hashes[name]:
-            raise UserError(f"prompt {name} has changed since the run was made: record with the files of that day")
+            raise UserError(
+                f"prompt {name} has changed since the run was made: record with the prompt files of the run"
+            )
     for name, source in sources.items():
         target = folder / (Path(name).name if Path(name).is_absolute() else name)  # a prompt of a recipe of one's own
         if target.is_file() and target.read_bytes() != source.read_bytes():

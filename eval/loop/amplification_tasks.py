@@ -162,7 +162,7 @@ def check_apart(
             found[f"{split} and {arm}"] = {"rows": len(rows), **compare(texts[split], trained[arm], same)}
     for pair, shared in found.items():
         if shared["entities"] or shared["requests"]:
-            raise UserError(f"{pair} share {[*shared['entities'], *shared['requests']][:5]}; draw the tasks again")
+            raise UserError(f"{pair} share {[*shared['entities'], *shared['requests']][:5]}; sample the tasks again")
     return found
 
 

@@ -68,7 +68,9 @@ class Control:
         self.start(TUNING_SEED)
         first = self.play(self.model("start", TUNING_SEED), "dev", "dev-start")
         if not plan.room[0] <= first["mean"] <= plan.room[1]:
-            raise UserError(f"the start solves {first['mean']:.0%} of the dev tasks: between {plan.room} is wanted")
+            raise UserError(
+                f"the start solves {first['mean']:.0%} of the dev tasks; it must solve between {plan.room[0]:.0%} and {plan.room[1]:.0%}"
+            )
         for seed in range(plan.seeds):
             self.start(seed)
             self.train("grpo", seed)

@@ -65,7 +65,7 @@ class PrefixSampler:
 
     def __call__(self, trainer: Any, contexts: list[list[int]], most: int) -> list[tuple[list[int], list[float]]]:
         if not self._greedy and trainer.args.temperature != 1.0:
-            raise ValueError("PrefixSampler draws at temperature 1")
+            raise ValueError("PrefixSampler samples only at temperature 1")
         with torch.no_grad(), trainer.accelerator.autocast():
             self._begin(trainer, contexts)
             return self._draw(trainer.model, contexts, most, trainer.eos_token_ids)

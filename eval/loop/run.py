@@ -130,7 +130,7 @@ class Loop:
         for pair, found in told.items():
             print(f"shared by {pair}: {len(found['entities'])} entities, {len(found.get('requests', []))} requests")
         if any(found["entities"] or found.get("requests") for found in told.values()):
-            raise UserError(f"held-out tasks are not apart from the training data: {told}")
+            raise UserError(f"held-out tasks share entities or requests with the training data: {told}")
         return told
 
     def prepare(self) -> None:
@@ -251,7 +251,7 @@ class Loop:
         self.prepare()
         if tune and not (self.work / "rates.json").exists():
             if played := [arm for arm in ARMS if self.result(arm, 0).exists()]:
-                raise UserError(f"{played[0]} is played already at the given rate: --tune wants another --work")
+                raise UserError(f"{played[0]} was already played at the given rate: choose another --work for --tune")
             self.tune()
         seeds = range(self.size.seeds)
         jobs: list[Callable[[], None]] = [lambda: self.learn("base", 0)]

@@ -82,7 +82,7 @@ def main() -> None:
     lengths = [len(ids) for ids, _ in rows]
     print(f"{len(rows)} rows, {sum(lengths) / len(lengths):.0f} tokens each, at most {max(lengths)}", flush=True)
     if max(lengths) > LONGEST:
-        raise SystemExit(f"{options.data}: a row has {max(lengths)} tokens, and {LONGEST} are the most")
+        raise SystemExit(f"{options.data}: a row has {max(lengths)} tokens, more than {LONGEST}")
     checkpoint = options.keep.with_name(f"{options.keep.name}.pt")
     learn(
         model,

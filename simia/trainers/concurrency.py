@@ -25,7 +25,7 @@ def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage
         limits.concurrency = episodes
     elif here and limits.concurrency < episodes:
         notes.append(
-            f"{where}.limits.concurrency is {limits.concurrency}, and {episodes} episodes run at once: the others wait for a place; "
+            f"{where}.limits.concurrency is {limits.concurrency}, but {episodes} episodes run at once, so requests of the others wait; "
             f"set it to {episodes}, or leave it out"
         )
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -129,9 +129,9 @@ def check_writable(folder: Path, setting: str) -> None:
     while not there.exists() and there != there.parent:
         there = there.parent
     if not there.is_dir():
-        raise UserError(f"{setting}: {folder} cannot be made, for {there} is a file: name another folder")
+        raise UserError(f"{setting}: {folder} cannot be created, because {there} is a file: name another folder")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{setting}: {folder} cannot be written, for {there} is not writable: name another folder")
+        raise UserError(f"{setting}: {folder} cannot be written, because {there} is not writable: name another folder")
 
 
 def check_folder(model: Any, setting: str, later: list[str] | None = None) -> list[str]:
@@ -189,7 +189,7 @@ def check_stage(stage: EnvironmentConfig, pack: Pack, where: str = "stage", late
         if own is not None and name not in own and name in BACKEND_SETTINGS:
             place = f"{where}.backend_settings".lstrip(".")
             raise UserError(
-                f"{place}.{name} is no setting of the {stage.backend} back end: remove it, or set {place}={{}}"
+                f"{place}.{name} is not a setting of the {stage.backend} back end: remove it, or set {place}={{}}"
             )
     check_reward_settings(stage, pack.tasks)
     simulator, user = stage.simulator or stage.llm, user_kind(stage, pack, f"{where}." if where else "")

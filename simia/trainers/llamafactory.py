@@ -81,7 +81,7 @@ def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) 
     changes = dict(changes)
     name = changes.pop("model", None)
     if others := [key for key in NamedRunSettings.model_fields if key in changes]:
-        raise UserError(f"{folder} is exported already: {', '.join(others)} belong to a named run or to simia export")
+        raise UserError(f"{folder} is already exported: give {', '.join(others)} to a named run, or to simia export")
     if name:
         changes = {"model_name_or_path": ModelEntry.named(str(name)).path, **changes}
     if "model_name_or_path" in changes and Path(str(changes["model_name_or_path"])).is_dir():
@@ -183,7 +183,9 @@ def format_arguments(changes: dict[str, Any]) -> list[str]:
         plain = isinstance(value, str) and parse_scalar(value, yaml.SafeLoader) == value
         text = f"{key}={value if plain else format_setting(value)}"
         if any(letter.isspace() for letter in text):
-            raise UserError(f"--set {text}: LLaMA-Factory would split it at the blank: write {key} into {TRAIN}")
+            raise UserError(
+                f"--set {text}: LLaMA-Factory would split this value at the space: set {key} in {TRAIN} instead"
+            )
         found.append(text)
     return found
 
@@ -201,14 +203,14 @@ def find_sources(name: str, run: NamedRun, settings: NamedRunSettings) -> list[s
             missing.append(one)
     if missing and settings.data:
         where = f"a run in {settings.runs}, a file of trajectories, or a pack"
-        raise UserError(f"{name}: no such data: {', '.join(missing)} ({where})")
+        raise UserError(f"{name}: data not found: {', '.join(missing)} (expected {where})")
     if missing:
         ways = [
             f"{one}: put the file there" if "/" in one else f"{one}: simia amplify -c amplify/{one} --name {one}"
             for one in missing
         ]
         raise UserError(
-            f"{name} is trained on data that are not here ({'; '.join(ways)}); or name yours: --set data=RUN,FILE,…"
+            f"{name} needs data that are not here ({'; '.join(ways)}); or give your own: --set data=RUN,FILE,…"
         )
     return settings.data or run.data
 
@@ -222,7 +224,7 @@ def refuse_unfinished(data: list[str], settings: NamedRunSettings) -> list[str]:
         run = Run.read_only(settings.runs, one)
         try:
             if not run.ledger.accepted_count():
-                raise UserError(f"run {run.id} has accepted nothing yet, nothing to train on: simia report {one}")
+                raise UserError(f"run {run.id} has no accepted results to train on yet: see simia report {one}")
             found = refuse_partial(run, partial=settings.partial, how="--set partial=true")
         finally:
             run.close()
@@ -239,7 +241,7 @@ def check_template(folder: Path, whole: dict[str, Any]) -> None:
         own = ModelEntry.named(str(name))
         if own.path == model and template not in (own.template, f"{own.template}_nothink"):
             raise UserError(
-                f"{model} wants template {own.template}, and the data are rendered with {template!r}: "
+                f"{model} needs template {own.template}, but the data are rendered with {template!r}: "
                 f"simia export --model {name}"
             )
 
@@ -267,7 +269,7 @@ def check_data(folder: Path, whole: dict[str, Any]) -> None:
             if name not in info:
                 raise UserError(f"{argument} {name!r} is not in {listed}; there are: {', '.join(info)}")
             if "file_name" in info[name] and is_empty(file := listed.parent / str(info[name]["file_name"])):
-                what = "empty" if file.exists() else "not there"
+                what = "empty" if file.exists() else "missing"
                 raise UserError(f"{file} is {what}: nothing to train on; export again")
 
 

@@ -57,7 +57,7 @@ def describe_users(plans: Sequence[EpisodePlan]) -> list[str]:
             players[kind] = None
             if kind == "none" and pack.user == "llm":
                 warned.append(
-                    f"warning: pack {pack.name} wants a model as its user and has none in {plan.what}: the task's text is the only message; "
+                    f"warning: pack {pack.name} needs a model as its user, but {plan.what} has none, so the task's text is the only message; "
                     f"set {plan.place}.user=llm"
                 )
         found.append((plan.what, " and ".join(players)))

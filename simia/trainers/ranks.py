@@ -90,7 +90,7 @@ def log_aborted(episodes: Sequence[Episode], step: int, *, learns: bool = True) 
         raise Stopped(f"{line}: {why}, from the last checkpoint")
     line += f", mostly: {why}" if why else ""
     if missing == played and learns:
-        raise Stopped(f"{line}; mend that and start again, from the last checkpoint")
+        raise Stopped(f"{line}; fix this and start again: the training continues from the last checkpoint")
     if find_rank() == 0:
         log.warning(clean(line))
 

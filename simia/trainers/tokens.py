@@ -144,7 +144,7 @@ class ChatText:
         try:
             text = self._render(rows, tools=specs or None)
         except Exception as error:  # a template may raise anything
-            raise UserError(f"the chat template cannot write the opening ({error}): {ASKED}") from None
+            raise UserError(f"the chat template cannot render the opening messages ({error}): {ASKED}") from None
         names = tuple(tool.name for tool in tools)
         if names and names not in self._checked:
             self._check(text, names)
@@ -193,7 +193,7 @@ class ChatText:
         places = [(behind.index(end), end) for end in self._ends if end in behind]
         if not places:
             raise UserError(
-                f"the chat template ends no turn with a token that generation stops at ({', '.join(self._ends)}): "
+                f"the chat template does not end a turn with a token at which generation stops ({', '.join(self._ends)}): "
                 "set the tokenizer's eos_token to the template's end of turn"
             )
         at, end = min(places)
@@ -212,7 +212,7 @@ class ChatText:
     def _check(self, opening: str, tools: Iterable[str]) -> None:
         """Raise `UserError` if the template lists no tools, asks for calls in another form, or cannot render an answer."""
         if missing := next((name for name in tools if name not in opening), None):
-            raise UserError(f"the chat template does not tell the policy of its tools ({missing}): {ASKED}")
+            raise UserError(f"the chat template does not show the policy its tools ({missing}): {ASKED}")
         if "<tool_call>" not in opening:
             raise UserError(f"the chat template asks for calls in another form: {ASKED}")
         result = Message(role="tool", content="{}", name="tool", call_id="call_0")
@@ -222,7 +222,9 @@ class ChatText:
             except UserError:
                 raise
             except Exception as error:  # as above
-                raise UserError(f"the chat template cannot write what a turn may bring ({error}): {ASKED}") from None
+                raise UserError(
+                    f"the chat template cannot render a user message or tool results ({error}): {ASKED}"
+                ) from None
 
     def _row(self, m: Message) -> dict[str, Any]:
         row: dict[str, Any] = {"role": m.role, "content": m.text}

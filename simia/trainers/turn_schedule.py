@@ -42,7 +42,7 @@ class TurnSchedule(Generic[K]):
         """Start a step in the portal's loop. A key has one step at a time."""
         if key in self._under_way:
             work.close()
-            raise ValueError(f"{key!r} has a step under way")
+            raise ValueError(f"{key!r} has a step in progress")
         future = asyncio.run_coroutine_threadsafe(work, event_loop.start_portal())
         self._under_way[key] = future
         future.add_done_callback(lambda _: self._ended.put(key))

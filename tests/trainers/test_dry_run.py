@@ -321,7 +321,7 @@ def test_a_section_of_no_tag_in_ragen_is_refused(
     (nothing / "run.yaml").write_text(yaml.safe_dump(values))
     assert dry_run(capsys, "ragen", "run.yaml"), "a config that is extended may have tags to choose from"
     for name, hint in (("lamps", r"did you mean custom_envs\.Lamps\?"), ("zzz", "name it there, or remove it")):
-        with pytest.raises(UserError, match=rf"^custom_envs\.{name} is of no tag in es_manager\S+: {hint}$"):
+        with pytest.raises(UserError, match=rf"^custom_envs\.{name} is not a tag in es_manager\S+: {hint}$"):
             dry_run(capsys, "ragen", "run.yaml", f"custom_envs.{name}.env_config.stage.user=none")
 
 
@@ -334,7 +334,7 @@ def test_an_environment_with_fewer_turns_than_ragen_is_named(
     place = "custom_envs.Lamps.env_config"
     said = [line for line in dry_run(capsys, "ragen", "run.yaml") if "episode.turns" in line]
     assert said == [
-        f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn 40: an episode ends after {turns} turns; set both alike"
+        f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn 40: an episode ends after {turns} turns; set both to the same number"
         for name, turns in (("stage", 30), ("val_environment", 12))
     ]
     lines = dry_run(capsys, "ragen", "run.yaml", f"{place}.stage.episode.turns=40", f"{place}.val_environment=null")

@@ -60,7 +60,7 @@ def test_what_llamafactory_would_split_is_refused() -> None:
     """It joins its arguments by blanks for torchrun and splits them again."""
     (made,) = llamafactory.format_arguments({"lr_scheduler_kwargs": {"min_lr": 1e-07, "names": ["a", "b"]}})
     assert yaml.safe_load(made.partition("=")[2])["names"] == ["a", "b"]
-    with pytest.raises(UserError, match=r"split it at the blank: write output_dir into train.yaml"):
+    with pytest.raises(UserError, match=r"split this value at the space: set output_dir in train.yaml instead"):
         llamafactory.format_arguments({"output_dir": "my runs"})
 
 
@@ -71,7 +71,7 @@ def test_what_llamafactory_would_split_is_refused() -> None:
         ('{"simia": 3}', {}, "is not a mapping of data sets"),
         ("{", {}, "is not JSON"),
         ('{"mine": {"file_name": "rows.jsonl"}}', {}, "dataset 'simia' is not in .*; there are: mine"),
-        ('{"simia": {"file_name": "rows.jsonl"}}', {}, "rows.jsonl is not there"),
+        ('{"simia": {"file_name": "rows.jsonl"}}', {}, "rows.jsonl is missing"),
         ('{"simia": {"file_name": "folder"}}', {}, "folder is empty"),
         ('{"simia": {"hf_hub_url": "a/b"}}', {}, None),
         ('{"simia": {"hf_hub_url": "a/b"}}', {"dataset": ["simia"]}, None),
@@ -117,7 +117,9 @@ def test_folders_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
     check_writable(tmp_path / "a" / "b", "out")
     assert not (tmp_path / "a").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"^out: .*file/b cannot be made, for .*/file is a file: name another folder$"):
+    with pytest.raises(
+        UserError, match=r"^out: .*file/b cannot be created, because .*/file is a file: name another folder$"
+    ):
         check_writable(tmp_path / "file" / "b", "out")
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UserError, match=r"^out: .* is not writable"):

@@ -132,11 +132,11 @@ def test_who_plays_the_user_is_said(nothing: Path, capsys: pytest.CaptureFixture
         lines = dry_run(capsys, trainer, config, *settings, f"{place}.user=none")
         assert find(lines, "user: ")[0].startswith("user: none")
         assert find(lines, "warning: pack")[0] == (
-            "warning: pack talk wants a model as its user and has none in training: the task's text is the only message; "
+            "warning: pack talk needs a model as its user, but training has none, so the task's text is the only message; "
             f"set {place}.user=llm"
         )
         assert find(dry_run(capsys, trainer, config, *settings, f"{place}.user=scripted"), "user: scripted")
-    with pytest.raises(UserError, match=r"and none is chosen: set stage\.player, as stage\.player\.kind=openai"):
+    with pytest.raises(UserError, match=r"but none is chosen: set stage\.player, such as stage\.player\.kind=openai"):
         dry_run(capsys, "trl", "trl/grpo", "stage.pack=talk", "stage.user=null", "stage.split=null")
 
 
@@ -188,7 +188,7 @@ def test_a_refusal_names_the_key_of_its_section(nothing: Path, capsys: pytest.Ca
 
 def test_a_base_config_names_the_runs_that_extend_it(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(
-        UserError, match=r"^paper\.yaml has no custom_envs: it is a base that a run extends; runs are .*ragen/tau_s"
+        UserError, match=r"^paper\.yaml has no custom_envs, so it is only a base for other configs: use .*ragen/tau_s"
     ):
         dry_run(capsys, "ragen", "ragen/paper")
 
@@ -197,7 +197,7 @@ def test_trl_says_the_groups_of_a_step_and_a_low_concurrency(nothing: Path, caps
     lines = dry_run(capsys, "trl", "trl/grpo", *SIMULATED)
     assert " 16 groups of 16 a step on 54 tasks of customer_service" in lines[0]
     assert not any("concurrency" in line for line in lines)
-    line = "stage.limits.concurrency is 4, and 8 episodes run at once: the others wait for a place; set it to 8, or leave it out"
+    line = "stage.limits.concurrency is 4, but 8 episodes run at once, so requests of the others wait; set it to 8, or leave it out"
     assert line in dry_run(capsys, "trl", "trl/grpo", *SIMULATED, "stage.limits.concurrency=4")
 
 

@@ -41,22 +41,22 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
         (
             "algorithm.bi_level_gae",
             True,
-            "bi_level_gae is True: set it to False, for RAGEN has it for rewards of whole",
+            "bi_level_gae is True: set it to False, because RAGEN has it for rewards of whole",
         ),
         ("agent_proxy.max_context_window", 5, "it is never cut; set it to -1"),
         ("actor_rollout_ref.rollout.n", 4, "rollout.n is 4: set it to 1"),
         ("actor_rollout_ref.actor", {"loss_agg_mode": "seq-mean-token-mean"}, "an aborted episode has none"),
         ("actor_rollout_ref.rollout.max_model_len", 100, "it must hold the whole episode"),
         ("algorithm.adv_estimator", "gae", "set it to identity, or for grpo to mean_std"),
-        ("custom_envs.Lamps.env_type", "sokoban", "beside simia no other type"),
+        ("custom_envs.Lamps.env_type", "sokoban", "a run with simia environments cannot train other types"),
         (
             "custom_envs.Lamps.env_config.stages",
             {},
             "custom_envs.Lamps.env_config: unknown key 'stages': did you mean 'stage'",
         ),
         ("custom_envs.Lamps.env_config.stage.backnd", "x", "did you mean 'stage.backend'"),
-        ("custom_envs.Lamps.env_config.stage.limits", {"max_cost": 1.0}, "a cap, which holds for one start"),
-        ("es_manager.val.env_configs.tags", ["Lamp"], "there is no custom_envs.Lamp, and es_manager names it"),
+        ("custom_envs.Lamps.env_config.stage.limits", {"max_cost": 1.0}, "a cap, which starts from zero at each start"),
+        ("es_manager.val.env_configs.tags", ["Lamp"], "custom_envs.Lamp does not exist, but es_manager names it"),
         ("es_manager.val.env_configs.tags", None, "es_manager.val.env_configs.tags is None: name one or more"),
         ("es_manager.train.env_configs.n_groups", [1, 2], "has 1 tags and 2 n_groups: give each tag its number"),
         (
@@ -225,7 +225,7 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     assert unnamed.command[-1] == "runs/run/simia.yaml", "RAGEN's own name is the same for all runs"
     (tmp_path / "file").touch()
     for name, value, said in (
-        ("trainer.default_local_dir", "file/x", "trainer.default_local_dir: file/x cannot be made"),
+        ("trainer.default_local_dir", "file/x", "trainer.default_local_dir: file/x cannot be created"),
         ("model_path", "./nowhere", "model_path: there is no folder ./nowhere"),
         ("custom_envs.Lamps.env_config.stage.backend", "simulatd", "no back end named 'simulatd'"),
     ):

@@ -129,7 +129,7 @@ def test_a_start_writes_the_files_whole_path(config: Path, stage: dict[str, Any]
     [
         ({"reward_function": "mine.py:brief"}, "reward_function mine.py:brief: there is no file"),
         ({"reward_function": "my_rewards.py:bried"}, "has no function 'bried'"),
-        ({"reward": "function"}, "reward is function, and none is named"),
+        ({"reward": "function"}, "reward is function, but reward_function is not set"),
         ({"step_rewards": {"by": "value"}}, "no task has a reward part of kind value"),
     ],
 )

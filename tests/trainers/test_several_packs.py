@@ -107,7 +107,7 @@ def test_tool_methods_refuse_tasks_that_they_cannot_play(fields: dict[str, Any],
 
 async def test_tool_methods_refuse_several_packs(tmp_path: Path) -> None:
     stage = make_packs(tmp_path)
-    said = "lists the tools of one pack, and these are several; train with rollout_func$"
+    said = "lists the tools of one pack, but these are several; train with rollout_func$"
     async with await open_environment(stage) as environment:
         with pytest.raises(UserError, match=said):
             environment_factory(environment)

@@ -36,7 +36,7 @@ def verl(name: str = "verl/simia", **changes: Any) -> Launch:
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "opo", "reinforce_plus_plus_baseline", "grpo_passk", "gpg"])
 def test_groups_of_one_are_refused_where_episodes_are_compared(estimator: str) -> None:
-    line = rf"^actor_rollout_ref\.rollout\.n is 1: {estimator} compares the episodes of a group, 2 or more$"
+    line = rf"^actor_rollout_ref\.rollout\.n is 1: set it to 2 or more, since {estimator} compares the episodes of a group$"
     with pytest.raises(UserError, match=line):
         verl(algorithm__adv_estimator=estimator, actor_rollout_ref__rollout__n=1)
     assert verl(algorithm__adv_estimator=estimator, actor_rollout_ref__rollout__n=2).plan

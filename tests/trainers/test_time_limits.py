@@ -117,7 +117,7 @@ def test_requests_in_flight_follow_the_episodes() -> None:
     assert found.limits.concurrency == 1024
     kept = stage(limits={"concurrency": 64})
     (line,) = fit_concurrency(kept, 512, "simia.stage")
-    assert line.startswith("simia.stage.limits.concurrency is 64, and 512 episodes run at once")
+    assert line.startswith("simia.stage.limits.concurrency is 64, but 512 episodes run at once")
     assert kept.limits.concurrency == 64
     lines = fit_concurrency(stage(), 10**8)
     assert all("ulimit -n" in line for line in lines)

@@ -75,16 +75,22 @@ TELLS = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %} by <tool_ca
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        (TURN, "does not tell the policy of its tools (switch)"),
+        (TURN, "does not show the policy its tools (switch)"),
         ("{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + TURN, "asks for calls in another form"),
-        ("{% if messages[0].role == 'system' %}{{ refuse('no system text') }}{% endif %}", "opening (no system text)"),
+        (
+            "{% if messages[0].role == 'system' %}{{ refuse('no system text') }}{% endif %}",
+            "opening messages (no system text)",
+        ),
         (TELLS + TURN.replace("c.function.name", "''"), "leaves out calls of the assistant"),
         (TELLS + TURN.replace("{{ m.content }}", ""), "leaves out turns of the assistant"),
         (
             TELLS + "{% if messages[3] is defined %}{{ refuse('one result only') }}{% endif %}" + TURN,
-            "what a turn may bring (one result only)",
+            "a user message or tool results (one result only)",
         ),
-        (TELLS + TURN.replace("<|im_end|>", "</s>"), "ends no turn with a token that generation stops at (<|im_end|>)"),
+        (
+            TELLS + TURN.replace("<|im_end|>", "</s>"),
+            "does not end a turn with a token at which generation stops (<|im_end|>)",
+        ),
     ],
 )
 def test_a_template_by_which_calls_would_be_lost_is_refused_at_the_start(template: str, said: str) -> None:

@@ -115,7 +115,7 @@ async def test_a_users_mistakes_are_said_in_a_line(lamps: Path) -> None:
         task_rows(opened, "dev")
     rows = task_rows(opened)
     assert rows[0] == {"prompt": "lamps-0"}
-    with pytest.raises(UserError, match="at_once is 0"):
+    with pytest.raises(UserError, match=r"at_once must be .*, got 0"):
         rollout_func(opened, at_once=0)
     inside = SimpleNamespace(use_vllm=True, vllm_mode="colocate")
     with pytest.raises(UserError, match=r"grpo\.use_vllm=false"):

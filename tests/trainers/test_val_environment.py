@@ -323,7 +323,7 @@ def test_a_cap_of_the_validation_needs_a_store_too(lamps: Path) -> None:
 
     whole = config(lamps)
     whole.custom_envs.Lamps.env_config["val_environment"] = {"limits": {"max_cost": 1.0}}
-    with pytest.raises(UserError, match="a cap, which holds for one start"):
+    with pytest.raises(UserError, match="a cap, which starts from zero at each start"):
         check_ragen_config(whole)
 
 
@@ -340,9 +340,12 @@ def test_a_rollout_function_is_chosen_by_the_models_mode() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"grpo": {}}, "evaluate is test, and TRL evaluates nothing: set grpo.eval_strategy=steps"),
+        ({"grpo": {}}, "evaluate is test, but TRL's evaluation is off: set grpo.eval_strategy=steps"),
         ({"val_environment": {"backend": "x"}}, "val_environment: no back end named 'x'"),
-        ({"val_environment": {"pack": "HERE"}}, "has no task of split 'test'; .*; evaluate=null evaluates nothing"),
+        (
+            {"val_environment": {"pack": "HERE"}},
+            "has no task of split 'test'; .*; or set evaluate=null for no evaluation",
+        ),
         (
             {"val_environment": {"pack": "office"}, "through": "environment_factory"},
             "has other tools than customer_service",

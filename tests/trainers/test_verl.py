@@ -516,9 +516,9 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
     ("name", "value", "said"),
     [
         ("data.train_batch_size", "many", "data.train_batch_size is 'many': verl takes a number"),
-        ("data.train_batch_size", 0, "is the number of groups of a step, 1 or more"),
+        ("data.train_batch_size", 0, "must be the number of groups of a step, 1 or more"),
         ("data", 3, "data is 3: verl takes a section of settings"),
-        ("simia", 3, "simia is 3: it is a section with stage, play and data"),
+        ("simia", 3, "simia must be a section with stage, play and data, got 3"),
         ("trainer.use_v1", False, "verl's older trainer cannot leave out aborted episodes"),
         ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
         ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),

@@ -259,7 +259,7 @@ def test_replies_behind_other_ids_are_refused(environment: Environment) -> None:
         return reply
 
     served.change = shift
-    with listening(served) as url, pytest.raises(UserError, match="behind other ids than were sent"):
+    with listening(served) as url, pytest.raises(UserError, match="after other token ids than those that were sent"):
         play(environment, url)
 
 

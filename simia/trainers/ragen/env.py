@@ -202,7 +202,7 @@ class SimiaEnv:
     def tasks(self, mode: str) -> list[Task]:
         split = self.config.train if mode == "train" else self.config.val
         environment = self.lease.environment
-        return select_split(environment.pack, environment.tasks, split, f", which {mode} wants")
+        return select_split(environment.pack, environment.tasks, split, f", which {mode} needs")
 
     # -- in the portal's loop -----------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ def find_problems(config: Any) -> Iterator[str]:
     for name, (wanted, why) in REQUIRED.items():
         found = look_up(config, name, wanted)
         if found != wanted:
-            yield f"{name} is {found}: set it to {wanted}, for {why}"
+            yield f"{name} is {found}: set it to {wanted}, because {why}"
     window = look_up(config, "agent_proxy.max_context_window")
     if window is not None and int(window) > 0:
         yield f"agent_proxy.max_context_window is {window}: a policy is trained on the context that it was sampled in, so it is never cut; set it to -1"
@@ -153,15 +153,15 @@ def find_tag_problems(config: Any, tag: str) -> Iterator[str]:
     """Yield what is wrong with a tag that a step uses. Raises `UserError` for a bad `env_config`."""
     entry = look_up(config, tag)
     if entry is None:
-        yield f"there is no {tag}, and es_manager names it: add it, or remove it from env_configs.tags"
+        yield f"{tag} does not exist, but es_manager names it: add it, or remove it from env_configs.tags"
     kind, fields = look_up(entry, "env_type"), look_up(entry, "env_config") or {}
     if kind != ENV_TYPE:
-        yield f"{tag}.env_type is {kind}: beside {ENV_TYPE} no other type can be trained in one run"
+        yield f"{tag}.env_type is {kind}: a run with {ENV_TYPE} environments cannot train other types"
     if not isinstance(fields, Mapping):
         yield f"{tag}.env_config is {fields}: write a section with {', '.join(SimiaEnvConfig.model_fields)}"
     env = parse_env_config(f"{tag}.env_config", **fields)
     if any(stage.limits.capped for stage in (env.stage, env.for_validation().stage)) and not env.store:
-        yield f"{tag}.env_config.stage.limits has a cap, which holds for one start alone: name a store beside stage"
+        yield f"{tag}.env_config.stage.limits has a cap, which starts from zero at each start: set store, next to stage, to keep the count"
 
 
 def check_tag_names(values: Any, whole: Any) -> None:
@@ -172,7 +172,7 @@ def check_tag_names(values: Any, whole: Any) -> None:
             near = difflib.get_close_matches(str(name).lower(), [tag.lower() for tag in used], n=1)
             meant = next((f"did you mean custom_envs.{tag}?" for tag in used if near == [tag.lower()]), None)
             raise UserError(
-                f"custom_envs.{name} is of no tag in es_manager.*.env_configs.tags: {meant or 'name it there, or remove it'}"
+                f"custom_envs.{name} is not a tag in es_manager.*.env_configs.tags: {meant or 'name it there, or remove it'}"
             )
 
 
@@ -187,6 +187,6 @@ def list_turn_warnings(config: Any) -> list[str]:
             name = "stage" if turns == env.stage.episode.turns else "val_environment"
             if rounds is not None and turns < int(rounds):
                 lines[
-                    f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn {rounds}: an episode ends after {turns} turns; set both alike"
+                    f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn {rounds}: an episode ends after {turns} turns; set both to the same number"
                 ] = None
     return list(lines)

@@ -76,7 +76,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         runs = [name.removesuffix(".yaml") for name in list_names("configs") if name.startswith("ragen/")]
         others = ", ".join(name for name in runs if name != "ragen/paper")
         raise UserError(
-            f"{config.name} has no custom_envs: it is a base that a run extends; runs are {others}, or a config of yours"
+            f"{config.name} has no custom_envs, so it is only a base for other configs: use {others}, or a config of your own"
         )
     values = check_settings(values, known, "RAGEN", free=FREE)
     assign_settings(values, changes, added=True)

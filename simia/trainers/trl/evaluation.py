@@ -35,7 +35,7 @@ def check_evaluation(
         return None
     if grpo.get("eval_strategy", "no") == "no" and not grpo.get("eval_on_start"):
         raise UserError(
-            f"evaluate is {split}, and TRL evaluates nothing: set grpo.eval_strategy=steps and grpo.eval_steps, or evaluate=null"
+            f"evaluate is {split}, but TRL's evaluation is off: set grpo.eval_strategy=steps and grpo.eval_steps, or evaluate=null"
         )
     try:
         if settings.val_environment is None:
@@ -43,7 +43,7 @@ def check_evaluation(
         else:
             judged_in, tasks = check_val_environment(settings, split, later)
     except UserError as error:
-        raise UserError(f"{error}; evaluate=null evaluates nothing") from None
+        raise UserError(f"{error}; or set evaluate=null for no evaluation") from None
     if methods:
         check_evaluated_methods(pack, judged_in, tasks)
     return judged_in, tasks

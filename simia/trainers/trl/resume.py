@@ -22,7 +22,7 @@ def find_last_checkpoint(out: Path, say: Callable[[str], None]) -> Path | None:
         try:
             read_trainer_state(path)
         except (OSError, ValueError):
-            say(f"{path} was not written to its end, and is passed over")
+            say(f"{path} is incomplete and is skipped")
         else:
             return path
     return None

@@ -89,7 +89,7 @@ def rollout_func(
     """
 
     if at_once is not None and at_once < 1:
-        raise UserError(f"at_once is {at_once}: it is a number of episodes, 1 or more")
+        raise UserError(f"at_once must be a number of episodes, 1 or more, got {at_once}")
 
     def roll(prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
         nonlocal sample

@@ -53,7 +53,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         check_tool_methods(pack, tasks)
         if settings.calls != "template":
             raise UserError(
-                f"calls: TRL's own loop reads its template's calls, not {settings.calls}: set through=rollout_func"
+                f"calls: TRL's own loop reads calls only in the template's form, not in {settings.calls}: set through=rollout_func"
             )
     else:
         check_vllm_settings(settings.grpo)
@@ -74,7 +74,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
             check_writable(Path(kept), "episodes.run")
             if settings.episodes.tokens and settings.through == "environment_factory":
                 raise UserError(
-                    "episodes.tokens: TRL's own loop shows no sampled ids: set it to false, or through=rollout_func"
+                    "episodes.tokens: TRL's own loop does not give the sampled token ids: set it to false, or set through=rollout_func"
                 )
     named = python
     python = find_or_note(lambda: interpreter("trl", named), later, needed=not dry_run or named is not None)
@@ -95,7 +95,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         )
     if backend in ("simulated", "mixed") and settings.stage.llm.kind == "embedded" and settings.stage.simulator is None:
         notes.append(
-            "the small local model plays the tools and judges, which shows how it works and not how well: name one under stage.llm"
+            "the small local model plays the tools and judges, which is only good for a trial: set a stronger one under stage.llm"
         )
     if dry_run:  # a real start prints this in the process that trains
         each = max(1, int(count_batch(settings.grpo, settings.processes)) // settings.processes)

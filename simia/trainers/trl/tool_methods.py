@@ -139,7 +139,7 @@ def check_tool_methods(pack: Pack, tasks: Sequence[Task]) -> None:
     """Raise `UserError` for packs that TRL's own loop cannot play: several packs, and tasks with only some tools or a user who answers."""
     otherwise = "; train with rollout_func"
     if isinstance(pack, CombinedPack):
-        raise UserError(f"TRL's environment_factory lists the tools of one pack, and these are several{otherwise}")
+        raise UserError(f"TRL's environment_factory lists the tools of one pack, but these are several{otherwise}")
     if isinstance(pack, RemotePack):
         raise UserError(
             f"TRL's environment_factory must know whether a user answers, which a server does not tell{otherwise}"

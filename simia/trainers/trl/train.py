@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> int:
             train(config)
     except KeyboardInterrupt:
         if ranks.find_rank() == 0:
-            terminal.say_error("simia: stopped; the same command goes on from the last checkpoint")
+            terminal.say_error("simia: stopped; run the same command again to continue from the last checkpoint")
         return 130
     except UserError as error:
         report_error(error)
@@ -230,7 +230,9 @@ def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
 
     count, there = config.processes, torch.cuda.device_count()
     if 0 < there < count and not config.grpo.get("use_cpu"):
-        raise UserError(f"processes is {count}, and there are {there} GPUs to train on")
+        raise UserError(
+            f"processes is {count}, but there are {there} GPUs to train on: set processes to {there} or less"
+        )
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the launcher would set it too, but with a warning
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks report errors themselves
     try:

@@ -141,11 +141,11 @@ class VLLMSampler:
             ids = seen = None
         if not isinstance(ids, list) or not isinstance(seen, list):
             raise UserError(
-                f"{self.base_url} returns no token ids or no log-probabilities: serve the policy by a current `vllm serve`"
+                f"{self.base_url} returns no token ids or no log-probabilities: serve the policy with a current version of `vllm serve`"
             )
         if seen != context:
             raise UserError(
-                f"{self.base_url} sampled behind other ids than were sent: what it returns cannot be trained"
+                f"{self.base_url} sampled after other token ids than those that were sent: its replies cannot be trained on"
             )
         if choice.get("finish_reason") not in ("stop", "length"):
             raise PolicyLostError(f"{self.base_url} ended a reply with {choice.get('finish_reason')!r}")

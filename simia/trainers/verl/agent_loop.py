@@ -83,7 +83,9 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             raise UserError("verl's older trainer cannot leave out aborted episodes: set trainer.use_v1=true")
         extra, key = to_mapping(row.get("extra_info")), str(row.get("uid", uuid4().hex))
         if extra.get("task") is None:
-            raise UserError("a row of the data set has no extra_info.task: write it by simia.trainers.verl.write_tasks")
+            raise UserError(
+                "a row of the data set has no extra_info.task: write it with simia.trainers.verl.write_tasks"
+            )
         task, settings = str(extra["task"]), choose_settings(self.settings, extra)
         step = None if row.get("global_steps") is None else int(row["global_steps"])
         name = name_group(step, extra, key)
@@ -146,10 +148,10 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
             try:
                 append_note(self.notes, name, step, task, group)
             except OSError as error:
-                log.warning("what became of group %s could not be written: %s", name, error)
+                log.warning("the outcome of group %s could not be written: %s", name, error)
         most = self.settings.play.lost_groups
         if most is not None and group.trains and groups.lost >= most:
-            await end_training(f"{groups.lost} groups one after the other were lost in whole; the last: {why}", step)
+            await end_training(f"{groups.lost} groups in a row have no reward; the last: {why}", step)
 
     def _output(
         self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], validates: bool
@@ -250,11 +252,11 @@ async def end_training(why: str, step: int | None) -> None:
     """
     why = clean(why)
     tag = {"is_prompt": True, "status": f"simia: {why}", "global_steps": step or 0}
-    log.error("the training is ended: %s", why)
+    log.error("the training is stopped: %s", why)
     try:
         await transfer_queue.async_kv_put(key="simia", partition_id="train", tag=tag)
     except Exception:
-        log.exception("verl's trainer could not be told")
+        log.exception("verl's trainer could not be stopped")
 
 
 def find_context_length(config: Any) -> int | None:

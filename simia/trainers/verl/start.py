@@ -70,7 +70,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     assign_settings(data, changes)
     section = data.pop("simia", {})
     if not isinstance(section, dict):
-        raise UserError(f"{config}: simia is {section!r}: it is a section with stage, play and data")
+        raise UserError(f"{config}: simia must be a section with stage, play and data, got {section!r}")
     ours = parse_config(VerlSettings, section, where=f"{config}: simia")
     if look_up(data, "trainer.use_v1", True) is not True:
         raise UserError("trainer.use_v1 is false: verl's older trainer cannot leave out aborted episodes; remove it")
@@ -95,7 +95,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_writable(folder, "trainer.default_local_dir")
     batch = look_up(data, "data.train_batch_size", 1024)
     if not isinstance(batch, int) or batch < 1:
-        raise UserError(f"data.train_batch_size is {batch!r}: it is the number of groups of a step, 1 or more")
+        raise UserError(f"data.train_batch_size must be the number of groups of a step, 1 or more, got {batch!r}")
     pack, tasks = load_tasks(ours.stage.with_split(ours.data.train))
     refuse_evaluation_tasks(pack, tasks, "simia.allow_evaluation_tasks", allowed=ours.allow_evaluation_tasks)
     check_stage(ours.stage, pack, "simia.stage", keys)
@@ -184,7 +184,9 @@ def check_group_size(data: dict[str, Any]) -> None:
     """Raise `UserError` for groups of one with an estimator that compares within groups: nothing would be trained."""
     estimator = look_up(data, "algorithm.adv_estimator", "gae")
     if estimator not in ALONE and look_up(data, "actor_rollout_ref.rollout.n", 1) == 1:
-        raise UserError(f"actor_rollout_ref.rollout.n is 1: {estimator} compares the episodes of a group, 2 or more")
+        raise UserError(
+            f"actor_rollout_ref.rollout.n is 1: set it to 2 or more, since {estimator} compares the episodes of a group"
+        )
 
 
 def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
@@ -212,7 +214,7 @@ def check_engine(data: dict[str, Any], python: Path | None) -> None:
         raise UserError("actor_rollout_ref.rollout.name is not set: name verl's engine, such as vllm or sglang")
     if python is not None and name in ENGINES and ENGINES[name] not in list_installed(python):
         raise UserError(
-            f"the policy is sampled by {name}, which {python} lacks: pip install 'verl[{name}]=={NEEDS['verl']['verl'][2:]}'"
+            f"{python} lacks {name}, which samples the policy: pip install 'verl[{name}]=={NEEDS['verl']['verl'][2:]}'"
         )
 
 
@@ -222,7 +224,9 @@ def find_output_folder(data: dict[str, Any], config: Path) -> Path:
     experiment = look_up(data, "trainer.experiment_name", config.stem)
     folder = look_up(data, "trainer.default_local_dir", None) or f"checkpoints/{project}/{experiment}"
     if "${" in str(folder):
-        raise UserError(f"trainer.default_local_dir is {folder!r}: write the folder out, simia writes into it too")
+        raise UserError(
+            f"trainer.default_local_dir is {folder!r}: write it without ${{…}}, since simia writes there too"
+        )
     checkpoints = Path(folder).absolute()
     names = {"project_name": project, "experiment_name": experiment, "default_local_dir": str(checkpoints)}
     for name, value in names.items():
