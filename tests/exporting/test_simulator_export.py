@@ -366,10 +366,10 @@ def test_what_does_not_fit_is_refused(played: Path, tmp_path: Path, words: list[
     [
         (
             "todos",
-            r"todos is a pack, .*: simia rollout todos --agent reference --name played, then simia export played --to simulator",
+            r"todos is a pack, .*: run simia rollout todos --agent reference --name played, then simia export played --to simulator",
         ),
-        ("customer_service", "customer_service is a pack, .*: simia rollout customer_service"),
-        ("data.parquet", "data.parquet is a file, .*: simia rollout PACK"),
+        ("customer_service", "customer_service is a pack, .*: run simia rollout customer_service"),
+        ("data.parquet", "data.parquet is a file, .*: run simia rollout PACK"),
         ("nothing", "there is no run 'nothing'"),
     ],
 )

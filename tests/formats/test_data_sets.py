@@ -87,7 +87,7 @@ def test_split_revision_and_configuration(hub: HubServer) -> None:
         formats.read("hf:acme/tickets@v9")
     with pytest.raises(UserError, match=r"the hub has no such data set, or it is private.*set HF_TOKEN"):
         formats.read("hf:acme/others")
-    with pytest.raises(UserError, match="no name of a data set; write hf:OWNER/NAME"):
+    with pytest.raises(UserError, match="is not the name of a data set; write hf:OWNER/NAME"):
         formats.read("hf:tickets")
 
 

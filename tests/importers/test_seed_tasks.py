@@ -276,7 +276,7 @@ def test_seeds_in_place_of_a_pack_are_pointed_to_the_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text('{"messages": []}\n{"messages": []}\n')
-    line = f"{name} is no pack, .*: simia pack new --from trajectories {name} --out DIR"
+    line = f"{name} is not a pack.*: simia pack new --from trajectories {name} --out DIR"
     with pytest.raises(UserError, match=line):
         Pack.load(name)
 

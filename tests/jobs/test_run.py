@@ -73,9 +73,9 @@ def test_a_second_run_of_the_same_name_is_refused(run: Run) -> None:
 
 def test_a_resume_with_another_identity_names_the_change(run: Run) -> None:
     other = load_config(AmplifyConfig, "amplify/default", ["llm.model=other"])
-    with pytest.raises(UserError, match=r"another llm.model: 'gpt-5-mini' → 'other'"):
+    with pytest.raises(UserError, match=r"different llm.model: 'gpt-5-mini' → 'other'"):
         run.refuse_other_identity(other, {"model": "m"})
-    with pytest.raises(UserError, match="another model: 'm' → 'n'"):
+    with pytest.raises(UserError, match="different model: 'm' → 'n'"):
         run.refuse_other_identity(load_config(AmplifyConfig, "amplify/default"), {"model": "n"})
 
 

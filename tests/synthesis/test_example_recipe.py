@@ -98,7 +98,7 @@ def test_the_other_commands_read_the_run_or_refuse_it_in_one_line(endpoint: Fake
         (["report", "one", "--html", "p.html"], "--html is not supported for a synthesis run"),
         (["export", "one", "--to", "trl", "--out", "d"], "run one is a synthesis: its results are packs in "),
         (["runs", "resume", "one", "--n", "5"], "--n is not supported for a synthesis"),
-        (["judge", "one"], "reads runs of simia amplify, and one is a synthesis"),
+        (["judge", "one"], "reads runs of simia amplify, but one is a synthesis"),
     ):
         done = run_simia(*words, cwd=tmp_path)
         assert done.returncode == 2, (words, done.stdout, done.stderr)

@@ -139,7 +139,7 @@ def test_a_split_of_each_mode() -> None:
     try:
         assert Counter(task.split for mode in ("train", "val") for task in env.tasks(mode)) == {"train": 54, "test": 24}
         env.config.val = "dev"
-        with pytest.raises(UserError, match="no task of split 'dev', which val wants; its splits: test, train"):
+        with pytest.raises(UserError, match="no task of split 'dev', which val needs; its splits: test, train"):
             env.reset(seed=1, mode="val")
     finally:
         env.close()

@@ -69,7 +69,7 @@ def test_another_back_end_on_the_command_line_drops_the_settings_of_the_old_one(
 
 
 def test_a_setting_of_another_back_end_is_named_with_its_path_and_the_remedy(lamps: Path, tmp_path: Path) -> None:
-    line = r"^{0}\.backend_settings\.knowledge is no setting of the executable back end: remove it, or set {0}\.backend_settings=\{{\}}$"
+    line = r"^{0}\.backend_settings\.knowledge is not a setting of the executable back end: remove it, or set {0}\.backend_settings=\{{\}}$"
     with pytest.raises(UserError, match=line.format(r"simia\.stage")):
         verl(
             simia__stage__backend="executable",

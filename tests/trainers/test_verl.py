@@ -531,7 +531,9 @@ def test_what_a_worker_would_stumble_over(config: Path, name: str, value: Any, s
 
 def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "list_installed", lambda python: {"verl": "0.9.1"})
-    with pytest.raises(UserError, match=r"by vllm, which /here/python lacks: pip install 'verl\[vllm\]==0\.9\.1'"):
+    with pytest.raises(
+        UserError, match=r"/here/python lacks vllm, which samples the policy: pip install 'verl\[vllm\]==0\.9\.1'"
+    ):
         launch(config, {})
     with pytest.raises(UserError, match="/elsewhere/python lacks"):
         launch(config, {}, python=Path("/elsewhere/python"))

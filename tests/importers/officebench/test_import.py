@@ -118,8 +118,8 @@ def test_a_subtask_without_a_form_here_is_one_line(tmp_path: Path, fields: dict[
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("{", 'line 1: a solution is {"task": "1-1/0", "actions": '),
-        ({"task": "1-1/0"}, 'line 1: a solution is {"task": "1-1/0", "actions": '),
+        ("{", 'line 1: a solution must have the form {"task": "1-1/0", "actions": '),
+        ({"task": "1-1/0"}, 'line 1: a solution must have the form {"task": "1-1/0", "actions": '),
         ({"task": "1-1/0", "actions": [{"name": "word.print"}]}, "line 1: there is no tool 'word.print'"),
         ({"task": "9-9/0", "actions": [{"name": "system.finish_task"}]}, "there is no subtask '9-9/0' in "),
     ],
