@@ -214,5 +214,5 @@ def test_all_tags_of_ragen_get_the_episodes_of_a_step(lamps: Path) -> None:
     assert values["custom_envs"]["Lamps"]["env_config"] == {"stage": {"limits": {"concurrency": 512}}}
     whole["custom_envs"]["Lamps"]["env_config"]["stage"]["limits"] = {"concurrency": 100}
     (line,) = fit_stages(values := {}, whole)
-    assert line.startswith("custom_envs.Lamps.env_config.stage.limits.concurrency is 100, and 512 episodes")
+    assert line.startswith("custom_envs.Lamps.env_config.stage.limits.concurrency is 100, but 512 episodes")
     assert values == {}
