@@ -105,7 +105,7 @@ def test_the_pack_has_the_benchmarks_words_and_tools(folder: Path, tmp_path: Pat
     ("remove", "part", "said"),
     [
         ("", "multi_steps", "has no part 'multi_steps'; did you mean 'multi_step'?"),
-        ("data_all", "multi_step", r"data_agent_multi_step.json cannot be read: .*; give a checkout of"),
+        ("data_all", "multi_step", r"data_agent_multi_step.json cannot be read: .*; give the path of a checkout of"),
         ("model_inference/multi_turn/scenariosen/travel.py", "multi_step", "travel.py cannot be read"),
         ("model_inference/prompt_en.py", "multi_turn_phone", "prompt_en.py cannot be read"),
     ],
