@@ -160,7 +160,7 @@ async def test_attempts_are_a_stated_stop(endpoint: FakeEndpoint, tmp_path: Path
 
 async def test_a_resume_refuses_another_identity(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     await start(config(endpoint, "n=3"), tmp_path)
-    with pytest.raises(UserError, match=r"another sampling.temperature: 1.0 → 0.2"):
+    with pytest.raises(UserError, match=r"a different sampling.temperature: 1.0 → 0.2"):
         await resume_amplification("r", runs=tmp_path, changes={"sampling.temperature": 0.2}, say=lambda _: None)
 
 

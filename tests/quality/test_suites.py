@@ -149,7 +149,7 @@ WRONG: list[tuple[str, Edit, str]] = [
     ("webshop", search_on_results, "without a search box"),
     ("webshop", set_text(-1, "click[purple]"), "does not offer"),
     ("webshop", set_text(-1, "click[red]"), "does not end"),
-    ("webshop", set_text(-1, "Bought."), "no action"),
+    ("webshop", set_text(-1, "Bought."), "not an action"),
     ("mind2web", set_arguments(0, choice="K", value="2 adults"), "not one of B, C, D"),
     ("mind2web", set_text(0, "a page without choices"), "no choices"),
     ("mind2web", set_text(2, "2 adults are selected"), "whose result is 'recorded'"),

@@ -156,7 +156,7 @@ def test_what_is_finished_and_what_can_be_gone_on_from(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-best").mkdir()
     last = find_last_checkpoint(tmp_path, said.append)
     assert last == tmp_path / "checkpoint-9", "by number, and whole"
-    assert [line.split(" was ")[0][-2:] for line in said] == ["11", "10"]
+    assert [line.split(" is incomplete")[0][-2:] for line in said] == ["11", "10"]
     for steps, epochs, done in ((9, 3, True), (8, 3, True), (10, 1, False), (-1, 2, True), (-1, 2.5, False)):
         arguments = SimpleNamespace(max_steps=steps, num_train_epochs=epochs)
         assert find_final_step(last, arguments) == (9 if done else None)

@@ -63,6 +63,6 @@ def test_closing_cancels_what_is_under_way() -> None:
     event_loop.run(asyncio.sleep(0.05))
     assert ended == ["cancelled"]
     schedule.start(2, answer(2))
-    with pytest.raises(ValueError, match="under way"):
+    with pytest.raises(ValueError, match="2 has a step in progress"):
         schedule.start(2, answer(2))
     schedule.close()
