@@ -4,6 +4,7 @@ python trl_probe.py DATA.jsonl TABLE.parquet MODEL OUT.json
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -37,3 +38,4 @@ loss = trainer.train().training_loss
 parquet = load_dataset("parquet", data_files=table, split="train")
 told = {"rows": len(rows), "trained": trained, "loss": loss, "parquet": [parquet.num_rows, parquet[0]["messages"]]}
 Path(out).write_text(json.dumps(told))
+os._exit(0)  # at once: threads of libraries can abort the interpreter at its exit under load, after all work is done
