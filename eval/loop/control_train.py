@@ -34,7 +34,7 @@ from simia.trainers.trl.resume import find_last_checkpoint, make_order_callback
 from simia.trajectory import Trajectory
 
 EPISODE_TOKENS = 400
-PARTS = 2  # a step's episodes go through the model in this many parts
+PARTS = 4  # a step's episodes go through the model in this many parts; with 2, a process took up to 14 GB
 
 
 class ControlTrainer(GRPOTrainer):  # type: ignore[misc,unused-ignore]
