@@ -16,7 +16,7 @@ from student import common
 from transformers import DynamicCache  # type: ignore[import-not-found,unused-ignore]
 from transformers.cache_utils import DynamicLayer  # type: ignore[import-not-found,unused-ignore]
 
-ROOM = 64  # tokens that a layer's buffer grows by
+SPARE = 64  # tokens that a layer's buffer grows by
 SHARE = 0.25  # share of the batch that must have ended before ended rows are removed
 
 
@@ -29,7 +29,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc,unused-ignore]
         if not self.is_initialized or end > self._buffers[0].shape[2]:
             old = (self.keys, self.values) if self.is_initialized else None
             rows, heads, _, size = keys.shape
-            self._buffers = [keys.new_empty((rows, heads, end + ROOM, size)) for _ in range(2)]
+            self._buffers = [keys.new_empty((rows, heads, end + SPARE, size)) for _ in range(2)]
             for buffer, kept in zip(self._buffers, old or (), strict=False):
                 buffer[:, :, :used] = kept
             self.is_initialized = True
@@ -45,8 +45,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc,unused-ignore]
         self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
 
 
-def draw_tokens(logprobs: Any) -> Any:
-    """Draw a token for each row of log-probabilities, rows × tokens. `torch.multinomial` needs a random number for each token of the
+def sample_tokens(logprobs: Any) -> Any:
+    """Sample a token for each row of log-probabilities, rows × tokens. `torch.multinomial` needs a random number for each token of the
     vocabulary, this function one for each row."""
     sums = logprobs.exp().cumsum_(-1)
     drawn = torch.rand(len(sums), 1) * sums[:, -1:]
@@ -68,7 +68,7 @@ class PrefixSampler:
             raise ValueError("PrefixSampler samples only at temperature 1")
         with torch.no_grad(), trainer.accelerator.autocast():
             self._begin(trainer, contexts)
-            return self._draw(trainer.model, contexts, most, trainer.eos_token_ids)
+            return self._sample(trainer.model, contexts, most, trainer.eos_token_ids)
 
     def _begin(self, trainer: Any, contexts: list[list[int]]) -> None:
         """Compute the common prefix with this step's weights, unless the prefix of an earlier call in this step still fits."""
@@ -79,7 +79,7 @@ class PrefixSampler:
         ids = torch.tensor([self._head])
         self._prefix = read_layers(trainer.model.model(input_ids=ids, use_cache=True).past_key_values)
 
-    def _draw(
+    def _sample(
         self, model: Any, contexts: list[list[int]], most: int, ends: Sequence[int]
     ) -> list[tuple[list[int], list[float]]]:
         head = len(self._head)
@@ -135,7 +135,7 @@ class PrefixSampler:
         if self._greedy:
             return logits.argmax(-1), [0.0] * len(logits)
         known = logits.float().log_softmax(-1)
-        drawn = draw_tokens(known)
+        drawn = sample_tokens(known)
         return drawn, known.gather(1, drawn[:, None])[:, 0].tolist()
 
     def _recall(self, context: tuple[int, ...]) -> tuple[int, Layers | None]:
