@@ -64,10 +64,10 @@ class SimulatorError(control.Control):
         """Replies of earlier starts: those of steps that a killed training repeats are counted twice."""
 
     def run(self) -> None:
-        """Train and play every arm: the arms of the primary comparison with all training seeds first."""
+        """Train and play every arm: the arms of the primary comparison with all training seeds first, then the starts."""
         self.prepare()
-        others = ["start", *(arm for arm in ARMS if arm not in PRIMARY)]
-        jobs = [(arm, seed) for arms in (PRIMARY, others) for seed in range(self.plan.seeds) for arm in arms]
+        others = [arm for arm in ARMS if arm not in PRIMARY]
+        jobs = [(arm, seed) for arms in (PRIMARY, ["start"], others) for seed in range(self.plan.seeds) for arm in arms]
         with ExitStack() as stack:
             for arm, shares in ARMS.items():
                 self.stand_ins[arm] = StandIn(Pack.load(self.pack), **shares)
