@@ -44,8 +44,6 @@ class SchemaCost:
     recursive: bool
     patterns: int
     """How many regular expressions it has."""
-    pattern_states: int
-    """The sum of their sizes, with repetitions written out."""
     alternatives: bool
     """Whether it has `anyOf` or `oneOf`, whose errors hold the errors of every branch."""
 
@@ -75,7 +73,7 @@ def estimate_cost(schema: dict[str, Any]) -> SchemaCost:
         raise SchemaError("its references form too long a chain") from None
     if len(counted) < 1 + graph.recursive or counted[0] > MOST_CHECKS:
         raise SchemaError(f"its references and alternatives expand to more than {MOST_CHECKS:,} checks of one value")
-    return SchemaCost(tuple(counted), graph.recursive, len(patterns), states, graph.alternatives)
+    return SchemaCost(tuple(counted), graph.recursive, len(patterns), graph.alternatives)
 
 
 class SchemaGraph:

@@ -127,7 +127,7 @@ class CallGraph:
         """List the sequences of calls that may come before a tool, as seeds have them: the shortest, then the most frequent, up to `MOST_WAYS`."""
         if tool not in self._ways:
             use = self.uses.get(tool)
-            self._ways[tool] = self._choose_ways(tool, use.ways) if use and use.ways else self._guess_ways(tool)
+            self._ways[tool] = self._choose_ways(use.ways) if use and use.ways else self._guess_ways(tool)
         return self._ways[tool]
 
     def sample_way(self, rng: random.Random, tool: str, calls: int) -> Way:
@@ -150,7 +150,7 @@ class CallGraph:
         """Return whether a user may ask for a tool's call alone; False if seeds make it only on the way to another call."""
         return tool not in self.uses or self.uses[tool].last > 0 or self.effects[tool] == "change"
 
-    def _choose_ways(self, tool: str, ways: Counter[Way]) -> list[Way]:
+    def _choose_ways(self, ways: Counter[Way]) -> list[Way]:
         least = RARE * ways.total()
         kept = [way for way, count in ways.items() if count >= least] or list(ways)
         always = frozenset.intersection(*map(frozenset, kept))

@@ -42,8 +42,8 @@ class AllCallsAgent:
         return Message(role="assistant", calls=made), None
 
 
-def list_all_calls(tasks: Sequence[Task], ends: Sequence[str], most: int = MOST_CALLS) -> list[Action]:
-    """List the agent's calls in the tasks' solutions, in order and each once, `most` at most. Of the calls that end an episode only the
+def list_all_calls(tasks: Sequence[Task], ends: Sequence[str]) -> list[Action]:
+    """List the agent's calls in the tasks' solutions, in order and each once, `MOST_CALLS` at most. Of the calls that end an episode only the
     most frequent one is kept, as the last call."""
     found: dict[str, Action] = {}
     count: Counter[str] = Counter()
@@ -52,7 +52,7 @@ def list_all_calls(tasks: Sequence[Task], ends: Sequence[str], most: int = MOST_
         found.setdefault(key, action)
         count[key] += action.name in ends
     last = [found[key] for key, times in count.most_common(1) if times]
-    return [*[action for action in found.values() if action.name not in ends][: most - len(last)], *last]
+    return [*[action for action in found.values() if action.name not in ends][: MOST_CALLS - len(last)], *last]
 
 
 def describe_call(action: Action) -> str:

@@ -17,7 +17,7 @@ LOOKED_AT = 2_000  # rows of a table
 
 
 def find_unseen_state(
-    pack: Pack, tasks: Sequence[Task], played: Mapping[str, Trajectory], writes: Mapping[str, Mapping[str, bool]]
+    tasks: Sequence[Task], played: Mapping[str, Trajectory], writes: Mapping[str, Mapping[str, bool]]
 ) -> list[Task]:
     """List tasks whose solutions call writing tools and whose rewards judge the state, if no solution of the pack changes the state."""
     if any((trajectory.evidence or {}).get("changes") for trajectory in played.values()):

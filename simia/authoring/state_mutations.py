@@ -52,7 +52,7 @@ def find_mutations(
         path = tuple(change["path"])
         final = replace_value(final, path, change["new"]) if "new" in change else remove_row(final, path)
     found = []
-    for kind, path, mutated in mutate_state(initial, final, changes, policies, described):
+    for kind, path, mutated in mutate_state(final, changes, policies, described):
         after = diff_states(initial, mutated)
         compared = reference.model_copy(update={"evidence": {"changes": after, "expected": changes}})
         if judge_state(compared, StateSpec(), policies).value != 1.0:
@@ -64,7 +64,7 @@ def find_mutations(
 
 
 def mutate_state(
-    initial: Any, final: Any, changes: list[Change], policies: Mapping[str, Match], described: bool
+    final: Any, changes: list[Change], policies: Mapping[str, Match], described: bool
 ) -> Iterator[tuple[Literal["field", "row_removed", "row_added"], Path, Any]]:
     """Yield mutated copies of the final state, those of changed values and tables first."""
     touched = [tuple(change["path"]) for change in changes if "new" in change]

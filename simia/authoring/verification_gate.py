@@ -126,7 +126,7 @@ class VerificationGate:
         report = GateReport(list(self._verdicts.values()))
         pack = self._environment.pack
         played = {task.id: verdict.reference for task in self._tasks if (verdict := self._verdicts[task.id]).reference}
-        unseen = find_unseen_state(pack, self._tasks, played, self._backend.writes)
+        unseen = find_unseen_state(self._tasks, played, self._backend.writes)
         for task in unseen:
             verdict = self._verdicts[task.id]
             verdict.findings = [finding for finding in verdict.findings if finding.fault not in EXPLAINED]

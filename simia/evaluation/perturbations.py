@@ -43,11 +43,6 @@ class PerturbationCount:
         """Share of the episodes in which it happened that were solved, with Wilson's interval; None without such episodes."""
         return estimate_share(self.solved, self.episodes)
 
-    @property
-    def other_success(self) -> Estimate | None:
-        """Share of the episodes in which it did not happen that were solved; None without such episodes."""
-        return estimate_share(self.other_solved, self.other_episodes)
-
 
 def estimate_share(solved: int, episodes: int) -> Estimate | None:
     return Estimate(solved / episodes, *compute_wilson_interval(solved, episodes)) if episodes else None

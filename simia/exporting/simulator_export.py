@@ -87,18 +87,16 @@ def export_simulator(
     partial: bool = False,
     template: Template | None = None,
     model: ModelEntry | None = None,
-    count: CountTokens | None = None,
 ) -> SimulatorReport:
     """Write `out/` from rollouts in executable worlds. Existing files are replaced.
 
-    `folder`: the folder of runs; `template`, `model`: replace those of the config's recipe; `count`: counts tokens with the model's own
-    tokenizer; None: lengths are estimated. Raises `UserError`, and `NoTrainingRowsError` before anything is written.
+    `folder`: the folder of runs; `template`, `model`: replace those of the config's recipe. Raises `UserError`, and `NoTrainingRowsError` before anything is written.
     """
     refuse_output_folder(out)
     paths = [find_rollout(folder, name) for name in runs]
-    found, split = asyncio.run(collect_and_split(paths, config, count or estimate_tokens, partial=partial))
+    found, split = asyncio.run(collect_and_split(paths, config, estimate_tokens, partial=partial))
     if not split.train:
-        raise NoTrainingRowsError(explain_no_rows(found, split, config))
+        raise NoTrainingRowsError(explain_no_rows(found, split))
     rows = [*split.train, *(row for held in split.held_out.values() for row in held)]
     report = SimulatorReport(
         episodes=found.episodes,

@@ -69,7 +69,7 @@ def round_up(found: CollectedRows) -> int:
     return ceil(max(tokens for tokens, _ in found.too_long) / 100) * 100
 
 
-def explain_no_rows(found: CollectedRows, split: SplitRows, config: SimulatorConfig) -> str:
+def explain_no_rows(found: CollectedRows, split: SplitRows) -> str:
     """Why an export has no training row, and what to do."""
     left_out = found.left_out + split.left_out
     held = {use: len(rows) for use, rows in split.held_out.items()}

@@ -94,7 +94,7 @@ def import_server(
         raise UserError("--clock-variable is for a server that is started here, not for --url")
     given_state = read_given_state(state)
     program = None if url else find_program(list(command), list(pip), npm, say)
-    out = out or Path(name_folder(url, program))
+    out = out or Path(name_folder(program))
     refuse_existing(out)
     given = [("--needs", each) for each in needs] + ([("--files", folder)] if folder else [])
     for option, path in given:
@@ -153,7 +153,7 @@ def list_variables(how: dict[str, Any], given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*given, *used]))
 
 
-def name_folder(url: str | None, program: ServerProgram | None) -> str:
+def name_folder(program: ServerProgram | None) -> str:
     """Make a default folder name from the server's, without common words."""
     word = Path(next((w for w in reversed(program.command) if "/" in w), "server")).stem if program else "server"
     word = re.sub(r"[^a-z0-9]+", "_", word.lower()).strip("_")

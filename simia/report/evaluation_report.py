@@ -44,6 +44,7 @@ from simia.task import Task
 
 MOST_COLUMNS = 4  # parts whose figures fit beside each other
 EXAMPLE = 100  # characters of an example in the terminal
+SAMPLE = 30  # random accepted episodes on the page at most, and as many rejected ones
 SPENT = f"SELECT {COST}, SUM(prompt), SUM(completion) FROM attempt WHERE status = 'got'"
 
 
@@ -237,7 +238,7 @@ def write_evaluation_json(report: EvaluationReport) -> str:
     return orjson.dumps(asdict(report), option=orjson.OPT_INDENT_2).decode()
 
 
-def write_evaluation_page(run: Run, report: EvaluationReport, path: Path, *, sample: int = 30) -> None:
+def write_evaluation_page(run: Run, report: EvaluationReport, path: Path) -> None:
     """Write the report as one HTML page with a sample of episodes. Raises `UserError` if it cannot be written."""
     examples = {each.item: (kind.party, kind.kind) for kind in report.failures for each in kind.examples}
     environment = make_page_environment()
@@ -256,7 +257,7 @@ def write_evaluation_page(run: Run, report: EvaluationReport, path: Path, *, sam
         perturbation_heads=[head.removeprefix(">") for head in HEADS],
         perturbation_legend=LEGEND,
         perturbations=list_perturbation_rows(report.perturbations),
-        items=sample_items(run, sample, tuple(examples)),
+        items=sample_items(run, SAMPLE, tuple(examples)),
         examples=examples,
         config=dump_settings(run),
         style=Markup(read_page_file("page.css")),

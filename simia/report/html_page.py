@@ -24,9 +24,11 @@ from simia.report.html_sample import format_arguments, format_result, sample_ite
 from simia.report.run_statistics import RunStatistics, explain_reason
 from simia.report.terminal_report import explain_checking
 
+SAMPLE = 40  # random accepted trajectories on the page at most, and as many rejected ones
 
-def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int = 40) -> None:
-    """Write the page. `sample`: maximal number of random accepted and of rejected trajectories on it."""
+
+def write_html(run: Run, statistics: RunStatistics, path: Path) -> None:
+    """Write the page, with a random sample of accepted and of rejected trajectories."""
     environment = make_page_environment()
     environment.filters |= {
         "number": lambda value: f"{value:,}",
@@ -42,7 +44,7 @@ def write_html(run: Run, statistics: RunStatistics, path: Path, *, sample: int =
     script = read_page_file("page.js")
     page = environment.get_template("page.html.j2").render(
         f=statistics,
-        items=sample_items(run, sample),
+        items=sample_items(run, SAMPLE),
         lines=report_rows.list_summary_rows(statistics),
         overlap=report_rows.list_overlap_rows(statistics),
         cost=report_rows.format_run_cost(statistics),

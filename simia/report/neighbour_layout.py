@@ -18,7 +18,7 @@ NEIGHBOURS, ROUNDS, PUSHED = 8, 120, 3
 MOST_STEP = 4.0
 
 
-def list_neighbours(vectors: Sequence[Vector], most: int = NEIGHBOURS) -> list[list[tuple[float, int]]]:
+def list_neighbours(vectors: Sequence[Vector]) -> list[list[tuple[float, int]]]:
     """For each vector the nearest others with their cosines, the nearest first."""
     near: list[list[tuple[float, int]]] = [[] for _ in vectors]
     for i, one in enumerate(vectors):
@@ -26,7 +26,7 @@ def list_neighbours(vectors: Sequence[Vector], most: int = NEIGHBOURS) -> list[l
             cosine = compute_cosine(one, vectors[j])
             for a, b in ((i, j), (j, i)):
                 heapq.heappush(near[a], (cosine, -b))
-                if len(near[a]) > most:
+                if len(near[a]) > NEIGHBOURS:
                     heapq.heappop(near[a])
     return [[(cosine, -other) for cosine, other in sorted(each, reverse=True)] for each in near]
 

@@ -31,6 +31,7 @@ from simia.trajectory import Trajectory
 OUTCOMES = ("success", "refusal", "failure")
 LIMITS = {"turns": 600, "errors": 600}
 AT_ONCE = 8
+MOST_BINS = 12
 GYM_TOOLS = frozenset(("observe", "done"))
 CODEGYM_TOOLS, CODEGYM_CALLS = 6.52, 44.07
 """Mean number of tools of an environment and of calls to solve a task (CodeGym, Fig. 4)."""
@@ -216,12 +217,12 @@ def table_node(table: str) -> str:
     return f"{table} ▤"
 
 
-def count_histogram(values: Sequence[int], most_bins: int = 12) -> list[tuple[str, int]]:
-    """Count numbers in at most `most_bins` bins of equal width, which is 1 if that is enough bins."""
+def count_histogram(values: Sequence[int]) -> list[tuple[str, int]]:
+    """Count numbers in at most `MOST_BINS` bins of equal width, which is 1 if that is enough bins."""
     if not values:
         return []
     low, high = min(values), max(values)
-    width = -(-(high - low + 1) // most_bins)
+    width = -(-(high - low + 1) // MOST_BINS)
     bins = Counter((value - low) // width for value in values)
     rows = []
     for n in range((high - low) // width + 1):

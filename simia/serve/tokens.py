@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -49,23 +49,15 @@ def read_server_token(variable: str | None, host: str, *, loopback: bool, withou
 class TokenRequired:
     """ASGI middleware: answer 401 to requests and WebSockets without the token. Tokens are compared in constant time."""
 
-    def __init__(
-        self,
-        app: Asgi,
-        token: str,
-        *,
-        open_paths: Collection[str] = OPEN_PATHS,
-        on_refusal: Callable[[], None] | None = None,
-    ) -> None:
-        self._app, self._open, self._on_refusal = app, frozenset(open_paths), on_refusal
+    def __init__(self, app: Asgi, token: str, *, on_refusal: Callable[[], None]) -> None:
+        self._app, self._on_refusal = app, on_refusal
         self._digest = digest_token(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in self._open or self._is_admitted(scope):
+        if scope["type"] not in ("http", "websocket") or scope["path"] in OPEN_PATHS or self._is_admitted(scope):
             await self._app(scope, receive, send)
             return
-        if self._on_refusal is not None:
-            self._on_refusal()
+        self._on_refusal()
         body = {"detail": "send the server's token: Authorization: Bearer TOKEN"}
         response = JSONResponse(body, 401, headers={"WWW-Authenticate": "Bearer"})
         if scope["type"] == "http":

@@ -102,7 +102,7 @@ def derive_again(run: Run, kind: RecipeKind, config: SynthesisConfig) -> Recheck
     freed = (
         {item.id: item for item in ledger.items() if item.status == REJECTED} if ledger.meta(FREED, "replies") else {}
     )
-    decisions, missing = asyncio.run(derive_items(work, freed, ledger))
+    decisions, missing = asyncio.run(derive_items(work, freed))
     decided = [item for item, result in decisions if result is not None]
     found = Rechecked(run.id, {}, missing, complete=work.explain_end().kind == "complete")
     if changed:
@@ -126,9 +126,7 @@ def derive_again(run: Run, kind: RecipeKind, config: SynthesisConfig) -> Recheck
     return found
 
 
-async def derive_items(
-    work: SynthesisWork, freed: Mapping[str, Item], ledger: Ledger
-) -> tuple[list[Decision], list[str]]:
+async def derive_items(work: SynthesisWork, freed: Mapping[str, Item]) -> tuple[list[Decision], list[str]]:
     """Derive the items stage by stage, as far as there are stored replies. `freed`: rejected items whose replies may have been removed on
     request; without replies they keep their verdict."""
     decisions: list[Decision] = []

@@ -89,7 +89,7 @@ def ensure_environment(name: str, say: Say = lambda line: None) -> Path:
     return python
 
 
-def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say = lambda line: None) -> Path:
+def ensure_packages(name: str, *, pip: Sequence[str], say: Say = lambda line: None) -> Path:
     """Return the interpreter of an environment with these packages (pip's requirements), which is built if it does not exist.
 
     For packages that a user names, as in an import; only wheels are installed. The folder, `NAME-<hash of the request>`, is
@@ -100,7 +100,7 @@ def ensure_packages(name: str, *, pip: Sequence[str], probe: str = "", say: Say 
         raise UserError(
             f"{option or 'an empty list'} is not a package: give packages as for pip install, such as gymnasium==1.4.0"
         )
-    return ensure_recipe(Recipe(name, "as large as its packages", (tuple(sorted(pip)),), (), probe), say)
+    return ensure_recipe(Recipe(name, "as large as its packages", (tuple(sorted(pip)),), (), ""), say)
 
 
 def ensure_recipe(recipe: Recipe, say: Say) -> Path:

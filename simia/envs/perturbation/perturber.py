@@ -157,7 +157,7 @@ class Perturber:
             return False
         return kind not in READ_ONLY or self._reads(call)
 
-    def _begin(self, event: PlannedEvent, call: ToolCall, key: str) -> None:
+    def _begin(self, event: PlannedEvent, key: str) -> None:
         """Mark an event as made, and record its effect on later calls."""
         self._due.remove(event)
         if event.kind == "rate_limit":
@@ -171,7 +171,7 @@ class Perturber:
         for event in due:
             if event.kind in REFUSING:
                 self._calls += 1
-                self._begin(event, call, key)
+                self._begin(event, key)
                 result = effects.make_error(call, event.kind)
                 self._record(event.kind, call, result, at, {}, key)
                 return result
@@ -186,7 +186,7 @@ class Perturber:
             if changed is None:
                 continue
             other, detail = changed
-            self._begin(event, call, key)
+            self._begin(event, key)
             if event.kind == "slow_result":
                 self._held[key] = result
             if event.kind == "renamed_field":
@@ -250,7 +250,7 @@ class Perturber:
                 )
             self._note(call, result)
             return result
-        self._begin(event, call, key)
+        self._begin(event, key)
         if event.kind == "renamed_field":
             self._renamed[call.name] = (values["field"], values["new"])
         result = await self._steer(world, call, event.kind, values)

@@ -36,8 +36,8 @@ class WorkerParent(Protocol):
 class WorkerParents:
     """The back ends of a process with a running sandbox, least recently used first."""
 
-    def __init__(self, most: int = MOST_PARENTS, idle: int = MOST_IDLE) -> None:
-        self.most, self.idle = most, min(idle, most)
+    def __init__(self, most: int = MOST_PARENTS) -> None:
+        self.most, self.idle = most, min(MOST_IDLE, most)
         self._held: dict[int, tuple[weakref.ref[WorkerParent], asyncio.AbstractEventLoop]] = {}
 
     async def enter(self, parent: WorkerParent) -> None:

@@ -87,11 +87,12 @@ class Cluster:
         say: Callable[[str], None],
         *,
         needs_sandbox: bool = False,
-        on_note: Callable[[Any], None] = lambda value: None,
     ) -> None:
-        """`needs_sandbox`: refuse a node without one before work begins. `on_note`: takes what the method's work sends by `Node.note`."""
+        """`needs_sandbox`: refuse a node without one before work begins."""
         self._launcher, self._settings, self._say = launcher, settings, say
-        self._needs_sandbox, self.on_note = needs_sandbox, on_note
+        self._needs_sandbox = needs_sandbox
+        self.on_note: Callable[[Any], None] = lambda value: None
+        """Takes what the method's work sends by `Node.note`."""
         self._setup = b""
         self._place = b""
         self._work: NodeWork | None = None

@@ -73,7 +73,6 @@ class Node:
     """A worker as a method sees it."""
 
     def __init__(self, worker: NodeWorker, backends: Mapping[str, ModelBackend]) -> None:
-        self.backends = backends
         self.answered = False
         """Whether the run holds any reply, as of the latest answer."""
         self.engines = {name: NodeEngine(backend, self, name) for name, backend in backends.items()}

@@ -67,7 +67,7 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
             return
         derived: list[float] = []
         for each in amounts:
-            if each.value in derived or is_literal(facts, i, text, each) or each.value in facts.numbers_before(i):
+            if each.value in derived or is_literal(facts, i, each) or each.value in facts.numbers_before(i):
                 continue
             if follows_from(facts, i, each, derived, amounts) or not (
                 restates_amounts(facts, i, text) or is_near_miss(facts, i, each, amounts)
@@ -84,7 +84,7 @@ def find_wrong_amounts(facts: TruthView) -> Iterator[Issue]:
             return
 
 
-def is_literal(facts: TruthView, i: int, text: str, amount: Quantity) -> bool:
+def is_literal(facts: TruthView, i: int, amount: Quantity) -> bool:
     """Return whether an amount was given before in one of the usual forms: as it stands, 62.85, 62.8 or 62."""
     value = amount.value
     if facts.is_number_said(f"{value:g}" if value < 1e6 else f"{value:.0f}", i):

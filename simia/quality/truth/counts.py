@@ -82,7 +82,7 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
             return
         counts = list(iterate_counts(low))
         units = Counter(low[end - 1] for *_, end in counts)
-        for count, nouns, shown, start, end in counts:
+        for count, nouns, shown, end in counts:
             if units[low[end - 1]] > 1 and not low.isascii():
                 continue  # several counts of one unit: a rule does not know what each counts
             if listings is None:
@@ -95,7 +95,7 @@ def find_wrong_counts(facts: TruthView) -> Iterator[Issue]:
             known = [each for at, each in listings if at < i and not each.nouns.isdisjoint(nouns)]
             if not known and (not nouns or not ANYTHING.isdisjoint(nouns)):
                 known = find_only_listing(facts, listings, i)
-            if known and is_wrong(facts, i, low, count, known, start, end):
+            if known and is_wrong(facts, i, low, count, known, end):
                 yield Issue(
                     code=Code.WRONG_COUNT,
                     where=f"messages[{i}]",
@@ -165,15 +165,15 @@ def find_only_listing(facts: TruthView, listings: list[tuple[int, Listing]], i: 
     return found if len(found) == 1 else []
 
 
-def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
-    """Yield (count, nouns, the words, start, end) of each count of things that a text claims."""
+def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int]]:
+    """Yield (count, nouns, the words, end) of each count of things that a text claims."""
     for match in ENGLISH.finditer(low) if any(map(low.__contains__, CLAIM_WORDS)) else ():
         if COMPARES.search(match["between"]) or COMPARES.search(low[match.end() : match.end() + 14]):
             continue
         if not CLAIM.search(low[max(0, match.start() - 32) : match.start()].rstrip()):
             continue
         count = int(match["n"]) if match["n"].isdigit() else WORDS[match["n"]]
-        yield count, {to_singular(match["noun"])}, match[0], match.start(), match.end()
+        yield count, {to_singular(match["noun"])}, match[0], match.end()
     if low.isascii():
         return
     for match in CJK.finditer(low):
@@ -188,7 +188,7 @@ def iterate_counts(low: str) -> Iterator[tuple[int, set[str], str, int, int]]:
         }
         if nouns or (match[0][-1] in "件冊册张本笔条封份通" and not NOT_THINGS.match(after)):
             count = int(match["n"]) if match["n"].isdigit() else CJK_WORDS[match["n"]]
-            yield count, nouns, match[0] + after[:6], match.start(), match.end()
+            yield count, nouns, match[0] + after[:6], match.end()
 
 
 def iterate_listings(value: Any, tool: str) -> Iterator[Listing]:
@@ -211,7 +211,7 @@ def iterate_listings(value: Any, tool: str) -> Iterator[Listing]:
 GENERAL = ("results", "data", "items", "matches", "rows", "list")
 
 
-def is_wrong(facts: TruthView, i: int, low: str, count: int, known: list[Listing], start: int, end: int) -> bool:
+def is_wrong(facts: TruthView, i: int, low: str, count: int, known: list[Listing], end: int) -> bool:
     lengths = [len(each.rows) for each in known]
     if count in lengths or any(count in count_groups(each.rows) for each in known):
         return False

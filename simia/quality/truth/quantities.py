@@ -21,7 +21,6 @@ MARKED = re.compile(
 )
 PLAIN_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?")
 EUROPEAN = re.compile(r"(\d{1,3}(?:\.\d{3})*|\d+),(\d{1,2})")
-SIGNS = "$€£¥₹₩฿"
 CURRENCY_BEFORE = re.compile(
     r"(?:[$€£¥₹₩฿]|\b(?:usd|eur|gbp|jpy|cny|rmb|inr|krw|cad|aud|chf|hk\$|us\$|a\$|nt\$))[ \u00a0]?[*_]{0,2}[-−]?$", re.I
 )

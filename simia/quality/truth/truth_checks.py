@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simia.config import Config
-from simia.errors import Code, Issue
+from simia.errors import Issue
 from simia.quality.trajectory_view import TrajectoryView
 from simia.quality.truth.amounts import find_wrong_amounts
 from simia.quality.truth.claims import find_claimed_actions
@@ -66,10 +66,6 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("dates", find_wrong_dates),
     ("counts", find_wrong_counts),
 )
-TRUTH_CODES = frozenset((
-    Code.WRONG_AMOUNT, Code.WRONG_DATE, Code.WRONG_COUNT, Code.WRONG_IDENTIFIER, Code.CLAIMED_ACTION, Code.WRONG_ENTITY,
-    Code.CONTRADICTING_RESULTS, Code.NO_CONSENT, Code.NO_LOOKUP, Code.WRONG_WRITTEN_VALUE,
-))  # fmt: skip
 
 
 def find_untruths(view: TrajectoryView, checks: TruthChecks, seed: Trajectory | None = None) -> list[Issue]:

@@ -27,23 +27,14 @@ EXAMPLE_PURPOSE = (
 
 
 async def ask_state(
-    context: StageContext,
-    design: EnvironmentDesign,
-    *,
-    label: str,
-    purpose: str = EXAMPLE_PURPOSE,
-    clock: str = CLOCK,
-    role: str = "writer",
+    context: StageContext, design: EnvironmentDesign, *, purpose: str = EXAMPLE_PURPOSE
 ) -> dict[str, Any]:
     """Ask for a state of the design. If the state has faults, the model sees them and is asked again.
 
     Args:
         context: the context of the stage's input that the state is for.
         design: the design, whose tables the state must have.
-        label: names the question.
         purpose: what the state is for, in words: how many rows, which situations occur in it.
-        clock: the time of the state, in ISO 8601.
-        role: which model is asked.
 
     Returns:
         A state that is valid by the schema and the state model, with defaults filled in.
@@ -63,10 +54,10 @@ async def ask_state(
         "rules": design.rules,
         "tables": describe_tables(design.state),
         "purpose": purpose,
-        "clock": clock,
+        "clock": CLOCK,
     }
     with name_refusal(Reason.INVALID_STATE):
-        return await context.ask(STATE_PROMPT, values, parse, label=label, role=role)
+        return await context.ask(STATE_PROMPT, values, parse, label="state", role="writer")
 
 
 def find_state_faults(schema: StateSchema, state: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import list_blocks, read_json, refuse_faults
 from simia.task import Action
 
+MOST_RESULT = 400  # characters of a result
 STATE_PURPOSE = (
     "The calls of the code below start in this state, and all of them must succeed in it; `KNOWN` is what a user says. About {rows} rows in each "
     "table that they use, up to 2 in others. Besides the rows that the calls need there are some that resemble them in part, so that one has "
@@ -64,10 +65,10 @@ def describe_edges(graph: ToolGraph, names: Collection[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def describe_calls(calls: Sequence[Action], values: Sequence[Any], most: int = 400) -> list[str]:
+def describe_calls(calls: Sequence[Action], values: Sequence[Any]) -> list[str]:
     """Executed calls with shortened results, a line each."""
     return [
-        f"{call.name}({write_result(call.arguments)}) returned {write_result(value)[:most]}"
+        f"{call.name}({write_result(call.arguments)}) returned {write_result(value)[:MOST_RESULT]}"
         for call, value in zip(calls, values, strict=True)
     ]
 

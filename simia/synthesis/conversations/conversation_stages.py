@@ -5,22 +5,18 @@ Its stages are `compositions`, `plans`, `queries`, `solved`, `verdicts` and `gat
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from pydantic import Field
 
 from simia.config import Config
 from simia.synthesis.conversations.conversation_settings import PlanSettings, QuerySettings, SolvingSettings
 from simia.synthesis.conversations.conversation_tasks import ConversationTasks, list_composed
 from simia.synthesis.measured_difficulty import TaskDifficultySettings
-from simia.synthesis.stage import Expectation, Stage, StageOutputs
+from simia.synthesis.stage import Expectation, Stage
 from simia.synthesis.stages.compositions import Compositions
 from simia.synthesis.stages.gated import Gated, Verdicts
 from simia.synthesis.stages.plans import Plans
 from simia.synthesis.stages.queries import Queries
 from simia.synthesis.stages.solved import Solved
-from simia.synthesis.stages.states import list_environments
 
 REPLIES_A_TURN = 5  # of a solver, for the projection of a dry run
 TURNS = 2
@@ -39,15 +35,11 @@ class ConversationSettings(Config):
     """Measured difficulty of whole conversations. Off unless `difficulty.agent` is set."""
 
 
-def list_conversation_stages(
-    settings: ConversationSettings,
-    seed: int,
-    environments: Callable[[StageOutputs], dict[str, Any]] = list_environments,
-) -> list[Stage]:
-    """The stages of QueryGen in order. `environments`: finds the built environments by key; `graph` has one output for each."""
+def list_conversation_stages(settings: ConversationSettings, seed: int) -> list[Stage]:
+    """The stages of QueryGen in order. They follow the stages that build environments; `graph` has one output for each."""
     tasks = ConversationTasks()
     return [
-        Compositions(settings.plans.together, environments),
+        Compositions(settings.plans.together),
         Plans(settings.plans, seed),
         Queries(settings.queries),
         Solved(settings.solving),

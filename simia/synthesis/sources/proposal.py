@@ -15,6 +15,7 @@ from simia.synthesis.sources.source_document import GivenTool, SourceDocument
 from simia.synthesis.stages.design import make_name
 from simia.synthesis.stages.themes import LONGEST_NAME, PREFIX, Theme
 
+SHOWN_REFUSALS = 3
 LONGEST_QUOTE = 600  # characters that are kept of a quote
 
 
@@ -144,6 +145,8 @@ def ground_proposal(
     return GroundedProposal(**kept, sources=list(found.values()), tools=list(tools.values()), refused=refused)
 
 
-def explain_refusals(refused: Sequence[str], shown: int = 3) -> str:
+def explain_refusals(refused: Sequence[str]) -> str:
     """The first refused quotes and tools, in one line."""
-    return "; ".join(refused[:shown]) + (f"; and {len(refused) - shown} more" if len(refused) > shown else "")
+    return "; ".join(refused[:SHOWN_REFUSALS]) + (
+        f"; and {len(refused) - SHOWN_REFUSALS} more" if len(refused) > SHOWN_REFUSALS else ""
+    )

@@ -140,7 +140,7 @@ class ChainWriter:
         """Ask for code and state, execute and repair. Raises `Refused` with the reason."""
         code = await self._ask_code()
         purpose = STATE_PURPOSE.format(rows=self._settings.rows, code=code.source)
-        state = await ask_state(self._context, self._built.design, label="state", purpose=purpose)
+        state = await ask_state(self._context, self._built.design, purpose=purpose)
         repairs, spare = 0, self._settings.repairs if self._settings.execution else 0
         while True:
             async with open_sandbox(self._context, self._built) as backend, open_runner() as self._runner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from simia.synthesis.building.tool_runs import LoadFault, open_sandbox, run_tool_tests
@@ -23,15 +23,13 @@ class Compositions:
 
     name = "compositions"
 
-    def __init__(
-        self, together: int, environments: Callable[[StageOutputs], dict[str, Any]] = list_environments
-    ) -> None:
-        """`together`: most environments of a group. `environments`: finds the built environments by key."""
-        self._together, self._environments = together, environments
+    def __init__(self, together: int) -> None:
+        """`together`: most environments of a group."""
+        self._together = together
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
         graphs = outputs.of("graph")
-        built = {key: each for key, each in self._environments(outputs).items() if key in graphs}
+        built = {key: each for key, each in list_environments(outputs).items() if key in graphs}
         return [
             StageInput("+".join(group), {"built": [[key, built[key], graphs[key]] for key in group]})
             for group in group_environments(list(built), self._together)

@@ -19,6 +19,6 @@ class ExampleStage:
         return [StageInput(key, design) for key, design in outputs.of("design").items()]
 
     async def make(self, given: StageInput, context: StageContext) -> Any:
-        state = await ask_state(context, EnvironmentDesign.model_validate(given.value), label="state")
+        state = await ask_state(context, EnvironmentDesign.model_validate(given.value))
         context.note(rows={table: len(rows) for table, rows in state.items()})
         return state

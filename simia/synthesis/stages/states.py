@@ -44,7 +44,7 @@ class States:
         value = given.value
         built = BuiltEnvironment.model_validate(value["built"])
         purpose = PURPOSE.format(rows=self._rows, focus=FOCUS[value["number"] % len(FOCUS)])
-        state = await ask_state(context, built.design, label="state", purpose=purpose)
+        state = await ask_state(context, built.design, purpose=purpose)
         context.note(rows=sum(len(rows) for rows in state.values() if isinstance(rows, dict | list)))
         return dump(ScenarioState(environment=value["environment"], state=state))
 

@@ -17,7 +17,6 @@ from simia.synthesis.scenarios.solution_runs import MOST_CALLS
 from simia.task import Action, AnswerSpec, RewardSpec, ScriptTurn, StateSpec, StrictModel, Task, WithheldFact
 
 TaskChange = Literal["dependent_call", "distractor", "policy_condition", "withheld_fact", "easier"]
-HARDER: tuple[TaskChange, ...] = ("dependent_call", "distractor", "policy_condition", "withheld_fact")
 EASIER: TaskChange = "easier"
 VARIED = "varied"
 """Tag of every variant."""

@@ -23,9 +23,6 @@ from simia.state import apply_changes, diff_states
 from simia.task import By, ChecklistSpec, RewardSpec, Task
 from simia.trajectory import ToolCall
 
-NOT_SET_UP = (
-    "an episode cannot be set up: "  # the executable back end's error for a state that the pack's code does not load
-)
 MOST_WORDS = 600
 
 
