@@ -21,11 +21,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
+from simia.importers.benchmark_files import read_benchmark_rows, read_benchmark_text
 from simia.importers.bfcl import convert_document
 from simia.task import Task
 from simia.venvs import Say
@@ -86,8 +86,12 @@ def import_part(folder: Path, part: str, out: Path | None = None, say: Say = lam
     category, prompts = PARTS[part]
     file = f"data_agent_{category}.json"
     data = folder / "data_all" / "data_en"
-    truths = {row.get("id"): row for row in read_ace_rows(data / "possible_answer" / file)}
-    given = [row for row in read_ace_rows(data / file) if prompts != "TRAVEL" or "Travel" in row["involved_classes"]]
+    truths = {row.get("id"): row for row in read_benchmark_rows(data / "possible_answer" / file, NEEDED)}
+    given = [
+        row
+        for row in read_benchmark_rows(data / file, NEEDED)
+        if prompts != "TRAVEL" or "Travel" in row["involved_classes"]
+    ]
     given = [row for row in given if prompts == "TRAVEL" or "Travel" not in row["involved_classes"]]
     tools = {each["name"]: convert_tool(each) for row in given for each in row["function"]}
     contents: dict[str, Any] = {
@@ -95,7 +99,7 @@ def import_part(folder: Path, part: str, out: Path | None = None, say: Say = lam
         "tools.json": list(tools.values()),
         "tasks.jsonl": [convert_ace_task(row, truths.get(row["id"], {}), part) for row in given],
         "acebench.json": {"package": PACKAGE, "classes": CLASSES, "saved": read_constant(folder, "apimodel_inference.py", SAVED)},
-        "LICENSE": LICENCE.format(licence=read_ace_text(folder / "LICENSE.md")),
+        "LICENSE": LICENCE.format(licence=read_benchmark_text(folder / "LICENSE.md", NEEDED)),
     }  # fmt: skip
     if prompts:
         contents["policy.md"] = read_constant(folder, "prompt_en.py", f"{prompts}_PROMPT_EN").partition(FORM)[0] + "\n"
@@ -108,7 +112,7 @@ def import_part(folder: Path, part: str, out: Path | None = None, say: Say = lam
             path = Path(*module.split(".")).with_suffix(".py")
             target = draft.joinpath("code", *PACKAGE.split("."), path)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(read_ace_text(code / path), encoding="utf-8")
+            target.write_text(read_benchmark_text(code / path, NEEDED), encoding="utf-8")
         copy_driver("acebench_world.py", draft / "tools.py")
     say(f"{out}: {len(given)} tasks, {len(tools)} tools")
     return out
@@ -196,26 +200,11 @@ def convert_tool(document: dict[str, Any]) -> dict[str, Any]:
     return convert_document(convert(document))
 
 
-def read_ace_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
-
-
-def read_ace_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines. Raises `UserError`."""
-    try:
-        return [dict(orjson.loads(line)) for line in read_ace_text(path).splitlines() if line.strip()]
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON Lines: {error}") from None
-
-
 def read_constant(folder: Path, file: str, name: str) -> Any:
     """The literal that a module assigns to a name. Nothing is run. Raises `UserError`."""
     path = folder / "model_inference" / file
     try:
-        for each in ast.parse(read_ace_text(path)).body:
+        for each in ast.parse(read_benchmark_text(path, NEEDED)).body:
             if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
                 return ast.literal_eval(each.value)
     except (SyntaxError, ValueError) as error:

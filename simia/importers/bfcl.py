@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
+from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_rows
 from simia.task import Task
 from simia.venvs import Say, ensure_environment
 
@@ -73,7 +73,7 @@ def import_multi_turn(source: Path | None = None, out: Path | None = None, say: 
     root = source or find_package(python)
     documents = find_folder(root, "multi_turn_func_doc")
     code = find_folder(root, "func_source_code")
-    tools = {name: read_rows(documents / f"{module}.json") for name, module in CLASSES.items()}
+    tools = {name: read_benchmark_rows(documents / f"{module}.json", NEEDED) for name, module in CLASSES.items()}
     signatures = {
         name: order for kind, module in CLASSES.items() for name, order in read_methods(code / f"{module}.py", kind)
     }
@@ -114,27 +114,17 @@ def find_folder(root: Path, name: str) -> Path:
     return found
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file of JSON lines. Raises `UserError`."""
-    try:
-        rows = [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; give the path of {NEEDED}") from None
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{path}: not JSON Lines: {error}") from None
-    if not all(isinstance(row, dict) for row in rows):
-        raise UserError(f"{path}: every line must be a JSON object")
-    return rows
-
-
 def pair_answers(data: Path, category: str) -> Iterator[tuple[dict[str, Any], list[list[str]]]]:
     """Each task of a category with its ground truth. Raises `UserError`."""
     form = f"BFCL_v*_multi_turn_{category}.json"
     path = next(iter(sorted(data.glob(form), reverse=True)), None)
     if path is None:
         raise UserError(f"{data} has no file {form}: give the path of {NEEDED}")
-    answers = {row.get("id"): row.get("ground_truth") for row in read_rows(data / "possible_answer" / path.name)}
-    for row in read_rows(path):
+    answers = {
+        row.get("id"): row.get("ground_truth")
+        for row in read_benchmark_rows(data / "possible_answer" / path.name, NEEDED)
+    }
+    for row in read_benchmark_rows(path, NEEDED):
         truth = answers.get(row.get("id"))
         if not isinstance(truth, list):
             raise UserError(f"{path}: {row.get('id')} has no ground truth in possible_answer/{path.name}")
@@ -143,11 +133,7 @@ def pair_answers(data: Path, category: str) -> Iterator[tuple[dict[str, Any], li
 
 def read_methods(path: Path, kind: str) -> Iterator[tuple[str, list[str]]]:
     """Name and parameters of each public method of a class, from its source."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
-    for each in tree.body:
+    for each in parse_benchmark_module(path, NEEDED).body:
         if isinstance(each, ast.ClassDef) and each.name == kind:
             for part in each.body:
                 if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
+from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_text
 from simia.task import Task
 from simia.venvs import Say
 
@@ -67,12 +68,14 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
     licence = next((path for path in (root.parent / "LICENSE", root / "LICENSE") if path.is_file()), None)
     contents = {
         "pack.yaml": describe_pack(domain),
-        "policy.md": read_text(source / "wiki.md"),
+        "policy.md": read_benchmark_text(source / "wiki.md", NEEDED),
         "user.md": read_user_prompt(root / "envs" / "user.py"),
         "tools.json": tools,
         "tasks.jsonl": rows,
         "taubench.json": {"domain": domain, "ending": ending},
-        "LICENSE": LICENCE.format(licence=read_text(licence) if licence else "(the folder has no file LICENSE)"),
+        "LICENSE": LICENCE.format(
+            licence=read_benchmark_text(licence, NEEDED) if licence else "(the folder has no file LICENSE)"
+        ),
     }
     with draft_pack(out) as draft:
         write_pack_files(draft, contents)
@@ -114,29 +117,13 @@ def copy_code(root: Path, domain: str, target: Path) -> None:
         (package / "__init__.py").write_bytes(b"")
 
 
-def read_text(path: Path) -> str:
-    """The text of a file of the benchmark. Raises `UserError`."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}; give the path of {NEEDED}") from None
-
-
-def parse_module(path: Path) -> ast.Module:
-    """The syntax tree of a module of the benchmark. Raises `UserError`."""
-    try:
-        return ast.parse(read_text(path))
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: not Python: {error}") from None
-
-
 def find_functions(tree: ast.AST, name: str) -> Iterator[ast.FunctionDef]:
     return (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == name)
 
 
 def read_schema(path: Path) -> dict[str, Any]:
     """A tool's name, description and parameters: the literal that its `get_info` returns."""
-    for function in find_functions(parse_module(path), "get_info"):
+    for function in find_functions(parse_benchmark_module(path, NEEDED), "get_info"):
         last = function.body[-1]
         if isinstance(last, ast.Return) and last.value is not None:
             try:
@@ -149,7 +136,7 @@ def read_schema(path: Path) -> dict[str, Any]:
 
 def read_ending(path: Path) -> list[str]:
     """The tools that end an episode: the literal that the domain's environment assigns to `terminate_tools`."""
-    for each in ast.walk(parse_module(path)):
+    for each in ast.walk(parse_benchmark_module(path, NEEDED)):
         if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "self.terminate_tools":
             names: list[str] = ast.literal_eval(each.value)
             return names
@@ -158,7 +145,7 @@ def read_ending(path: Path) -> list[str]:
 
 def read_user_prompt(path: Path) -> str:
     """Return tau-bench's general instructions for its user simulator; simia adds the task's instruction after them."""
-    for each in parse_module(path).body:
+    for each in parse_benchmark_module(path, NEEDED).body:
         if isinstance(each, ast.ClassDef) and each.name == USER:
             for function in find_functions(each, PROMPT):
                 last = function.body[-1]
@@ -174,7 +161,7 @@ def read_tasks(path: Path) -> list[dict[str, Any]]:
         return []
     rows: list[dict[str, Any]] = []
     try:
-        for each in parse_module(path).body:
+        for each in parse_benchmark_module(path, NEEDED).body:
             if isinstance(each, ast.Assign | ast.AnnAssign) and isinstance(each.value, ast.List):
                 rows += [read_call(item) for item in each.value.elts]
     except ValueError as error:

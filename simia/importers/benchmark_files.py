@@ -1,0 +1,38 @@
+"""Read files of a benchmark's checkout. An error says which checkout is needed. Nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from simia.errors import UserError
+
+
+def read_benchmark_text(path: Path, needed: str) -> str:
+    """The text of a file. `needed`: the checkout that has it, in words. Raises `UserError`."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}; give the path of {needed}") from None
+
+
+def read_benchmark_rows(path: Path, needed: str) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines. Raises `UserError`."""
+    try:
+        rows = [orjson.loads(line) for line in read_benchmark_text(path, needed).split("\n") if line.strip()]
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{path}: not JSON Lines: {error}") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise UserError(f"{path}: every line must be a JSON object")
+    return rows
+
+
+def parse_benchmark_module(path: Path, needed: str) -> ast.Module:
+    """The syntax tree of a module. Raises `UserError`."""
+    try:
+        return ast.parse(read_benchmark_text(path, needed))
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{path}: not Python: {error}") from None
