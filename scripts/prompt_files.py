@@ -22,7 +22,7 @@ import orjson
 
 from scripts.record_run import MOST, copy_prompts
 from simia.errors import UserError
-from simia.llm.question_files import list_open_questions, read_rows
+from simia.llm.question_files import list_open_questions, read_named_rows
 from simia.llm.replay import RecordedReply, append_recording, read_recording
 from simia.llm.types import Reply, Request
 
@@ -46,7 +46,7 @@ def number_rows(recordings: Sequence[Path]) -> list[tuple[str, Path, RecordedRep
 
 def group_open_questions(batch: Path) -> list[tuple[str, Path, RecordedReply]]:
     """The questions of a batch folder that have no answer, once each, numbered, in groups that each name a batch."""
-    answered = {name for path in (batch / "results").glob("*.jsonl") for _, name in read_rows(path)}
+    answered = {name for path in (batch / "results").glob("*.jsonl") for _, name in read_named_rows(path)}
     start = len(answered)
     return [
         (

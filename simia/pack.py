@@ -265,7 +265,7 @@ class Pack(BaseModel):
     def tasks(self) -> list[Task]:
         """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
-        tasks = read_rows(path, Task) if path else []
+        tasks = read_pack_rows(path, Task) if path else []
         seen: set[str] = set()
         for task in tasks:
             if task.id in seen:
@@ -277,20 +277,20 @@ class Pack(BaseModel):
     def tests(self) -> list[ToolTest]:
         """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row."""
         path = self.path_of("tests")
-        return read_rows(path, ToolTest) if path else []
+        return read_pack_rows(path, ToolTest) if path else []
 
     @cached_property
     def references(self) -> dict[str, Trajectory]:
         """Task id → its reference trajectory, as `simia pack record` wrote it. Raises `UserError` for a malformed row."""
         path = self.path_of("references")
-        rows = read_rows(path, Trajectory, Trajectory.from_row) if path else []
+        rows = read_pack_rows(path, Trajectory, Trajectory.from_row) if path else []
         return {row.task_id: self.adopt(row) for row in rows if row.task_id is not None}
 
     @cached_property
     def graph(self) -> list[ToolEdge]:
         """The edges of the tool graph. Raises `UserError` for a malformed row."""
         path = self.path_of("graph")
-        return read_rows(path, ToolEdge) if path else []
+        return read_pack_rows(path, ToolEdge) if path else []
 
     @cached_property
     def _by_id(self) -> dict[str, Task]:
@@ -371,7 +371,7 @@ def find_bad_parameter(tool: ToolSpec) -> str:
     return ""
 
 
-def read_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
+def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
     """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line."""
     rows = []
     for number, line in read_lines(path):
@@ -390,4 +390,4 @@ def read_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) 
 
 def read_seeds(path: Path) -> list[Trajectory]:
     """Read the seeds of a pack folder, in simia's own row format."""
-    return read_rows(path, Trajectory, Trajectory.from_row)
+    return read_pack_rows(path, Trajectory, Trajectory.from_row)

@@ -181,7 +181,7 @@ class SchemaRepair:
                 self._set(node, key, node.pop(edge), place)
                 self.old_draft = True
         rules: tuple[tuple[tuple[str, ...], Callable[[JSON], JSON]], ...] = (
-            (NUMBERS, read_number), (COUNTS, read_count), (FLAGS, read_flag), (TEXTS, read_text), (("pattern",), read_pattern),
+            (NUMBERS, repair_number), (COUNTS, repair_count), (FLAGS, repair_flag), (TEXTS, repair_text), (("pattern",), repair_pattern),
         )  # fmt: skip
         for keys, read in rules:
             for key in [key for key in node if key in keys]:
@@ -315,11 +315,11 @@ def convert_value(value: JSON, kind: JSON) -> JSON:
     if kind == "string" and isinstance(value, bool | int | float):
         return json.dumps(value)
     if kind in ("integer", "number") and isinstance(value, str):
-        return value if (number := read_number(value)) is None else number
+        return value if (number := repair_number(value)) is None else number
     return WORDS.get(value.lower(), value) if kind == "boolean" and isinstance(value, str) else value
 
 
-def read_number(value: JSON) -> JSON:
+def repair_number(value: JSON) -> JSON:
     if isinstance(value, str):
         try:
             number = float(value)
@@ -329,22 +329,22 @@ def read_number(value: JSON) -> JSON:
     return None if isinstance(value, bool) or not isinstance(value, int | float) else value
 
 
-def read_count(value: JSON) -> JSON:
-    number = read_number(value)
+def repair_count(value: JSON) -> JSON:
+    number = repair_number(value)
     return number if number is not None and number >= 0 and number == int(number) else None
 
 
-def read_flag(value: JSON) -> JSON:
+def repair_flag(value: JSON) -> JSON:
     return WORDS.get(value.lower()) if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
-def read_text(value: JSON) -> JSON:
+def repair_text(value: JSON) -> JSON:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else None
 
 
-def read_pattern(value: JSON) -> JSON:
+def repair_pattern(value: JSON) -> JSON:
     """Return a pattern that the linear-time engine can run; None for another one, such as one with a lookahead."""
     try:
         compile_schema({"pattern": value})

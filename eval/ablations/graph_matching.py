@@ -28,7 +28,7 @@ from simia.llm.backends import open_backend
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.embeddings import compute_cosine, embed_texts, make_lexical_vectors
 from simia.llm.engine import Engine
-from simia.pack import Pack, read_rows
+from simia.pack import Pack, read_pack_rows
 from simia.pack_provenance import ToolEdge
 from simia.quality.grounding import iterate_scalars_at, looks_like_code
 from simia.synthesis.graph.graph_building import list_parameter_texts, make_graph
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--graph", help="file with the edges by hand; default: the pack's own graph")
     given = parser.parse_args()
     pack = Pack.load(given.pack)
-    edges = read_rows(Path(given.graph), ToolEdge) if given.graph else pack.graph
+    edges = read_pack_rows(Path(given.graph), ToolEdge) if given.graph else pack.graph
     found = {}
     if given.embeddings:
         vectors = asyncio.run(embed_parameters(list_parameter_texts(pack), given.embeddings))

@@ -84,7 +84,7 @@ def pair_numbers(old: Any, new: Any) -> Iterator[tuple[float, float]]:
         yield old, new
 
 
-def read_number(found: re.Match[str]) -> float:
+def parse_amount(found: re.Match[str]) -> float:
     return float(found[1].replace(",", "")) + (int(found[3]) / 100 if found[3] else 0)
 
 
@@ -99,7 +99,7 @@ def replace_amounts(text: str, pairs: dict[float, float], bare: Collection[float
     """Replace the amounts in a text or a regular expression. `bare`: amounts that are also replaced if they are the whole text."""
 
     def write(found: re.Match[str]) -> str:
-        number = read_number(found)
+        number = parse_amount(found)
         whole_text = found[0] == text and number in bare
         if number not in pairs or not (whole_text or names_money(text, found)):
             return found[0]
@@ -114,7 +114,7 @@ def replace_amounts(text: str, pairs: dict[float, float], bare: Collection[float
 
 def list_amounts(text: str) -> set[float]:
     """The amounts that a text names."""
-    return {read_number(found) for found in NUMBER.finditer(text) if names_money(text, found)}
+    return {parse_amount(found) for found in NUMBER.finditer(text) if names_money(text, found)}
 
 
 def replace_literals(code: str, pairs: dict[float, float]) -> str:

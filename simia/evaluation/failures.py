@@ -130,7 +130,7 @@ def find_broken_tool(row: Mapping[str, Any]) -> Finding | None:
     """Find a call on which the tool's own code failed."""
     for message in row.get("messages", []):
         if message.get("error") in BROKEN:
-            return "environment", "tool broke", f"{message.get('name')}: {read_text(message)}"
+            return "environment", "tool broke", f"{message.get('name')}: {read_message_text(message)}"
     return None
 
 
@@ -139,10 +139,10 @@ def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None
     if not (row.get("extra") or {}).get("user_model"):
         return None
     messages = row.get("messages", [])
-    said = [read_text(each) for each in messages if each["role"] == "user" and not each.get("calls")]
+    said = [read_message_text(each) for each in messages if each["role"] == "user" and not each.get("calls")]
     known = describe_known_facts(task) if task is not None else None
     for message in messages:
-        text = read_text(message)
+        text = read_message_text(message)
         if message["role"] == "user" and not message.get("calls"):
             if MARKS.search(text):
                 return "user", "writes calls or results as text", text
@@ -158,8 +158,10 @@ def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None
     if 2 * failed > len(own):
         return "user", "calls its tools wrongly", f"{failed} of {len(own)} calls failed"
     if (row.get("end") or {}).get("code") == Code.USER_STOP:
-        last = next((read_text(each) for each in reversed(messages) if each["role"] == "assistant"), "")
-        if last.rstrip().endswith("?") and (messages[-1]["role"] != "user" or not read_text(messages[-1]).strip()):
+        last = next((read_message_text(each) for each in reversed(messages) if each["role"] == "assistant"), "")
+        if last.rstrip().endswith("?") and (
+            messages[-1]["role"] != "user" or not read_message_text(messages[-1]).strip()
+        ):
             return "user", "leaves a question unanswered", last
     return None
 
@@ -189,15 +191,19 @@ def find_agent_fault(row: Mapping[str, Any]) -> Finding:
     ]
     errors = [each for each in results if each.get("error")]
     if code == Code.MAX_ERRORS:
-        return "agent", "fails again and again", f"{errors[-1].get('name')}: {read_text(errors[-1])}" if errors else ""
+        return (
+            "agent",
+            "fails again and again",
+            f"{errors[-1].get('name')}: {read_message_text(errors[-1])}" if errors else "",
+        )
     if code in LIMITS:
         return "agent", "reaches a limit", Code(code).meaning
     calls = [call for each in row.get("messages", []) if each["role"] == "assistant" for call in each.get("calls", [])]
     if not calls:
-        said = [read_text(each) for each in row.get("messages", []) if each["role"] == "assistant"]
+        said = [read_message_text(each) for each in row.get("messages", []) if each["role"] == "assistant"]
         return "agent", "calls nothing", said[-1] if said else ""
     if errors and all(each["error"] in MALFORMED for each in errors) and len(errors) == len(calls):
-        return "agent", "no call is well-formed", f"{errors[-1].get('name')}: {read_text(errors[-1])}"
+        return "agent", "no call is well-formed", f"{errors[-1].get('name')}: {read_message_text(errors[-1])}"
     for name, value in (reward.get("parts") or {}).items():
         if value < SUCCESS:
             line = next((each for each in reward.get("rationale", "").splitlines() if each.startswith(f"{name}:")), "")
@@ -205,7 +211,7 @@ def find_agent_fault(row: Mapping[str, Any]) -> Finding:
     return "agent", "low reward", reward.get("rationale", "")
 
 
-def read_text(message: Mapping[str, Any]) -> str:
+def read_message_text(message: Mapping[str, Any]) -> str:
     """The text of a stored message."""
     content = message.get("content")
     if isinstance(content, list):

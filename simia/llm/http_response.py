@@ -168,13 +168,13 @@ def read_usage(usage: Any) -> Usage:
         "cached": of_prompt.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"),
         "reasoning": of_completion.get("reasoning_tokens"),
     }
-    known = {name: read_number(value, MOST_TOKENS) for name, value in counts.items() if value is not None}
-    cost = read_number(usage.get("cost"), MOST_COST)  # routers say what they charged
+    known = {name: read_bounded_number(value, MOST_TOKENS) for name, value in counts.items() if value is not None}
+    cost = read_bounded_number(usage.get("cost"), MOST_COST)  # routers say what they charged
     tokens = {name: int(value) for name, value in known.items() if value is not None and value == int(value)}
     return Usage(**tokens, cost=cost) if len(tokens) == len(known) else Usage()
 
 
-def read_number(value: Any, most: float) -> float | None:
+def read_bounded_number(value: Any, most: float) -> float | None:
     """A finite number from 0 to `most`, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -59,7 +59,7 @@ def find_batch_folders(config: Any) -> list[Path]:
     return find_batch_folders(list(config.values()))
 
 
-def read_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+def read_named_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     for line in path.read_bytes().splitlines():
         row, name = read_row(line)
         if name is not None:
@@ -74,12 +74,12 @@ def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
         results = sorted((folder / "results").glob("*.jsonl"))
         answered: dict[str, str] = {}
         for path in results:
-            for row, name in read_rows(path):
+            for row, name in read_named_rows(path):
                 if (reply := read_reply(row)) is not None:
                     answered.setdefault(name, digest(reply.text))  # the first answer counts
         bodies: dict[str, dict[str, Any]] = {}
         for path in list_question_files(folder):
-            for row, name in read_rows(path):
+            for row, name in read_named_rows(path):
                 bodies.setdefault(name, row["body"])
         asked: dict[str, str] = {}  # digest of a question's first message and of its answer → number
         for at_number, (name, body) in enumerate(bodies.items(), start=1):

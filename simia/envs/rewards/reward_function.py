@@ -112,18 +112,18 @@ def read_result(result: Any, episode: FinishedEpisode) -> Reward:
     before = episode.reward or Reward()
     if value is None:
         return Reward(error=Code.REWARD_FUNCTION, rationale=str(given.get("rationale") or "the function returned None"))
-    found = read_number(value)
-    numbers = [read_number(each) for each in steps]
+    found = require_number(value)
+    numbers = [require_number(each) for each in steps]
     check_steps(numbers, episode)
     return Reward(
         value=found,
-        parts={**before.parts, **{str(name): read_number(each) for name, each in parts.items()}, "function": found},
+        parts={**before.parts, **{str(name): require_number(each) for name, each in parts.items()}, "function": found},
         steps=numbers or before.steps,
         rationale=str(given.get("rationale") or before.rationale),
     )
 
 
-def read_number(value: Any) -> float:
+def require_number(value: Any) -> float:
     if not isinstance(value, Real) or not math.isfinite(value):
         raise ResultError(f"returned {value!r:.80}; return {RESULT}")
     return float(value)

@@ -92,7 +92,7 @@ def read_message(row: Any, reading: Reading) -> ReadTurn:
             name=called if isinstance(called, str) and called else None,
             answers=given if isinstance(given, str) else None,
         )
-    text = read_text(get_first(row, CONTENT))
+    text = join_text_parts(get_first(row, CONTENT))
     if role != "assistant":
         return ReadTurn(role, text)
     if text and "<" in text and ("<think" in text or "<tool_call>" in text or "<reasoning>" in text):
@@ -116,7 +116,7 @@ def read_reasoning(row: dict[str, Any]) -> str | None:
     return found if isinstance(found, str) and found.strip() else None
 
 
-def read_text(content: Any) -> str | None:
+def join_text_parts(content: Any) -> str | None:
     """Return text, also from OpenAI's list of text parts."""
     if content is None or isinstance(content, str):
         return content

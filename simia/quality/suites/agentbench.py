@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from simia.errors import Issue
 from simia.formats.agentinstruct import FINISHED, STYLES
-from simia.quality.suites.base import Suite, iterate_steps, make_issue, make_target_hint
+from simia.quality.suites.base import Suite, iterate_steps, make_suite_issue, make_target_hint
 from simia.trajectory import Message, Trajectory
 
 # An editor, or a question at the keyboard; `read` in a loop over a file or a pipe is neither.
@@ -23,10 +23,10 @@ SEPARATOR = "[SEP]"
 def check_shell(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
     for step in iterate_steps(t):
         if WAITS.search(str(step.arguments.get("script", ""))):
-            yield make_issue(step.where, "the script waits for input or opens a screen; nobody is there to type")
+            yield make_suite_issue(step.where, "the script waits for input or opens a screen; nobody is there to type")
     last = t.messages[-1] if t.messages else None
     if last is not None and last.role == "assistant" and not last.calls and "\n" in last.text:
-        yield make_issue(f"messages[{len(t.messages) - 1}]", f"the answer is one line, or {FINISHED!r}")
+        yield make_suite_issue(f"messages[{len(t.messages) - 1}]", f"the answer is one line, or {FINISHED!r}")
 
 
 def check_shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
@@ -42,7 +42,7 @@ def check_shop(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
         if i == len(t.messages) - 1 and not message.calls and (action := CLICK.fullmatch(message.text)):
             yield from check_offered(page, action[1], action[2], f"messages[{i}]")
             if action[2].lower() != "buy now":
-                yield make_issue(f"messages[{i}]", "the shopping does not end with click[Buy Now]")
+                yield make_suite_issue(f"messages[{i}]", "the shopping does not end with click[Buy Now]")
 
 
 def check_offered(page: Message | None, action: str, value: str, where: str) -> Iterator[Issue]:
@@ -50,9 +50,9 @@ def check_offered(page: Message | None, action: str, value: str, where: str) -> 
         return
     search, clickables = read_offers(page.text)
     if action == "search" and search is False:
-        yield make_issue(where, "a search on a page without a search box")
+        yield make_suite_issue(where, "a search on a page without a search box")
     if action == "click" and clickables is not None and value.strip().lower() not in clickables:
-        yield make_issue(where, f"a click on {value!r}, which the page does not offer")
+        yield make_suite_issue(where, f"a click on {value!r}, which the page does not offer")
 
 
 def read_offers(page: str) -> tuple[bool | None, set[str] | None]:
@@ -94,9 +94,9 @@ def check_web_page(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]:
             listed = CHOICE.findall(page.text) if page else []
             where = f"messages[{i}].calls[{j}]"
             if not listed:
-                yield make_issue(where, "the page lists no choices")
+                yield make_suite_issue(where, "the page lists no choices")
             elif call.name != "none_of_the_above" and choice not in listed[1:]:
-                yield make_issue(where, f"choice {choice!r} is not one of {', '.join(listed[1:])}")
+                yield make_suite_issue(where, f"choice {choice!r} is not one of {', '.join(listed[1:])}")
 
 
 OS, WEBSHOP, MIND2WEB = (

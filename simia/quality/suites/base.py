@@ -67,13 +67,13 @@ class Suite:
             try:
                 formats.get(self.dialect).write(t)
             except UntrainableError as unfit:
-                yield make_issue(unfit.issue.where, unfit.issue.detail)
+                yield make_suite_issue(unfit.issue.where, unfit.issue.detail)
         if self.reasoned and reasoning and seed is not None and any(m.reasoning for m in seed.messages):
             yield from check_thoughts(t)
         yield from self.find_violations(t, seed)
 
 
-def make_issue(where: str, detail: str) -> Issue:
+def make_suite_issue(where: str, detail: str) -> Issue:
     return Issue(code=Code.BREAKS_SUITE, where=where, detail=detail[:300])
 
 
@@ -91,16 +91,18 @@ def check_thoughts(t: Trajectory) -> Iterator[Issue]:
     """Check that a thought stands before every call."""
     for i, message in enumerate(t.messages):
         if message.calls and not (message.reasoning or "").strip():
-            yield make_issue(f"messages[{i}]", "a call without the short thought (`reasoning`) that stands before each")
+            yield make_suite_issue(
+                f"messages[{i}]", "a call without the short thought (`reasoning`) that stands before each"
+            )
 
 
 def check_single_calls(t: Trajectory, *, text: bool = False) -> Iterator[Issue]:
     """Check for one call per turn. `text`: a turn may contain text besides its call."""
     for i, message in enumerate(t.messages):
         if len(message.calls) > 1:
-            yield make_issue(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
+            yield make_suite_issue(f"messages[{i}]", f"{len(message.calls)} calls in one turn, where one is allowed")
         if message.calls and message.text.strip() and not text:
-            yield make_issue(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
+            yield make_suite_issue(f"messages[{i}]", "text beside a call, where a turn holds one or the other")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import cache
 from simia.errors import Issue, UserError
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.prompts import read_prompt
-from simia.quality.suites.base import Suite, iterate_steps, make_issue
+from simia.quality.suites.base import Suite, iterate_steps, make_suite_issue
 from simia.trajectory import Message, Trajectory
 
 MIN_APPS, MAX_APPS = 2, 3
@@ -71,13 +71,13 @@ def check_officebench(t: Trajectory, seed: Trajectory | None) -> Iterator[Issue]
             target = step.arguments.get("target_app")
             opened = target if isinstance(target, str) else opened
             if lists and step.call.name == SWITCH.name and not names_actions(opened, step.result):
-                yield make_issue(step.where, f"the reply to switch_app does not list the actions of {opened}")
+                yield make_suite_issue(step.where, f"the reply to switch_app does not list the actions of {opened}")
         elif app != opened:
             state = f"while {opened} is open" if opened else "before any app is opened"
-            yield make_issue(step.where, f"{app}.{action} {state}")
+            yield make_suite_issue(step.where, f"{app}.{action} {state}")
     if seed is not None and len(used := list_used_apps(t)) < MIN_APPS:
         named = ", ".join(used) or "none"
-        yield make_issue("", f"it uses {len(used)} app ({named}), at least {MIN_APPS} were asked for")
+        yield make_suite_issue("", f"it uses {len(used)} app ({named}), at least {MIN_APPS} were asked for")
 
 
 def names_actions(app: str | None, result: Message | None) -> bool:

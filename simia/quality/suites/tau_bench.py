@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from simia.errors import Issue
-from simia.quality.suites.base import Suite, check_single_calls, is_failure, iterate_steps, make_issue, parse_object
+from simia.quality.suites.base import (
+    Suite,
+    check_single_calls,
+    is_failure,
+    iterate_steps,
+    make_suite_issue,
+    parse_object,
+)
 from simia.trajectory import Trajectory
 
 RETAIL_WRITE = re.compile(
@@ -35,7 +42,7 @@ def check_retail(t: Trajectory) -> Iterator[Issue]:
         if RETAIL_WRITE.fullmatch(step.call.name) and "order_id" in found and not is_failure(step.result):
             known = status.get(order, needed)
             if (known != needed) if whole else not known.startswith(needed):
-                yield make_issue(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
+                yield make_suite_issue(step.where, f"{step.call.name} succeeds on order {order}, which is {known}")
         if isinstance(found.get("order_id"), str) and isinstance(found.get("status"), str):
             status[found["order_id"]] = found["status"].lower()
 
@@ -49,7 +56,7 @@ def check_airline(t: Trajectory) -> Iterator[Issue]:
         if step.call.name == "update_reservation_flights" and "reservation_id" in found and not is_failure(step.result):
             old, new = list_legs(reservation.get("flights")), list_legs(step.arguments.get("flights"))
             if reservation.get("cabin") == "basic_economy" and old and new and old != new:
-                yield make_issue(step.where, "the flights of a basic economy reservation are changed")
+                yield make_suite_issue(step.where, "the flights of a basic economy reservation are changed")
         if isinstance(found.get("reservation_id"), str):
             known[found["reservation_id"]] = found
 
@@ -65,7 +72,9 @@ def check_telecom(t: Trajectory) -> Iterator[Issue]:
     theirs = {tool.name for tool in t.user_tools} - {tool.name for tool in t.tools}
     for step in iterate_steps(t):
         if step.call.name in theirs:
-            yield make_issue(step.where, f"{step.call.name} is done by the user on the device, not by the assistant")
+            yield make_suite_issue(
+                step.where, f"{step.call.name} is done by the user on the device, not by the assistant"
+            )
 
 
 def make_tau_suite(domain: str, find: Callable[[Trajectory], Iterator[Issue]]) -> Suite:

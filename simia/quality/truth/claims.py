@@ -49,17 +49,17 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
                 continue  # what the call just did, in other words
             is_action = is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions))
             if is_action and not is_supported(facts, i, actions, passive, is_also):
-                yield make_issue(i, text[max(0, at - 10) : end + 30].strip())
+                yield make_claim_issue(i, text[max(0, at - 10) : end + 30].strip())
                 return
             if not passive and (other := find_unsupported_entity(facts, i, actions, text, at)):
-                yield make_issue(i, f"{'/'.join(actions)} {other}")
+                yield make_claim_issue(i, f"{'/'.join(actions)} {other}")
                 return
         if find_generic_claim(facts, i, low):
-            yield make_issue(i, text[:60])
+            yield make_claim_issue(i, text[:60])
             return
 
 
-def make_issue(i: int, claim: str) -> Issue:
+def make_claim_issue(i: int, claim: str) -> Issue:
     return Issue(code=Code.CLAIMED_ACTION, where=f"messages[{i}]", detail=f"no successful call did it: {claim[:80]!r}")
 
 

@@ -220,17 +220,17 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             if step.writes is None or not words.isdisjoint(CHANGES):
                 dated.clear()
         elif before is not None and MISSING.search(step.text) and not before.failed and step.failed:
-            yield make_issue(step, f"{step.call.name} found before what is missing now")
+            yield make_contradiction_issue(step, f"{step.call.name} found before what is missing now")
             return
         if step.failed:
             continue
         if before is not None and (change := compare_answers(before.result, step.result)):
-            yield make_issue(step, f"{change}, for the same call")
+            yield make_contradiction_issue(step, f"{change}, for the same call")
             return
         if same in lasting and (
             change := compare_answers(pick_lasting(lasting[same].result), pick_lasting(step.result))
         ):
-            yield make_issue(step, f"{change}, for the same call")
+            yield make_contradiction_issue(step, f"{change}, for the same call")
             return
         if step.writes is False:
             answers[same] = step
@@ -239,13 +239,13 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         for service, now in list_departures(step) if step.writes is False else ():
             for earlier in departures.setdefault(service, []):
                 if change := compare_departures(earlier, now):
-                    yield make_issue(step, f"{service[1]}: {change}")
+                    yield make_contradiction_issue(step, f"{service[1]}: {change}")
                     return
             departures[service].append(now)
         rows = list_dated(step) if may_be_dated > 1 and step.writes is False else {}
         for place, now in rows.items():
             if place in dated and (change := compare_answers(dated[place], now)):
-                yield make_issue(step, f"{place[0]!r}: {change}")
+                yield make_contradiction_issue(step, f"{place[0]!r}: {change}")
                 return
         dated |= rows
         for table, key, shown, is_part in entities[id(step)] if repeated else ():
@@ -256,7 +256,9 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
                 if is_part and PART.search(name):
                     continue
                 if step.writes is False and name in row and differs(name, row[name], value):
-                    yield make_issue(step, f"{name} of {key!r} was {row[name]!r} before and is {value!r} now")
+                    yield make_contradiction_issue(
+                        step, f"{name} of {key!r} was {row[name]!r} before and is {value!r} now"
+                    )
                     return
                 row[name] = value
 
@@ -355,7 +357,7 @@ def compare_departures(before: dict[str, Any], now: dict[str, Any]) -> str | Non
     return None
 
 
-def make_issue(step: Step, detail: str) -> Issue:
+def make_contradiction_issue(step: Step, detail: str) -> Issue:
     return Issue(code=Code.CONTRADICTING_RESULTS, where=f"messages[{step.at}]", detail=detail[:300])
 
 

@@ -37,7 +37,7 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
         if "@" in low:
             for email in EMAIL.findall(low):
                 if not is_given(facts, i, email.rstrip(".")):
-                    yield make_issue(i, email)
+                    yield make_identifier_issue(i, email)
                     return
         if not any(map(low.__contains__, "0123456789")):
             continue
@@ -45,11 +45,11 @@ def find_wrong_identifiers(facts: TruthView) -> Iterator[Issue]:
             token = match[0]
             lead = text[max(0, match.start() - 40) : match.start()]
             if is_code(token) and not is_given(facts, i, token) and is_like_one(facts, i, token, lead):
-                yield make_issue(i, token)
+                yield make_identifier_issue(i, token)
                 return
         for match in ENDING.finditer(text):
             if not facts.is_said(match[1], i):
-                yield make_issue(i, match[0])
+                yield make_identifier_issue(i, match[0])
                 return
 
 
@@ -64,7 +64,7 @@ def iterate_codes(text: str) -> Iterator[re.Match[str]]:
         done = end
 
 
-def make_issue(i: int, token: str) -> Issue:
+def make_identifier_issue(i: int, token: str) -> Issue:
     return Issue(code=Code.WRONG_IDENTIFIER, where=f"messages[{i}]", detail=f"{token[:60]!r} was not given before")
 
 

@@ -118,7 +118,7 @@ def read_quantity(text: str, low: str, start: int, end: int) -> Quantity | None:
         return None
     if before in "-/." and start > 1 and low[start - 2].isascii() and low[start - 2].isalnum():
         return None
-    number, length = read_number(token)
+    number, length = read_leading_number(token)
     end = start + length
     after = low[end : end + 24]
     lead = low[max(0, start - 6) : start]
@@ -143,11 +143,11 @@ def read_quantity(text: str, low: str, start: int, end: int) -> Quantity | None:
     factor = (SCALES.get(scale[1]) or {"million": 1e6, "thousand": 1e3, "k": 1e3}.get(scale[1], 1.0)) if scale else 1.0
     if CURRENCY_BEFORE.search(lead) or CURRENCY_AFTER.match(after):
         if scale and (rest := TOKEN.match(text, end + scale.end())):  # 1万2000円
-            number = number * factor + read_number(rest[0])[0]
+            number = number * factor + read_leading_number(rest[0])[0]
             return Quantity("amount", number, start, rest.end())
         return Quantity("amount", number * factor, start, end + (scale.end() if scale else 0))
     if scale and scale[1] in "万萬" and (rest := TOKEN.match(text, end + 1)) and CURRENCY_AFTER.match(low, rest.end()):
-        return Quantity("amount", number * factor + read_number(rest[0])[0], start, rest.end())
+        return Quantity("amount", number * factor + read_leading_number(rest[0])[0], start, rest.end())
     if CENTS.match(after):
         return Quantity("amount", number / 100, start, end)
     if after[:1].isascii() and after[:1].isalpha():
@@ -155,7 +155,7 @@ def read_quantity(text: str, low: str, start: int, end: int) -> Quantity | None:
     return Quantity("number", number * factor, start, end)
 
 
-def read_number(token: str) -> tuple[float, int]:
+def read_leading_number(token: str) -> tuple[float, int]:
     """Return a number and how many characters of the token it takes."""
     if found := PLAIN_NUMBER.match(token):
         if found.end() < len(token) and (european := EUROPEAN.fullmatch(token)):

@@ -59,17 +59,17 @@ def find_wrong_written_values(facts: TruthView) -> Iterator[Issue]:
         if step.writes is False:
             continue
         if step.writes and (problem := find_ungiven(facts, step)):
-            yield make_issue(step.where, f"{step.call.name}: {problem} was not given before")
+            yield make_written_value_issue(step.where, f"{step.call.name}: {problem} was not given before")
             return
         if step.failed or not step.writes:
             continue
         if problem := find_changed_in_result(step):
-            yield make_issue(f"messages[{step.at}]", f"{step.call.name}: {problem}")
+            yield make_written_value_issue(f"messages[{step.at}]", f"{step.call.name}: {problem}")
             return
     yield from find_changed_in_answers(facts)
 
 
-def make_issue(where: str, detail: str) -> Issue:
+def make_written_value_issue(where: str, detail: str) -> Issue:
     return Issue(code=Code.WRONG_WRITTEN_VALUE, where=where, detail=detail[:300])
 
 
@@ -345,7 +345,7 @@ def find_changed_in_answers(facts: TruthView) -> Iterator[Issue]:
                 continue
             for found in mask.findall(text):
                 if not is_written(facts, i, found):
-                    yield make_issue(f"messages[{i}]", f"{found[:80]!r} is not what was written")
+                    yield make_written_value_issue(f"messages[{i}]", f"{found[:80]!r} is not what was written")
                     return
 
 
