@@ -16,6 +16,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from simia.json_values import iterate_objects
+
 MOST_CHECKS = 100_000  # of one place of a value, by one schema
 MOST_UNEVALUATED = 5_000  # `unevaluated…` makes the validator expand what it refers to while it compiles
 MOST_STEPS = 200_000  # of the estimate itself
@@ -88,7 +90,7 @@ class SchemaGraph:
         self._loops: set[tuple[int, int]] = set()
         self._steps = self._unevaluated = 0
         self._anchors: dict[str, list[Any]] = {}
-        for node in find_objects(schema):
+        for node in iterate_objects(schema):
             for key in ("$anchor", "$dynamicAnchor"):
                 if isinstance(name := node.get(key), str):
                     self._anchors.setdefault(name, []).append(node)
@@ -190,21 +192,9 @@ def count_own(node: dict[str, Any]) -> int:
     return cost + sum(map(count_states, list_own_patterns(node)))
 
 
-def find_objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object in a JSON value."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            yield node
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-
-
 def find_patterns(schema: Any) -> Iterator[str]:
     """Yield every regular expression that the validator may compile, at any depth."""
-    return (pattern for node in find_objects(schema) for pattern in list_own_patterns(node))
+    return (pattern for node in iterate_objects(schema) for pattern in list_own_patterns(node))
 
 
 def list_own_patterns(node: dict[str, Any]) -> list[str]:

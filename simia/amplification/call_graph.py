@@ -14,9 +14,9 @@ from itertools import accumulate, pairwise
 
 import orjson
 
+from simia.json_values import iterate_keys
 from simia.quality.grounding import infer_identifiers
 from simia.quality.tool_effects import Effect, find_effect
-from simia.schema_cost import find_objects
 from simia.trajectory import Message, Trajectory
 
 RARE = 0.02  # a way to a tool that a smaller share of its seeds takes is ignored as a mistake
@@ -233,6 +233,6 @@ def to_singular(name: str) -> str:
 def find_field_names(text: str) -> set[str]:
     """Return every field name in a result, at any depth."""
     try:
-        return {name for node in find_objects(orjson.loads(text)) for name in node}
+        return set(iterate_keys(orjson.loads(text)))
     except orjson.JSONDecodeError:
         return set()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from simia.envs.rewards.compare_values import find_policy
 from simia.envs.rewards.state_match import judge_state
+from simia.json_values import iterate_leaves
 from simia.state import Change, diff_states
 from simia.task import Match, StateSpec
 from simia.trajectory import Trajectory
@@ -68,10 +70,10 @@ def mutate_state(
 ) -> Iterator[tuple[Literal["field", "row_removed", "row_added"], Path, Any]]:
     """Yield mutated copies of the final state, those of changed values and tables first."""
     touched = [tuple(change["path"]) for change in changes if "new" in change]
-    leaves = [leaf for path in touched for leaf in iterate_leaves(read_place(final, path), path)]
+    leaves = [leaf for path in touched for leaf in list_leaf_paths(read_place(final, path), path)]
     leaves = [leaf for leaf in leaves if find_policy(leaf, policies) == "exact"] or leaves
     if not changes:
-        leaves = list(iterate_leaves(final, ()))
+        leaves = list_leaf_paths(final, ())
     if not described:
         leaves = [leaf for leaf in leaves if not is_described(final, leaf)]
     for path in spread(leaves, MOST_FIELDS):
@@ -112,18 +114,10 @@ def is_table(value: dict[str, Any]) -> bool:
     return all(isinstance(each, dict) for each in value.values())
 
 
-def iterate_leaves(value: Any, path: Path) -> Iterator[Path]:
+def list_leaf_paths(value: Any, path: Path) -> list[Path]:
     """Paths of the values that are neither objects nor lists, `MOST_LEAVES` at most."""
-    stack, count = [(path, value)], 0
-    while stack and count < MOST_LEAVES:
-        where, each = stack.pop()
-        if isinstance(each, dict):
-            stack.extend(((*where, str(key)), inner) for key, inner in reversed(each.items()))
-        elif isinstance(each, list):
-            stack.extend(((*where, str(n)), inner) for n, inner in reversed(list(enumerate(each))))
-        elif where:
-            count += 1
-            yield where
+    paths = (tuple(map(str, where)) for where, _ in iterate_leaves(value, path) if where)
+    return list(islice(paths, MOST_LEAVES))
 
 
 def is_described(state: Any, path: Path) -> bool:

@@ -53,7 +53,7 @@ from simia.envs.play.record import record_pack, write_recorded_pack
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.pack import Pack
 from simia.pack_files import is_leftover, parse_yaml, read_lines
 from simia.prompts import decode_result

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from simia.exporting.simulator_settings import SimulatorConfig
 from simia.exporting.teacher_episodes import iterate_episodes
 from simia.exporting.token_estimate import CountTokens
 from simia.jobs import Run
+from simia.json_values import iterate_plain_values, iterate_strings
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
 from simia.state import diff_states
@@ -232,11 +233,11 @@ class RowMaker:
     def _find_unshown(self, step: RecordedStep, prompt: list[dict[str, Any]]) -> list[str]:
         """List texts of the result that the state contains and the prompt does not show: no model could know them."""
         if self._texts[0] is not step.before:
-            self._texts = (step.before, frozenset(iterate_strings(step.before, keys=True)))
+            self._texts = (step.before, frozenset(list_texts(iterate_strings(step.before))))
         shown = prompt[-1]["content"].casefold()
         return [
             text
-            for text in iterate_strings(read_answer(step).content)
+            for text in list_texts(iterate_plain_values(read_answer(step).content))
             if text in self._texts[1] and text not in shown and json.dumps(text, ensure_ascii=False)[1:-1] not in shown
         ]
 
@@ -247,15 +248,9 @@ def read_answer(step: RecordedStep) -> Answer:
     return Answer(result.data if result.data is not None else result.content, failed=result.error is not None)
 
 
-def iterate_strings(value: Any, *, keys: bool = False) -> Iterator[str]:
-    """Texts of three characters and more in a JSON value, in lower case; with `keys` names of fields too."""
-    if isinstance(value, dict | list):
-        if keys and isinstance(value, dict):
-            yield from (name.casefold() for name in value if len(name) > 2)
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from iterate_strings(inner, keys=keys)
-    elif isinstance(value, str) and len(value) > 2:
-        yield value.casefold()
+def list_texts(values: Iterable[Any]) -> list[str]:
+    """The texts of three characters and more, in lower case."""
+    return [each.casefold() for each in values if isinstance(each, str) and len(each) > 2]
 
 
 def write_reply(truth: SimulatorTruth) -> str:

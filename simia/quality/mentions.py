@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 
 # Models often write typographic hyphens and spaces, which have no meaning.
 PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009\u3000"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from simia.envs.play.baseline_agents import Act, ReferenceAgent
 from simia.envs.users import EpisodeView
 from simia.envs.worlds.compare_worlds import rename_identifiers
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.task import Task
 from simia.trajectory import Message
 

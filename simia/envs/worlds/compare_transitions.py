@@ -14,7 +14,7 @@ from typing import Any
 
 from simia.envs.rewards.row_pairing import pair_rows
 from simia.envs.rewards.state_match import compare_changes, rename_keys
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.keyed_changes import (
     ChangeError,
     KeyedChange,

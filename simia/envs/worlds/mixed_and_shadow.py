@@ -30,7 +30,7 @@ from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import WAITING, Aborted, Code, UserError
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.llm.engine import Engine
 from simia.pack import Pack
 from simia.state import count_leaf_changes, diff_states

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import json_repair
@@ -16,6 +15,7 @@ import orjson
 
 from simia.formats.dialect import find_fault
 from simia.formats.reply.json_scanner import MAX_DEPTH, JSONScanner, RepairError
+from simia.json_values import iterate_strings
 
 __all__ = ["ReadCall", "RepairError", "load_json", "load_json_values", "read_arguments", "read_call_text"]
 
@@ -225,20 +225,6 @@ def extract_letters(text: str) -> str:
     """Return every letter, digit and point in order, escapes decoded: no repair may change these."""
     plain = ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "", text)
     return "".join(KEPT.findall(plain))
-
-
-def iterate_strings(value: Any) -> Iterator[str]:
-    """Yield every string in the value, keys included."""
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            yield node
-        elif isinstance(node, dict):
-            stack.extend(node.keys())
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
 
 
 def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[str]]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
+from simia.json_values import iterate_objects
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.number_search import is_sum
 from simia.quality.truth.quantities import Quantity, narrow
@@ -48,14 +49,7 @@ def find_wrong_label(facts: TruthView, i: int, text: str, amounts: list[Quantity
 
 def iterate_fields(value: object, name: re.Pattern[str]) -> Iterator[float]:
     """Yield the numbers of the fields with such a name."""
-    waiting = [value]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, list):
-            waiting += held
-        elif isinstance(held, dict):
-            for key, each in held.items():
-                if isinstance(each, dict | list):
-                    waiting.append(each)
-                elif isinstance(each, int | float) and not isinstance(each, bool) and name.search(key):
-                    yield float(each)
+    for held in iterate_objects(value):
+        for key, each in held.items():
+            if isinstance(each, int | float) and not isinstance(each, bool) and name.search(key):
+                yield float(each)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from simia.errors import Code, Issue
+from simia.json_values import iterate_objects
 from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.facts import Step, TruthView, iterate_arguments
 from simia.quality.truth.policy_rules import read_rule
@@ -137,13 +138,7 @@ def is_row_named(facts: TruthView, step: Step, value: str | int | float, low: st
 def list_row_words(step: Step, value: str | int | float) -> list[str]:
     """Return the texts, in lower case, of the rows of a result that have a value."""
     found: list[str] = []
-    waiting = [step.result]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, list):
-            waiting += held
-        elif isinstance(held, dict):
-            waiting += [each for each in held.values() if isinstance(each, (dict, list))]
-            if value in held.values():
-                found += [each.lower() for each in held.values() if isinstance(each, str) and len(each) > 2]
+    for held in iterate_objects(step.result):
+        if value in held.values():
+            found += [each.lower() for each in held.values() if isinstance(each, str) and len(each) > 2]
     return found

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from simia.errors import Code, Issue
+from simia.json_values import iterate_objects
 from simia.quality.entity_ledger import (
     KEY,
     MISSING,
@@ -297,22 +298,16 @@ def list_dated(step: Step) -> dict[tuple[str, str], dict[str, Any]]:
     """Return the rows that have a title and a day, by both; those that occur twice are left out."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     twice = set()
-    waiting = [step.result]
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, list):
-            waiting += held
-        elif isinstance(held, dict):
-            waiting += [each for each in held.values() if isinstance(each, (dict, list))]
-            titles, starts = select_title_and_start(tuple(held))
-            if not titles or not starts:
-                continue
-            title = next((held[each] for each in titles if isinstance(held[each], str)), None)
-            start = next((held[each] for each in starts if isinstance(held[each], str)), None)
-            if title and start and len(start) > 10:
-                key = (title, start[:10])
-                twice |= {key} if key in found else set()
-                found[key] = held
+    for held in iterate_objects(step.result):
+        titles, starts = select_title_and_start(tuple(held))
+        if not titles or not starts:
+            continue
+        title = next((held[each] for each in titles if isinstance(held[each], str)), None)
+        start = next((held[each] for each in starts if isinstance(held[each], str)), None)
+        if title and start and len(start) > 10:
+            key = (title, start[:10])
+            twice |= {key} if key in found else set()
+            found[key] = held
     return {key: row for key, row in found.items() if key not in twice}
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simia.envs.worlds.executable_world import ExecutableWorld
+from simia.json_values import iterate_keys, iterate_leaves, iterate_plain_values
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.json_values import list_keys, list_leaves, list_plain_values
 
 ID_NAME = re.compile(r"(?:.*_)?ids?|.*[a-z]Ids?")
 """Names of identifiers: id, loan_id, loanId, loan_ids."""
@@ -19,7 +19,7 @@ ID_NAME = re.compile(r"(?:.*_)?ids?|.*[a-z]Ids?")
 
 def list_ids(value: Any) -> Iterator[tuple[str, str]]:
     """(name, id as text) of all identifiers in a JSON value, by the names of fields."""
-    for path, leaf in list_leaves(value):
+    for path, leaf in iterate_leaves(value):
         name = next((step for step in reversed(path) if isinstance(step, str)), "")
         if ID_NAME.fullmatch(name) and isinstance(leaf, str | int) and not isinstance(leaf, bool) and leaf != "":
             yield name, str(leaf)
@@ -27,11 +27,11 @@ def list_ids(value: Any) -> Iterator[tuple[str, str]]:
 
 def list_unknown_ids(result: Any, arguments: Mapping[str, Any], *states: Any) -> list[tuple[str, str]]:
     """List identifiers of a result that occur neither in a state nor in the call: (name, id as text)."""
-    given = set(map(str, list_plain_values(arguments)))
+    given = set(map(str, iterate_plain_values(arguments)))
     found = [each for each in dict.fromkeys(list_ids(result)) if each[1] not in given]
     if not found:
         return []
-    known = {key for state in states for key in list_keys(state)}
+    known = {key for state in states for key in iterate_keys(state)}
     known |= {value for state in states for _, value in list_ids(state)}
     return [each for each in found if each[1] not in known]
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from simia.json_values import iterate_plain_values
 from simia.synthesis.chains.chain_runs import CHAIN_FUNCTION, PlayedChain
 from simia.synthesis.graph.tool_graph import ToolGraph
 from simia.synthesis.gyms.function_runs import find_forbidden
-from simia.synthesis.json_values import list_plain_values
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_python
 
@@ -114,7 +114,7 @@ def find_ungrounded_values(
     the code, or a row id that the chain takes from the user although, by the graph, only tools provide it.
     """
     ids = {key for rows in state.values() if isinstance(rows, Mapping) for key in rows}
-    known = list(list_plain_values(code.known))
+    known = list(iterate_plain_values(code.known))
     constants = list(list_constants(code.source))
     found: list[str] = []
     for number, call in enumerate(played.calls):
@@ -125,7 +125,7 @@ def find_ungrounded_values(
         }
         earlier = played.values[:number]
         for argument, value in call.arguments.items():
-            for leaf in list_plain_values(value):
+            for leaf in iterate_plain_values(value):
                 if isinstance(leaf, bool) or leaf is None or any(holds_value(each, leaf) for each in earlier):
                     continue
                 place = f"{call.name}({argument}={leaf!r})"

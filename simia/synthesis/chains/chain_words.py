@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.json_values import iterate_plain_values
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.chain import Chain
 from simia.synthesis.chains.grounded_words import find_unsaid, find_unused, holds_phrase
-from simia.synthesis.json_values import list_plain_values
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser
@@ -63,7 +63,7 @@ class ChainWords:
         free = check_withheld_facts(user)
         self._check("\n".join([free, *(each.fact for each in user.withheld)]), user.profile)
         for each in user.withheld:
-            held = [value for value in list_plain_values(self.chain.known) if not find_unsaid(each.fact, value)]
+            held = [value for value in iterate_plain_values(self.chain.known) if not find_unsaid(each.fact, value)]
             told = [value for value in held if isinstance(value, str) and not find_unsaid(free, value)]
             if told and len(told) == sum(isinstance(value, str) for value in held):
                 raise Unreadable(
@@ -78,9 +78,9 @@ class ChainWords:
         if len(messages) != len(turns) or not all(messages):
             raise Unreadable(f"there are {len(turns)} turns, and {len(messages)} messages")
         self._check("\n".join(messages), "")
-        known = list(list_plain_values(self.chain.known))
+        known = list(iterate_plain_values(self.chain.known))
         for number, calls in enumerate(turns, start=1):
-            used = list(list_plain_values([call.arguments for call in calls]))
+            used = list(iterate_plain_values([call.arguments for call in calls]))
             lacking = find_unsaid("\n".join(messages[:number]), [value for value in known if value in used])
             if lacking:
                 raise Ungrounded(f"turn {number} needs {lacking[0]!r}, and no message up to it says so: write {FORM}")

@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from simia.json_values import iterate_plain_values
 from simia.state_schema import ColumnSpec, StateSchema, TableSpec
 from simia.synthesis.building.state_model import describe_row_schema
 from simia.synthesis.chains.chain_code import holds_value
 from simia.synthesis.chains.chain_runs import PlayedChain
-from simia.synthesis.json_values import list_plain_values
 from simia.tool import compile_schema
 
 MOST = 40  # distractors of a table
@@ -75,7 +75,7 @@ class DistractorMaker:
         """
         self._schema, self._state, self._rng = schema, state, rng
         self._touched = list_touched(state, played)
-        self._avoided = {leaf.casefold() for leaf in list_plain_values(known) if isinstance(leaf, str)}
+        self._avoided = {leaf.casefold() for leaf in iterate_plain_values(known) if isinstance(leaf, str)}
         filled = [name for name in order_tables(schema) if isinstance(state.get(name), Mapping) and state[name]]
         self._numbers = {name: count_distractors(alpha, len(played.calls), len(state[name])) for name in filled}
         self._made: dict[str, Rows] = {}

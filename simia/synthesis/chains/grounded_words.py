@@ -8,9 +8,9 @@ from datetime import date
 from typing import Any
 
 from simia.envs.rewards.compare_values import split_words
+from simia.json_values import iterate_plain_values
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.distractors import is_fixed_text
-from simia.synthesis.json_values import list_plain_values
 
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 FREE_TEXT = 5  # a text with at least this many words may be worded differently
@@ -65,7 +65,7 @@ def holds_phrase(text: str, phrase: str) -> bool:
 
 def find_unsaid(words: str, known: Any) -> list[Any]:
     """Return the values in `known` that the words lack."""
-    return [value for value in list_plain_values(known) if not says_value(words, value)]
+    return [value for value in iterate_plain_values(known) if not says_value(words, value)]
 
 
 def find_unused(
@@ -75,9 +75,9 @@ def find_unused(
 
     Texts that occur in results are allowed, since the user knows the environment.
     """
-    own = [str(value) for value in list_plain_values(known)]
+    own = [str(value) for value in iterate_plain_values(known)]
     mine, text = normalize_words(" ".join(own)), normalize_words(words)
-    seen = normalize_words(" ".join(str(value) for value in list_plain_values(list(results))))
+    seen = normalize_words(" ".join(str(value) for value in iterate_plain_values(list(results))))
     ids = [key for rows in state.values() if isinstance(rows, Mapping) for key in rows if re.search(r"\d", key)]
     found = [
         key for key in ids if holds_phrase(text, normalize_words(key)) and not holds_phrase(mine, normalize_words(key))

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simia.envs.rewards.compare_values import find_policy, split_words
+from simia.json_values import iterate_plain_values
 from simia.state import Change
 from simia.state_schema import StateSchema
-from simia.synthesis.json_values import list_plain_values
 from simia.task import Action, Match
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
@@ -32,12 +32,12 @@ def derive_policies(
         changes: what the chain changes.
     """
     given = schema.list_policies()
-    stated = [leaf for call in calls for leaf in list_plain_values(call.arguments)]
-    stored = set(map(str, list_plain_values(dict(state))))
+    stated = [leaf for call in calls for leaf in iterate_plain_values(call.arguments)]
+    stored = set(map(str, iterate_plain_values(dict(state))))
     columns: dict[str, list[Any]] = {}
     for path, value in list_changed_values(changes):
         if len(path) >= 3 and schema.find_table(list(path)):
-            columns.setdefault(f"{path[0]}.*.{path[2]}", []).extend(list_plain_values(value))
+            columns.setdefault(f"{path[0]}.*.{path[2]}", []).extend(iterate_plain_values(value))
     found: dict[str, Match] = {}
     for column, values in columns.items():
         policy = choose_policy([value for value in values if value is not None], stated, stored)

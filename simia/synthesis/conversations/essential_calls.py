@@ -17,9 +17,9 @@ import orjson
 from simia.envs.rewards.row_pairing import pair_rows
 from simia.envs.rewards.state_match import index_changes, rename_keys
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.json_values import iterate_keys, iterate_leaves, iterate_plain_values
 from simia.state import Change, diff_states
 from simia.synthesis.conversations.turn_playing import PlayedCall
-from simia.synthesis.json_values import list_keys, list_leaves, list_plain_values
 from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
 from simia.trajectory import Trajectory
 
@@ -99,16 +99,18 @@ def load_result(text: str) -> Any:
 def link_values(turns: Sequence[Sequence[EssentialCall]], state: Mapping[str, Any], words: Sequence[str]) -> None:
     """Find the arguments of the last turn whose values tools made up: values in an earlier writing call's result that occur neither in the
     initial state nor in the user's words."""
-    known = set(map(str, list_plain_values(state))) | set(list_keys(state))
+    known = set(map(str, iterate_plain_values(state))) | set(iterate_keys(state))
     said = "\n".join(words)
     before = [call for turn in turns[:-1] for call in turn]
     for call in turns[-1]:
         call.sources = []
-        for place, value in list_leaves(call.arguments):
+        for place, value in iterate_leaves(call.arguments):
             if not may_be_made_up(value) or str(value) in known or str(value) in said:
                 continue
             for number, earlier in enumerate(before):
-                found = next((at for at, made in list_leaves(earlier.data) if earlier.writes and made == value), None)
+                found = next(
+                    (at for at, made in iterate_leaves(earlier.data) if earlier.writes and made == value), None
+                )
                 if found is not None:
                     call.sources.append(ValueSource(place, number, found))
                     break
@@ -193,7 +195,7 @@ def find_policies(
         if path in renamed:
             for inner in diff_states(change.get("new"), renamed[path].get("new")):
                 found[name_path((*path, *inner["path"]), is_row)] = "exempt"
-        for place, value in list_leaves(change.get("new")):
+        for place, value in iterate_leaves(change.get("new")):
             if isinstance(value, str) and value in free:
                 found[name_path((*path, *map(str, place)), is_row)] = "exempt"
     return found

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.json_values import iterate_keys
 from simia.synthesis.conversations.turn_playing import SolverTurn
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.json_values import list_keys
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.stage import StageContext
@@ -69,7 +69,7 @@ def check_selection(
             raise Unreadable(f"solution {found.best} has no call {number}")
         if not calls[number - 1].succeeded:
             raise Unreadable(f"call {number} failed, so it is not essential")
-    keys = set(list_keys(state))
+    keys = set(iterate_keys(state))
     for number, names in found.free.items():
         call = calls[number - 1].call
         properties = built.tools[call.name].spec.parameters.get("properties", {})

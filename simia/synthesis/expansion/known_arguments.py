@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simia.envs.play.random_arguments import Sampler
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.state_schema import StateSchema, list_rows
 from simia.synthesis.building.state_model import find_singular
 from simia.synthesis.design import BuiltEnvironment

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from simia.formats.reply.reply_json import iterate_strings
+from simia.json_values import iterate_strings
 from simia.state import Change
 from simia.state_schema import StateSchema
 from simia.synthesis.building.example_states import find_state_faults

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simia.formats.dialect import dump_json
+from simia.json_values import iterate_plain_values
 from simia.synthesis.gyms.answer_comparison import answers_match
-from simia.synthesis.json_values import list_plain_values
 
 MOST_ELEMENTS, MOST_CHARACTERS = 4, 8
 """Longest list, object or text that may be shown."""
@@ -33,7 +33,7 @@ def is_long(value: Any) -> bool:
     """Whether a value must be hidden: it has more than a few elements or characters."""
     if isinstance(value, str):
         return len(value) > MOST_CHARACTERS
-    return isinstance(value, Mapping | list) and sum(1 for _ in list_plain_values(value)) > MOST_ELEMENTS
+    return isinstance(value, Mapping | list) and sum(1 for _ in iterate_plain_values(value)) > MOST_ELEMENTS
 
 
 def list_parts(value: Any) -> Iterator[Any]:
@@ -48,7 +48,7 @@ def list_parts(value: Any) -> Iterator[Any]:
 def shows(result: Any, value: Any) -> bool:
     """Whether a result contains a whole value: its words in order; for a text, the same characters."""
     if isinstance(value, str) and value:
-        leaves = [*map(str, list_plain_values(result))]
+        leaves = [*map(str, iterate_plain_values(result))]
         return value in "".join(leaves) or any(value in each for each in leaves)
     wanted, found = list_words(value), list_words(result)
     return bool(wanted) and f"\0{chr(0).join(wanted)}\0" in f"\0{chr(0).join(found)}\0"

@@ -11,6 +11,7 @@ import orjson
 from pydantic import Field
 
 from simia.envs.users.scripted import matches_question
+from simia.json_values import iterate_plain_values
 from simia.synthesis.building.example_states import CLOCK, describe_tables
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign
 from simia.synthesis.reasons import Unreadable
@@ -113,11 +114,5 @@ def check_withheld_facts(user: ScenarioUser) -> str:
 
 def list_values(value: Any) -> list[str]:
     """Texts of at least three characters and numbers of at least two digits in a JSON value, in lower case."""
-    if isinstance(value, dict):
-        return [each for inner in value.values() for each in list_values(inner)]
-    if isinstance(value, list):
-        return [each for inner in value for each in list_values(inner)]
-    if isinstance(value, bool) or value is None:
-        return []
-    text = str(value).casefold()
-    return [text] if len(text) >= (SHORTEST if isinstance(value, str) else 2) else []
+    known = (each for each in iterate_plain_values(value) if not isinstance(each, bool) and each is not None)
+    return [text for each in known if len(text := str(each).casefold()) >= (SHORTEST if isinstance(each, str) else 2)]
