@@ -337,6 +337,11 @@ class Task(StrictModel):
         return self.reference or [action for turn in self.script for action in turn.calls or []]
 
     @property
+    def agent_actions(self) -> list[Action]:
+        """The agent's calls of the reference solution, in order."""
+        return [action for action in self.actions if action.by == "agent"]
+
+    @property
     def identity(self) -> dict[str, Any]:
         """The task as JSON for hashes, without `measured` and without unused fields of format 2, so that tasks of format 1 keep
         their hashes."""

@@ -47,7 +47,7 @@ def list_all_calls(tasks: Sequence[Task], ends: Sequence[str]) -> list[Action]:
     most frequent one is kept, as the last call."""
     found: dict[str, Action] = {}
     count: Counter[str] = Counter()
-    for action in (action for task in tasks for action in task.actions if action.by == "agent"):
+    for action in (action for task in tasks for action in task.agent_actions):
         key = describe_call(action)
         found.setdefault(key, action)
         count[key] += action.name in ends
@@ -131,7 +131,7 @@ def split_by_calls(tasks: Sequence[Task]) -> dict[str, tuple[int, list[Task]]]:
     parts: list[list[Task]] = [[]]
     known: set[str] = set()
     for task in tasks:
-        own = {describe_call(action) for action in task.actions if action.by == "agent"}
+        own = {describe_call(action) for action in task.agent_actions}
         if parts[-1] and len(known | own) > MOST_CALLS:
             parts.append([])
             known = set()

@@ -36,7 +36,7 @@ def check_pack_names(pack: Pack) -> list[Finding]:
         for key, names, known in list_task_names(task, own, every, functions):
             if strange := sorted(set(names) - known):
                 found.append(Finding(Fault.UNKNOWN_NAME, f"task {task.id}", f"{key}: {suggest_names(strange, known)}"))
-        calls = sum(action.by == "agent" for action in task.actions)
+        calls = len(task.agent_actions)
         most = min((n for n in (task.limits.calls, pack.limits.calls) if n is not None), default=calls)
         if calls > most:
             detail = f"the solution makes {calls} calls, and the limit is {most}"

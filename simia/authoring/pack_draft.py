@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,7 @@ import orjson
 import yaml
 
 from simia.errors import UserError
+from simia.task import Task
 
 FAST: Any = getattr(yaml, "CSafeDumper", None)
 
@@ -37,6 +38,22 @@ def draft_pack(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in place of what is there, which may be a link."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+def replace_rows(path: Path, rows: Iterable[Any]) -> None:
+    """Write JSON lines in place of a file, which may be a link."""
+    replace_file(path, b"".join(orjson.dumps(row) + b"\n" for row in rows))
+
+
+def replace_tasks(path: Path, tasks: Iterable[Task]) -> None:
+    """Write tasks as JSON lines in place of a file, which may be a link. Fields that are not set are left out."""
+    replace_rows(path, (task.model_dump(mode="json", exclude_unset=True) for task in tasks))
 
 
 def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:

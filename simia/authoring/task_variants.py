@@ -209,7 +209,7 @@ def find_wording_fault(words: WithheldWording, value: str) -> str:
 
 def list_needed_tools(task: Task, writing: Collection[str] = ()) -> list[str]:
     """List the solution's tools: first the one of the last write, then the other writing ones, then the reading ones."""
-    names = list(dict.fromkeys(action.name for action in reversed(task.actions) if action.by == "agent"))
+    names = list(dict.fromkeys(action.name for action in reversed(task.agent_actions)))
     return sorted(names, key=lambda name: name not in writing)
 
 
@@ -223,7 +223,7 @@ def hide_tool(task: Task, tool: str, *, user: UserKind = "scripted") -> Task | N
     """
     if task.withheld or task.reveals:
         return NoVariant(VariantFault.ALREADY_VARIED)
-    if tool not in {action.name for action in task.actions if action.by == "agent"}:
+    if tool not in {action.name for action in task.agent_actions}:
         return NoVariant(VariantFault.NO_TOOL_NEEDED, f"the solution does not call {tool}")
     changes: dict[str, Any] = {"reveals": [Reveal(turn=2, tools=[tool])]}
     if task.tools is not None:

@@ -143,7 +143,7 @@ async def check_hidden(environment: Environment, variant: Task, found: VariedTas
     """Play the solution, and an agent that makes its calls before the tool is visible."""
     if fault := await check_solution(environment, variant):
         return fault
-    agent = HastyAgent([action for action in variant.actions if action.by == "agent"])
+    agent = HastyAgent(variant.agent_actions)
     reward = value_or_zero((await play_task(environment, variant, agent, ScriptedUser(variant))).reward)
     found.hasty.append(reward)
     if reward >= FULL:

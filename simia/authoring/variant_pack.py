@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from simia.authoring.gate_report import TaskVerdict
-from simia.authoring.pack_draft import draft_pack, refuse_existing
+from simia.authoring.pack_draft import draft_pack, refuse_existing, replace_tasks
 from simia.authoring.task_variants import NoVariant, VariantFault
 from simia.authoring.variant_checks import VariedTask, vary_task
 from simia.authoring.verification_gate import verify_tasks
@@ -107,14 +105,14 @@ async def write_variants(
         (draft / RECORD).unlink(missing_ok=True)
         for key in ("references", "seeds"):
             if (source := pack.path_of(key)) is not None:
-                replace_file(draft / source.relative_to(root), [])
-        replace_file(draft / path.relative_to(root), variants)
+                replace_tasks(draft / source.relative_to(root), [])
+        replace_tasks(draft / path.relative_to(root), variants)
         written = Pack.load(draft)
         async with await open_environment(written, backend="executable", user="none", **options) as environment:
             report.verdicts = (await verify_tasks(environment, written.tasks)).verdicts
         if not report.passed:
             raise UserError(f"no variant of {pack.name} passes the gate: {describe_faults(report)}; nothing is written")
-        replace_file(draft / path.relative_to(root), report.passed)
+        replace_tasks(draft / path.relative_to(root), report.passed)
     return report
 
 
@@ -122,12 +120,6 @@ def refuse_inside(out: Path, root: Path) -> None:
     """Raise `UserError` for a folder in the pack."""
     if out.resolve().is_relative_to(root.resolve()):
         raise UserError(f"{out} is inside the pack: give --out a folder outside of {root}")
-
-
-def replace_file(path: Path, rows: Sequence[Task]) -> None:
-    """Write tasks as JSON lines in place of a file, which may be a link."""
-    path.unlink()
-    path.write_bytes(b"".join(orjson.dumps(row.model_dump(mode="json", exclude_unset=True)) + b"\n" for row in rows))
 
 
 def describe_faults(report: VariantReport) -> str:

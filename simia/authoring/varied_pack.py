@@ -19,7 +19,7 @@ import orjson
 
 from simia.authoring.gate_agents import play_task
 from simia.authoring.gate_report import GateReport
-from simia.authoring.pack_draft import draft_pack, refuse_existing, write_yaml
+from simia.authoring.pack_draft import draft_pack, refuse_existing, replace_file, replace_rows, write_yaml
 from simia.authoring.tool_tests import run_test
 from simia.authoring.variant_pack import refuse_inside
 from simia.authoring.varied_prices import (
@@ -41,7 +41,6 @@ from simia.authoring.varied_values import (
     list_words,
     map_identifiers,
     map_people,
-    names_value,
     replace_values,
     split_by_code,
 )
@@ -57,6 +56,7 @@ from simia.json_values import iterate_strings
 from simia.pack import Pack
 from simia.pack_files import is_leftover, parse_yaml, read_lines
 from simia.prompts import decode_result
+from simia.quality.mentions import contains_phrase
 from simia.task import Task
 from simia.trajectory import Trajectory
 
@@ -143,11 +143,11 @@ async def vary_pack(
 
         write_changed_files(pack, draft, change, lambda text: replace_values(text, pattern, mapping.values), out.name)
         varied = [change(row) for row in rows]
-        write_rows(draft / tasks_path.relative_to(root), varied)
+        replace_rows(draft / tasks_path.relative_to(root), varied)
         if report.factor is not None:
             policy = list_amounts(pack.policy or "")
             varied = await replace_task_amounts(pack, Pack.load(draft), varied, in_code | policy, report, options)
-            write_rows(draft / tasks_path.relative_to(root), varied)
+            replace_rows(draft / tasks_path.relative_to(root), varied)
         await verify(draft, tasks_path.relative_to(root), varied, report, options, on_task)
         await record_again(Pack.load(draft), options)
     return report
@@ -181,16 +181,16 @@ def map_values(
         parts = {part for name in names for part in name.split(" ")}
         own = map_people(names, split_by_code(mails, code, mapping), list_words(texts), rng)
         for part in sorted(parts & own.values.keys()):
-            if names_value(code, part):
+            if contains_phrase(part, code):
                 del own.values[part]
                 mapping.kept[part] = IN_CODE
         mapping.values |= own.values
         mapping.kept |= own.kept
         report.replaced["names"] = len(own.values)
     for old, new in replace.items():
-        if names_value(code, old):
+        if contains_phrase(old, code):
             mapping.kept[old] = IN_CODE
-        elif not any(names_value(text, old) for text in texts) and not is_in_files(pack, old):
+        elif not any(contains_phrase(old, text) for text in texts) and not is_in_files(pack, old):
             mapping.kept[old] = "no text of the pack has it"
         else:
             mapping.values[old] = new
@@ -232,27 +232,17 @@ def write_changed_files(
                 if key == "state"
                 else replace_in_fields(values, lambda each: replace(each) if isinstance(each, str) else each)
             )
-            write_file(draft / path.relative_to(root), orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n")
+            replace_file(draft / path.relative_to(root), orjson.dumps(changed, option=orjson.OPT_INDENT_2) + b"\n")
     for key in ("tests", "seeds", "references"):
         if (path := pack.path_of(key)) is not None:
-            write_rows(draft / path.relative_to(root), [change(orjson.loads(line)) for _, line in read_lines(path)])
+            replace_rows(draft / path.relative_to(root), [change(orjson.loads(line)) for _, line in read_lines(path)])
     for key in ("policy", "instructions"):
         if (path := pack.path_of(key)) is not None:
-            write_file(draft / path.relative_to(root), replace(path.read_text(encoding="utf-8")).encode())
+            replace_file(draft / path.relative_to(root), replace(path.read_text(encoding="utf-8")).encode())
     settings = parse_yaml(root / "pack.yaml")
     settings["name"] = re.sub(r"[^\w.-]", "-", name)
     settings["description"] = replace(str(settings.get("description", "")))
-    write_file(draft / "pack.yaml", write_yaml(settings).encode())
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file in place of one that may be a link."""
-    path.unlink(missing_ok=True)
-    path.write_bytes(content)
-
-
-def write_rows(path: Path, rows: Sequence[Any]) -> None:
-    write_file(path, b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    replace_file(draft / "pack.yaml", write_yaml(settings).encode())
 
 
 async def replace_task_amounts(
@@ -379,10 +369,10 @@ async def verify(
     if not found.verdicts:
         first = next(iter(report.left_out.items()), ("", "there are none"))
         raise UserError(f"no varied task can be used, for example {first[0]}: {first[1]}; nothing is written")
-    write_rows(draft / tasks, [row for row in rows if row["id"] not in failed])
+    replace_rows(draft / tasks, [row for row in rows if row["id"] not in failed])
     if (path := pack.path_of("tests")) is not None and any(faults):
         lines = [orjson.loads(line) for _, line in read_lines(path)]
-        write_rows(path, [line for line, fault in zip(lines, faults, strict=True) if not fault])
+        replace_rows(path, [line for line, fault in zip(lines, faults, strict=True) if not fault])
         report.tests_left_out = sum(faults)
 
 

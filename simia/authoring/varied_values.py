@@ -17,6 +17,7 @@ from typing import Any
 
 from simia.authoring.fresh_people import choose_person, write_handle
 from simia.pack import Pack
+from simia.quality.mentions import contains_phrase
 
 IDENTIFIER = re.compile(r"(?=.*[A-Za-z])[A-Za-z]{1,10}([-_#][A-Za-z]{1,6})?[-_#]?\d{2,}")
 IDENTIFIER_COLUMN = re.compile(r"(^|_)(ids?|code|number|ref)$")
@@ -201,19 +202,15 @@ def replace_values(value: Any, pattern: re.Pattern[str] | None, values: Mapping[
     return pattern.sub(lambda found: values.get(found[0]) or values[found[0].casefold()], value)
 
 
-def names_value(code: str, value: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", code) is not None
-
-
 def is_in_files(pack: Pack, value: str) -> bool:
     """Whether a text file of the pack, such as pack.yaml or a description, contains the value."""
     assert pack.root is not None
     files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
-    return any(names_value(path.read_text(encoding="utf-8"), value) for path in files)
+    return any(contains_phrase(value, path.read_text(encoding="utf-8")) for path in files)
 
 
 def split_by_code(values: Collection[str], code: str, mapping: ValueMapping) -> set[str]:
     """Return the values that do not occur in the code; the mapping notes that the others are not replaced."""
-    named = {each for each in values if names_value(code, each)}
+    named = {each for each in values if contains_phrase(each, code)}
     mapping.kept |= dict.fromkeys(sorted(named), IN_CODE)
     return set(values) - named

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from simia.envs.rewards.transcript import parse_result, shorten
+from simia.envs.rewards.transcript import shorten
 from simia.pack import Pack
 from simia.prompt_quoting import quote
+from simia.prompts import decode_result
 from simia.task import Task
 from simia.trajectory import Message, write_compact_json
 
@@ -32,7 +33,7 @@ def describe_observations(pack: Pack, task: Task) -> list[str]:
     lines: list[str] = []
     for most in LONGEST_RESULTS:
         lines = [
-            f"  {'error' if result.error else 'result'}: {quote(shorten(parse_result(result.text), most))}"
+            f"  {'error' if result.error else 'result'}: {quote(shorten(decode_result(result.text), most))}"
             for result in results
         ]
         if sum(map(len, lines)) <= MOST_RESULTS:

@@ -32,7 +32,7 @@ from simia.exporting.harbor_files import (
 )
 from simia.exporting.pack_copy import copy_pack, copy_pack_without_solutions
 from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra, find_wheel
-from simia.exporting.single_turn import count_turns, list_solution_calls, make_final_answer
+from simia.exporting.single_turn import count_turns, make_final_answer
 from simia.pack import Pack
 from simia.task import Task
 from simia.venvs import FOR_PACKS
@@ -120,7 +120,7 @@ def write_task(pack: Pack, task: Task, folder: Path, settings: ImageSettings) ->
     write_script(tests / "test.sh", TEST_SCRIPT.format(options=options, episodes=EPISODES))
     write_script(solution / "solve.sh", SOLVE_SCRIPT)
     (solution / "solve.py").write_text(SOLVE_PROGRAM, "utf-8")
-    calls = [{"name": action.name, "arguments": action.arguments} for action in list_solution_calls(task)]
+    calls = [{"name": action.name, "arguments": action.arguments} for action in task.agent_actions]
     solved = {"calls": calls, "answer": make_final_answer(task)}
     (solution / "solution.json").write_text(json.dumps(solved, indent=2, ensure_ascii=False) + "\n", "utf-8")
     for part, copies in ((environment, "COPY . /opt/simia/\n"), (tests, "COPY . /tests/\n")):

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from simia.authoring.pack_draft import write_yaml
+from simia.authoring.pack_draft import replace_file, replace_rows, replace_tasks, write_yaml
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.pack_files import is_leftover, parse_yaml
@@ -41,8 +41,7 @@ def copy_pack(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
             kept = [line for line in lines if orjson.loads(line).get(name) in ids]
             replace_file(out / source.relative_to(root), b"".join(line + b"\n" for line in kept))
     if (source := pack.path_of("tasks")) is not None:
-        rows = b"".join(orjson.dumps(task.model_dump(mode="json", exclude_unset=True)) + b"\n" for task in tasks)
-        replace_file(out / source.relative_to(root), rows)
+        replace_tasks(out / source.relative_to(root), tasks)
 
 
 def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) -> None:
@@ -63,8 +62,7 @@ def copy_pack_without_solutions(pack: Pack, out: Path, tasks: Sequence[Task]) ->
         data["schema"] = {key: value for key, value in data["schema"].items() if key != "constraints"}
     replace_file(out / "pack.yaml", write_yaml(data).encode())
     if (source := pack.path_of("tasks")) is not None:
-        rows = b"".join(orjson.dumps(strip_solution(task)) + b"\n" for task in tasks)
-        replace_file(out / source.relative_to(root), rows)
+        replace_rows(out / source.relative_to(root), map(strip_solution, tasks))
 
 
 def strip_solution(task: Task) -> dict[str, Any]:
@@ -108,12 +106,6 @@ def check_links(root: Path) -> None:
                 raise UserError(f"{path} is a link to a place outside of the pack: replace it with the file itself")
             if not path.is_file():
                 raise UserError(f"{path} is a link to a folder or to nothing: replace it with a file, or remove it")
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in place of what is there, which may be a link."""
-    path.unlink(missing_ok=True)
-    path.write_bytes(content)
 
 
 def find_root(pack: Pack) -> Path:

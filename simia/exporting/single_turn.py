@@ -17,7 +17,7 @@ from simia.envs.play.player import play
 from simia.envs.users import EpisodeView, NoUser
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.task import Action, AnswerSpec, Task
+from simia.task import AnswerSpec, Task
 from simia.trajectory import Message, ToolCall
 
 SPARE_TURNS = 50
@@ -39,7 +39,7 @@ class SingleTurnAgent:
     """Makes the calls of a solution one by one, then gives the final answer."""
 
     def __init__(self, task: Task) -> None:
-        self._calls = list(enumerate(list_solution_calls(task), 1))
+        self._calls = list(enumerate(task.agent_actions, 1))
         self._answer = make_final_answer(task)
 
     async def act(self, view: EpisodeView) -> Act:
@@ -48,11 +48,6 @@ class SingleTurnAgent:
         number, action = self._calls.pop(0)
         call = ToolCall(id=f"call_{number}", name=action.name, arguments=action.arguments)
         return Message(role="assistant", calls=[call]), None
-
-
-def list_solution_calls(task: Task) -> list[Action]:
-    """Return the agent's calls of the solution, in order."""
-    return [action for action in task.actions if action.by == "agent"]
 
 
 def make_final_answer(task: Task) -> str:

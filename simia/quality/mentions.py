@@ -128,6 +128,11 @@ def normalize_mention(text: str) -> str:
     return text.lower()
 
 
+def contains_phrase(phrase: str, text: str) -> bool:
+    """Return whether a phrase occurs in a text, not within a word."""
+    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
+
+
 def contains_token(needle: str, text: str) -> bool:
     """Return whether the needle is in the text with token borders on both sides."""
     at = text.find(needle)

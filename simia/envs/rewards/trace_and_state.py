@@ -127,7 +127,7 @@ def list_turns(trajectory: Trajectory, task: Task) -> Iterator[tuple[Goal, Traje
     """Yield each goal with the messages and evidence of its turn, or None if the turn was not reached. A task without goals is one turn."""
     evidence = trajectory.evidence or {}
     if not task.goals:
-        calls = [GoalCall(**action.model_dump()) for action in task.actions if action.by == "agent"]
+        calls = [GoalCall(**action.model_dump()) for action in task.agent_actions]
         parts = [part for part in task.reward.parts if isinstance(part, StateSpec)]
         yield Goal(query="", calls=calls, parts=parts or [StateSpec()]), trajectory
         return
@@ -177,6 +177,6 @@ def count_needless(trajectory: Trajectory, task: Task, matched: int) -> tuple[in
     made = sum(len(message.calls) for message in trajectory.messages if message.role == "assistant")
     agents = {call.id for message in trajectory.messages if message.role == "assistant" for call in message.calls}
     malformed = sum(m.role == "tool" and m.error in MALFORMED and m.call_id in agents for m in trajectory.messages)
-    needed, solution = len([call for call in task.actions if call.by == "agent"]), task.extra.get("calls")
+    needed, solution = len(task.agent_actions), task.extra.get("calls")
     allowed = max(0, solution - needed) if isinstance(solution, int) else 0
     return max(0, made - malformed - matched - allowed), malformed

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from simia.prompt_quoting import quote
+from simia.prompts import decode_result
 from simia.trajectory import Message, ToolCall, digest
 
 LONGEST_FIELDS = (4_000, 1_000, 300, 100)  # characters of a field; the first limit that fits is used
@@ -45,7 +44,7 @@ def quote_turns(messages: Sequence[Message], most: int) -> list[str]:
         row: dict[str, Any] = {"turn": turn, "by": message.role}
         if message.role == "tool":
             row["answers_call"] = numbers.get(message.call_id or "")
-            row["error" if message.error else "result"] = shorten(parse_result(message.text), most)
+            row["error" if message.error else "result"] = shorten(decode_result(message.text), most)
         elif message.text or not message.calls:
             row["text"] = shorten(message.text, most)
         if message.calls:
@@ -62,15 +61,6 @@ def describe_call(call: ToolCall, most: int) -> dict[str, Any]:
     if call.arguments is None:
         return {"name": shorten(call.name, most), "unreadable": shorten(call.raw or "", most)}
     return {"name": shorten(call.name, most), "arguments": shorten(call.arguments, most)}
-
-
-def parse_result(text: str) -> Any:
-    """Parse a result that is a JSON object or list, so that it is not quoted twice; return any other result as text."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
-    return value if isinstance(value, dict | list) else text
 
 
 def shorten(value: Any, most: int) -> Any:

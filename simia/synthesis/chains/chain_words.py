@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import Field
 
 from simia.json_values import iterate_plain_values
+from simia.quality.mentions import contains_phrase
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.chain import Chain
-from simia.synthesis.chains.grounded_words import find_unsaid, find_unused, holds_phrase
+from simia.synthesis.chains.grounded_words import find_unsaid, find_unused
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser
@@ -94,5 +95,5 @@ class ChainWords:
         whole = f"{words}\n{more}"
         if unused := find_unused(whole, self.chain.known, self.values, state, self.schema):
             raise Ungrounded(f"the words name {', '.join(unused[:SHOWN])}, which the chain does not use: leave it out")
-        if named := [name for name in self.tools if "_" in name and holds_phrase(whole, name)]:
+        if named := [name for name in self.tools if "_" in name and contains_phrase(name, whole)]:
             raise Ungrounded(f"the words name the tool {named[0]}: a user knows no tools")

@@ -9,6 +9,7 @@ from typing import Any
 
 from simia.envs.rewards.compare_values import split_words
 from simia.json_values import iterate_plain_values
+from simia.quality.mentions import contains_phrase
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.distractors import is_fixed_text
 
@@ -28,7 +29,7 @@ def says_value(words: str, value: Any) -> bool:
     if isinstance(value, int | float):
         return says_number(words, value)
     text = normalize_words(str(value))
-    if not text or holds_phrase(normalize_words(words), text):
+    if not text or contains_phrase(text, normalize_words(words)):
         return True
     if found := DATE.fullmatch(str(value)):
         return says_date(words, date(*map(int, found.groups()[:3])), found[4])
@@ -38,7 +39,7 @@ def says_value(words: str, value: Any) -> bool:
 
 def says_number(words: str, value: float) -> bool:
     """Whether words hold a number."""
-    if value in range(len(NUMBERS)) and holds_phrase(normalize_words(words), NUMBERS[int(value)]):
+    if value in range(len(NUMBERS)) and contains_phrase(NUMBERS[int(value)], normalize_words(words)):
         return True
     said = (each.replace(",", "") for each in NUMBER.findall(words))
     return any(re.fullmatch(r"[0-9]+(\.[0-9]+)?", each) and float(each) == abs(value) for each in said)
@@ -58,11 +59,6 @@ def normalize_words(text: str) -> str:
     return " ".join(SEPARATORS.sub(" ", text.casefold().replace("\u2019", "'")).split())
 
 
-def holds_phrase(text: str, phrase: str) -> bool:
-    """Whether a phrase occurs in a text, not within a word."""
-    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
-
-
 def find_unsaid(words: str, known: Any) -> list[Any]:
     """Return the values in `known` that the words lack."""
     return [value for value in iterate_plain_values(known) if not says_value(words, value)]
@@ -80,7 +76,9 @@ def find_unused(
     seen = normalize_words(" ".join(str(value) for value in iterate_plain_values(list(results))))
     ids = [key for rows in state.values() if isinstance(rows, Mapping) for key in rows if re.search(r"\d", key)]
     found = [
-        key for key in ids if holds_phrase(text, normalize_words(key)) and not holds_phrase(mine, normalize_words(key))
+        key
+        for key in ids
+        if contains_phrase(normalize_words(key), text) and not contains_phrase(normalize_words(key), mine)
     ]
     for key in own:
         text = re.sub(rf"(?<!\w){re.escape(normalize_words(key))}(?!\w)", " ", text)
@@ -88,8 +86,8 @@ def find_unused(
         found += [each for each in NUMBER.findall(words) if not is_part_of_known(each, own)]
     for value in list_named_texts(state, schema):
         phrase = normalize_words(value)
-        named = holds_phrase(words, value) and holds_phrase(text, phrase)
-        if named and not holds_phrase(mine, phrase) and not holds_phrase(seen, phrase):
+        named = contains_phrase(value, words) and contains_phrase(phrase, text)
+        if named and not contains_phrase(phrase, mine) and not contains_phrase(phrase, seen):
             found.append(value)
     return list(dict.fromkeys(found))
 

@@ -26,7 +26,7 @@ from simia.synthesis.varying.task_drafts import (
     make_varied_task,
     patch_start,
 )
-from simia.task import Action, Task
+from simia.task import Task
 
 Fault = tuple[Reason, str]
 
@@ -101,7 +101,7 @@ async def check_withholding(environment: Environment, variant: Task, draft: Vari
 
 def find_change_fault(task: Task, variant: Task, change: TaskChange, played: PlayedSolution, *, alike: bool) -> str:
     """Return why a variant does not differ from its task as requested; empty if it does. `alike`: both start in the same state."""
-    before, after = list_own_calls(task), list_own_calls(variant)
+    before, after = task.agent_actions, variant.agent_actions
     if change == "dependent_call" and not (len(after) > len(before) and has_dependent_call(variant, played)):
         return (
             f"the solution has {len(after)} calls, {len(before)} before; there must be more, and one must have an argument that only an "
@@ -117,11 +117,6 @@ def find_change_fault(task: Task, variant: Task, change: TaskChange, played: Pla
     if change == EASIER and same and variant.make_script()[0] == task.make_script()[0]:
         return "first message, start and solution are those of the task"
     return ""
-
-
-def list_own_calls(task: Task) -> list[Action]:
-    """The agent's calls of the solution."""
-    return [call for call in task.actions if call.by == "agent"]
 
 
 def has_dependent_call(variant: Task, played: PlayedSolution) -> bool:
