@@ -18,6 +18,8 @@ MOST_YAML, MOST_TOOLS, MOST_LINE, MOST_ROWS = 256 << 10, 16 << 20, 16 << 20, 1 <
 MOST_TOOL_COUNT, MOST_DEPTH, MOST_ALIASES = 5_000, 50, 100
 MOST_WORDS = 300
 VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", "CVS", "_darcs"})
+RECORD = "synthesis.json"
+"""The record of a synthesis in its pack. It quotes tasks and solutions."""
 LEFTOVERS = ("~", ".orig", ".rej", ".bak", ".swp", ".swo")
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import orjson
 
 from simia.authoring.findings import Finding
-from simia.authoring.pack_draft import draft_pack
+from simia.authoring.pack_draft import copy_pack_files, draft_pack, replace_file
 from simia.errors import Code, UserError
 from simia.pack import Pack
-from simia.pack_files import is_leftover, read_lines
+from simia.pack_files import read_lines
 from simia.reward import Reward
 from simia.statistics import SUCCESS
 from simia.trajectory import Trajectory
@@ -118,16 +117,12 @@ def write_passing_tasks(pack: Pack, verdicts: Collection[TaskVerdict], out: Path
         raise UserError(f"no task of {pack.name} passes: nothing is written")
     refused = {task.id for task in pack.tasks} - passed
     with draft_pack(out) as draft:
-        shutil.copytree(
-            root, draft, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if is_leftover(n)]
-        )
+        copy_pack_files(root, draft)
         for key, name in (("tasks", "id"), ("references", "task_id"), ("seeds", "task_id")):
             if (source := pack.path_of(key)) is not None:
                 lines = [line.rstrip(b"\n") for _, line in read_lines(source)]
                 kept = [line for line in lines if orjson.loads(line).get(name) not in refused]
-                path = draft / source.relative_to(root)
-                path.unlink()  # it may be a link
-                path.write_bytes(b"".join(line + b"\n" for line in kept))
+                replace_file(draft / source.relative_to(root), b"".join(line + b"\n" for line in kept))
     return len(passed)
 
 

@@ -14,6 +14,7 @@ import orjson
 import yaml
 
 from simia.errors import UserError
+from simia.pack_files import is_leftover
 from simia.task import Task
 
 FAST: Any = getattr(yaml, "CSafeDumper", None)
@@ -38,6 +39,13 @@ def draft_pack(out: Path) -> Iterator[Path]:
         raise UserError(f"{out} cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def copy_pack_files(root: Path, draft: Path) -> None:
+    """Copy a pack's files to a draft. Links stay links; files of version control and editors are left out."""
+    shutil.copytree(
+        root, draft, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: list(filter(is_leftover, names))
+    )
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from simia.authoring.gate_report import TaskVerdict
-from simia.authoring.pack_draft import draft_pack, refuse_existing, replace_tasks
+from simia.authoring.pack_draft import copy_pack_files, draft_pack, refuse_existing, replace_tasks
 from simia.authoring.task_variants import NoVariant, VariantFault
 from simia.authoring.variant_checks import VariedTask, vary_task
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.pack_files import is_leftover
+from simia.pack_files import RECORD
 from simia.task import Task
 
 AT_ONCE = 8
-RECORD = "synthesis.json"
 
 
 @dataclass(slots=True)
@@ -99,9 +97,7 @@ async def write_variants(
     if not variants:
         raise UserError(f"no task of {pack.name} has a variant: {describe_faults(report)}; nothing is written")
     with draft_pack(out) as draft:
-        shutil.copytree(
-            root, draft, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if is_leftover(n)]
-        )
+        copy_pack_files(root, draft)
         (draft / RECORD).unlink(missing_ok=True)
         for key in ("references", "seeds"):
             if (source := pack.path_of(key)) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,14 @@ import orjson
 
 from simia.authoring.gate_agents import play_task
 from simia.authoring.gate_report import GateReport
-from simia.authoring.pack_draft import draft_pack, refuse_existing, replace_file, replace_rows, write_yaml
+from simia.authoring.pack_draft import (
+    copy_pack_files,
+    draft_pack,
+    refuse_existing,
+    replace_file,
+    replace_rows,
+    write_yaml,
+)
 from simia.authoring.tool_tests import run_test
 from simia.authoring.variant_pack import refuse_inside
 from simia.authoring.varied_prices import (
@@ -54,7 +60,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.json_values import iterate_strings
 from simia.pack import Pack
-from simia.pack_files import is_leftover, parse_yaml, read_lines
+from simia.pack_files import parse_yaml, read_lines
 from simia.prompts import decode_result
 from simia.quality.mentions import contains_phrase
 from simia.task import Task
@@ -132,9 +138,7 @@ async def vary_pack(
         raise UserError(f"pack {pack.name} has no values to replace: {why}")
     options = dict(grants or {})
     with draft_pack(out) as draft:
-        shutil.copytree(
-            root, draft, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: [n for n in names if is_leftover(n)]
-        )
+        copy_pack_files(root, draft)
         pattern = mapping.compile()
 
         def change(value: Any) -> Any:

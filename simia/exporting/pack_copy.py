@@ -16,12 +16,10 @@ import orjson
 from simia.authoring.pack_draft import replace_file, replace_rows, replace_tasks, write_yaml
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.pack_files import is_leftover, parse_yaml
+from simia.pack_files import RECORD, is_leftover, parse_yaml
 from simia.sandbox.copies import find_parts
 from simia.task import Task
 
-RECORD = "synthesis.json"
-"""The record of a synthesis, which quotes tasks and solutions."""
 JUDGING_KEYS = ("tests", "checks", "seeds", "references", "graph", "instructions")
 PUBLIC_FIELDS = ("id", "split", "opening", "initial", "tools", "limits", "tags")
 

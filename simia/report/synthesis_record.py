@@ -17,10 +17,9 @@ import orjson
 
 from simia.errors import UserError
 from simia.pack import find_pack_file
-from simia.pack_files import read_bytes
+from simia.pack_files import RECORD, read_bytes
 from simia.terminal import one_line
 
-RECORD = "synthesis.json"
 MOST_BYTES = 64 << 20
 MOST_STAGES, MOST_REFUSALS, MOST_NOTES = 64, 20_000, 200_000
 MOST_NAME, MOST_DETAIL = 120, 300  # characters

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from simia.jobs.ledger import PASSED, REJECTED
 from simia.jobs.run import Run
 from simia.jobs.tables import build_token_sum
+from simia.pack_files import RECORD
 from simia.synthesis.stage import StageOutputs
 from simia.trajectory import Usage
 
-FILE = "synthesis.json"
 NANO = 1_000_000_000  # dollars are summed as integers of this unit, so that the order of replies does not matter
 
 
@@ -160,7 +160,7 @@ def write_figures(figures: SynthesisFigures, packs: Iterable[Path]) -> None:
         option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
     )
     for pack in packs:
-        (pack / FILE).write_bytes(body)
+        (pack / RECORD).write_bytes(body)
 
 
 def sort_keys(value: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simia.authoring.difficulty import store_measurements
-from simia.authoring.pack_draft import draft_pack, refuse_existing
-from simia.authoring.variant_pack import RECORD, replace_file
+from simia.authoring.pack_draft import copy_pack_files, draft_pack, refuse_existing, replace_tasks
 from simia.pack import Pack
-from simia.pack_files import is_leftover
+from simia.pack_files import RECORD
 from simia.task import Measurement, Task
 
 
@@ -21,15 +19,9 @@ def write_varied_pack(
     assert pack.root is not None
     refuse_existing(out)
     with draft_pack(out) as draft:
-        shutil.copytree(
-            pack.root,
-            draft,
-            symlinks=True,
-            dirs_exist_ok=True,
-            ignore=lambda _, names: list(filter(is_leftover, names)),
-        )
+        copy_pack_files(pack.root, draft)
         (draft / RECORD).unlink(missing_ok=True)
         path = pack.path_of("tasks")
         assert path is not None
-        replace_file(draft / path.relative_to(pack.root), [*pack.tasks, *variants])
+        replace_tasks(draft / path.relative_to(pack.root), [*pack.tasks, *variants])
         store_measurements(Pack.load(draft), agent, measured)
