@@ -17,7 +17,8 @@ from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.several_packs import PackTasks, mix_tasks
 from simia.envs.worlds import worker_parents
-from simia.envs.worlds.executable import ExecutableBackend, choose_isolation
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.pack_requests import choose_isolation
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.search_path import list_names

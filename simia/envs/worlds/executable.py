@@ -14,26 +14,24 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia.config import Config, parse_config
-from simia.config_secrets import is_secret_variable
 from simia.envs.rewards.checklist import TIMED_OUT, list_timed_out
 from simia.envs.worlds.executable_world import OK, ExecutableWorld
 from simia.envs.worlds.journal import EpisodeJournal, unpack_journal
 from simia.envs.worlds.pack_requests import (
-    check_environment,
-    find_cached_folder,
+    choose_isolation,
+    find_interpreter,
     list_granted_binds,
     list_needed_folders,
+    read_variables,
 )
 from simia.envs.worlds.worker_parents import parents
 from simia.errors import Aborted, Code, UserError
 from simia.event_loop import start_shared
-from simia.masking import hide
 from simia.pack import Pack
 from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
 from simia.sandbox.worker import WorkerLost, WorkerSlot
 from simia.sandbox.zygote import ForkServer
-from simia.search_path import data_root
 from simia.task import Action, By, ChecklistSpec, Task
 from simia.tool import ToolSpec
 
@@ -338,43 +336,9 @@ class ExecutableBackend:
             self._zygote = None
 
 
-def choose_isolation(pack: Pack) -> str:
-    """The isolation that a pack gets unless the person who opens it chooses another. `shared` in pack.yaml applies to bundled packs
-    only: an untrusted pack must not decide that its episodes share a process."""
-    assert pack.executable is not None
-    asked = pack.executable.isolation
-    bundled = pack.root is not None and pack.root.resolve().is_relative_to(data_root() / "seeds")
-    return "process" if asked == "shared" and not bundled else asked
-
-
-def find_interpreter(name: str) -> str:
-    """Find the interpreter of a virtual environment by its name, or at that path."""
-    from simia.venvs import ensure_environment
-
-    check_environment(name)
-    if not name.startswith("/"):
-        python = ensure_environment(name)
-        find_cached_folder(python.parent.parent.name)
-        return str(python)
-    if not os.access(name, os.X_OK):
-        raise UserError(f"{name} is not an interpreter that can be run: correct `python` in pack.yaml")
-    return name
-
-
 def list_pack_files(pack: Pack, *parts: str) -> tuple[str, ...]:
     """Return the pack's files of the given kinds, as pack.yaml names them."""
     return tuple(name for part in parts if (name := getattr(pack.file, part, None)))
-
-
-def read_variables(variables: list[str]) -> dict[str, str]:
-    """Read the values of environment variables. They go into the sandbox, and nowhere else."""
-    missing = [name for name in variables if name not in os.environ]
-    if missing:
-        raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
-    for name in variables:
-        if is_secret_variable(name, os.environ[name]):
-            hide(os.environ[name])
-    return {name: os.environ[name] for name in variables}
 
 
 def raise_descriptor_limit() -> None:

@@ -1,4 +1,4 @@
-"""The network, variables and files of the host that a pack requests, and the user's grants: a pack cannot grant itself anything.
+"""The isolation, interpreter, network, variables and files that a pack requests, and the user's grants: a pack cannot grant itself anything.
 
 Every pack can read the system's programs and libraries, simia's interpreter, and the environments that simia built in its cache, which it
 names without a path. Any other file or folder needs a grant: without it the pack is not opened.
@@ -12,12 +12,14 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from simia.config_secrets import is_secret_variable
 from simia.errors import UserError
+from simia.masking import hide
 from simia.pack import ExecutableSpec, Pack
 from simia.sandbox.bubblewrap import Bind, list_interpreter_paths
 from simia.sandbox.grants import check_grant, explain_refusal, is_below, is_shown
-from simia.search_path import cache_root
-from simia.venvs import FOR_PACKS, RECIPES
+from simia.search_path import cache_root, data_root
+from simia.venvs import FOR_PACKS, RECIPES, ensure_environment
 
 SETTINGS = (
     "/etc/fonts",
@@ -129,6 +131,38 @@ def check_environment(name: str) -> None:
         raise UserError(
             f"python: {name!r} in pack.yaml is an environment of a trainer or a model server; a pack may name {', '.join(FOR_PACKS)}"
         )
+
+
+def choose_isolation(pack: Pack) -> str:
+    """The isolation that a pack gets unless the person who opens it chooses another. `shared` in pack.yaml applies to bundled packs
+    only: an untrusted pack must not decide that its episodes share a process."""
+    assert pack.executable is not None
+    asked = pack.executable.isolation
+    bundled = pack.root is not None and pack.root.resolve().is_relative_to(data_root() / "seeds")
+    return "process" if asked == "shared" and not bundled else asked
+
+
+def find_interpreter(name: str) -> str:
+    """Find the interpreter of a virtual environment by its name, or at that path."""
+    check_environment(name)
+    if not name.startswith("/"):
+        python = ensure_environment(name)
+        find_cached_folder(python.parent.parent.name)
+        return str(python)
+    if not os.access(name, os.X_OK):
+        raise UserError(f"{name} is not an interpreter that can be run: correct `python` in pack.yaml")
+    return name
+
+
+def read_variables(variables: list[str]) -> dict[str, str]:
+    """Read the values of environment variables. They go into the sandbox, and nowhere else."""
+    missing = [name for name in variables if name not in os.environ]
+    if missing:
+        raise UserError(f"the environment has no variable {', '.join(missing)}: export it first")
+    for name in variables:
+        if is_secret_variable(name, os.environ[name]):
+            hide(os.environ[name])
+    return {name: os.environ[name] for name in variables}
 
 
 def describe_requests(pack: Pack) -> list[tuple[str, str]]:
