@@ -261,3 +261,11 @@ def test_a_measuring_agent_needs_a_model() -> None:
     given = {"conversations": {"difficulty": {"agent": "small"}}}
     with pytest.raises(UserError, match="no role is named 'small'"):
         parse_config(EnvFactoryConfig, given, where="the test")
+
+
+def test_configs_with_the_retired_selector_load() -> None:
+    old = {"conversations": {"solving": {"selector": True}}}
+    assert parse_config(EnvFactoryConfig, old, where="test") == EnvFactoryConfig()
+    old["conversations"]["solving"]["selector"] = False
+    with pytest.warns(FutureWarning, match=r"solving\.selector had no effect"):
+        assert parse_config(EnvFactoryConfig, old, where="test") == EnvFactoryConfig()

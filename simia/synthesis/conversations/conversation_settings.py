@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import warnings
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.envs.play.llm_agent import LLMAgentSettings
@@ -51,6 +52,13 @@ class SolvingSettings(Config):
     """Maximum number of messages of an agent in a turn."""
     agent: LLMAgentSettings = Field(default_factory=lambda: LLMAgentSettings(calls="hermes"))
     """Prompt and sampling settings of the model of the role `solver`."""
-    selector: bool = True
-    """Whether a model selects the best solution, or none. false: the final state that most solvers reach counts as correct, and calls of
-    writing tools count as essential; in a turn that changes nothing, all calls do."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_selector(cls, data: Any) -> Any:
+        """Drop the retired setting `selector`, with a warning for `false`: a model always selected the solution."""
+        if not isinstance(data, dict) or "selector" not in data:
+            return data
+        if not data["selector"]:
+            warnings.warn("solving.selector had no effect and is ignored; remove it", FutureWarning, 2)
+        return {name: value for name, value in data.items() if name != "selector"}

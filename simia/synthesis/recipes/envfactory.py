@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -43,6 +43,9 @@ from simia.synthesis.stages.tools import ToolStage
 
 class EnvFactoryConfig(SynthesisConfig):
     """Settings of `simia synth envfactory`. Its `source` describes the wanted environments in words; it may be empty."""
+
+    retired: ClassVar[tuple[str, ...]] = ("conversations.solving.selector",)
+    """Settings that no longer exist; the identities of older runs hold them."""
 
     recipe: str = "envfactory"
     """Name of the recipe."""
