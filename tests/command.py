@@ -18,11 +18,19 @@ from subprocess import CompletedProcess
 from typing import IO, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from simia import masking
-from simia.cli import main
+from simia.cli import build_app, main
 
 PATIENCE = 600
+
+
+def invoke(*words: str) -> str:
+    """Run a command, which must succeed, and return its output."""
+    done = CliRunner().invoke(build_app(), words)
+    assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
+    return done.output
 
 
 def run_simia(

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from simia.amplification.settings import AmplifyConfig
-from simia.cli import build_app
 from simia.config import load_config, parse_config, read_config_file
 from simia.envs.remote.remote_pack import list_server_settings, plays_remotely
 from simia.envs.task_selection import select_tasks
@@ -40,6 +38,7 @@ from simia.trainers.ragen.start import (
 from simia.trainers.trl.settings import TrlConfig
 from simia.trainers.verl.settings import VerlSettings
 from simia.trainers.verl.start import make_stage_rows
+from tests.command import invoke
 from tests.importers.officebench import small
 from tests.quality.selection.test_contamination import TAU2
 from tests.tau_seeds import write_apigen_seeds
@@ -88,12 +87,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def simia(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), words)
-    assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
-    return done.output
-
-
 def write_seeds() -> None:
     """The files that configs/amplify name, in the form that their comments give, with content of ours."""
     data = Path("data/seeds")
@@ -113,7 +106,7 @@ def make_packs(name: str) -> list[str]:
     tasks = small.folder(Path("tasks"))
     write_seeds()
     for line in lines:
-        simia(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
+        invoke(*(str(tasks) if word == "FOLDER" else word for word in shlex.split(line)))
     return lines
 
 
@@ -130,7 +123,7 @@ def test_amplification(name: str, folder: Path) -> None:
     write_seeds()
     write_benchmarks()
     config = load_config(AmplifyConfig, name)
-    said = simia("amplify", "--config", name, "--dry-run")
+    said = invoke("amplify", "--config", name, "--dry-run")
     found = re.search(r"^([\d,]+) seeds of [\d,]+ read", said, re.M)
     assert found, said[-2000:]
     assert int(found[1].replace(",", "")) > 0

@@ -19,15 +19,10 @@ from simia.evaluation.benchmarks import list_benchmarks
 from simia.evaluation.suites import load_suite
 from simia.jobs import Run
 from simia.search_path import data_root
+from tests.command import invoke
 from tests.envs.gym_packs import write_gym_pack
 
 CONFIGS = sorted(path.stem for path in (data_root() / "configs" / "eval").glob("*.yaml"))
-
-
-def simia(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), words)
-    assert done.exit_code == 0, f"{words}\n{done.output[-2000:]}\n{done.exception!r}"
-    return done.output
 
 
 def refuse(*words: str) -> str:
@@ -46,13 +41,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def play_both(*words: str) -> None:
     packs = ("--pack", "./todos", "--pack", "./gym", "--trials", "4", *words)
-    simia("eval", "packs", *packs, "--agent", "reference", "--name", "right")
-    simia("eval", "packs", *packs, "--agent", "nothing", "--name", "wrong")
+    invoke("eval", "packs", *packs, "--agent", "reference", "--name", "right")
+    invoke("eval", "packs", *packs, "--agent", "nothing", "--name", "wrong")
 
 
 def test_the_reference_scores_one_and_doing_nothing_zero_for_every_k(folder: Path) -> None:
     play_both()
-    right, wrong = (json.loads(simia("report", name, "--json")) for name in ("right", "wrong"))
+    right, wrong = (json.loads(invoke("report", name, "--json")) for name in ("right", "wrong"))
     figures = ["avg@4", *(f"pass^{k}" for k in (1, 2, 3, 4)), *(f"pass@{k}" for k in (1, 2, 3, 4))]
     for report, value in ((right, 1.0), (wrong, 0.0)):
         assert list(report["scores"]["parts"]) == ["gym", "todos"]
@@ -67,15 +62,15 @@ def test_the_reference_scores_one_and_doing_nothing_zero_for_every_k(folder: Pat
 
 def test_the_same_stored_results_give_the_same_table(folder: Path) -> None:
     play_both()
-    assert simia("report", "wrong") == simia("report", "wrong")
+    assert invoke("report", "wrong") == invoke("report", "wrong")
     packs = ("--pack", "./todos", "--pack", "./gym", "--trials", "4")
-    again = simia("eval", "packs", *packs, "--agent", "nothing", "--name", "once-more")
-    assert again.replace("once-more", "wrong").partition("next:")[0] == simia("report", "wrong")
+    again = invoke("eval", "packs", *packs, "--agent", "nothing", "--name", "once-more")
+    assert again.replace("once-more", "wrong").partition("next:")[0] == invoke("report", "wrong")
 
 
 def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
     play_both()
-    found = json.loads(simia("eval", "compare", "wrong", "right", "--json"))["differences"]
+    found = json.loads(invoke("eval", "compare", "wrong", "right", "--json"))["differences"]
     assert [(row["part"], row["figure"]) for row in found] == [
         (part, figure) for figure in ("avg@4", "pass^4") for part in ("gym", "todos", "average")
     ]
@@ -83,33 +78,33 @@ def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
     total = found[2]
     assert total["p"] == pytest.approx(2 / 2 ** total["tasks"])
     assert {
-        row["verdict"] for row in json.loads(simia("eval", "compare", "right", "right", "--json"))["differences"]
+        row["verdict"] for row in json.loads(invoke("eval", "compare", "right", "right", "--json"))["differences"]
     } == {"not told apart"}
-    simia("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "less")
+    invoke("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "less")
     assert "have different tasks" in refuse("eval", "compare", "right", "less")
 
 
 def test_a_rollout_is_scored_again_by_todays_tasks(folder: Path) -> None:
     play_both()
-    assert "other rewards: 0\n" in simia("runs", "recheck", "wrong")
+    assert "other rewards: 0\n" in invoke("runs", "recheck", "wrong")
     path = folder / "gym" / "tasks.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for row in rows:
         row["reward"] = {"parts": [{"kind": "answer", "match": "regex", "expect": ["\\S"]}]}
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    printed = simia("runs", "recheck", "wrong")
+    printed = invoke("runs", "recheck", "wrong")
     assert f"solved: 0 → {4 * len(rows)}" in printed
-    report = json.loads(simia("report", "wrong", "--json"))
+    report = json.loads(invoke("report", "wrong", "--json"))
     assert report["scores"]["parts"]["gym"]["figures"]["pass^4"]["value"] == 1.0
     assert report["scores"]["parts"]["todos"]["figures"]["pass^4"]["value"] == 0.0
     assert "simia runs recheck" in refuse("eval", "compare", "wrong", "right")
-    simia("runs", "recheck", "right")
-    simia("eval", "compare", "wrong", "right")
+    invoke("runs", "recheck", "right")
+    invoke("eval", "compare", "wrong", "right")
 
 
 def test_an_evaluation_has_a_page_with_examples(folder: Path) -> None:
     play_both()
-    simia("report", "wrong", "--html", "wrong.html")
+    invoke("report", "wrong", "--html", "wrong.html")
     page = (folder / "wrong.html").read_text(encoding="utf-8")
     assert "calls nothing" in page
     assert "pass^3" in page
@@ -120,45 +115,45 @@ def test_an_evaluation_has_a_page_with_examples(folder: Path) -> None:
 
 def test_all_trials_of_accepted_episodes_are_counted(folder: Path) -> None:
     play_both()
-    report = json.loads(simia("report", "right", "--json"))
+    report = json.loads(invoke("report", "right", "--json"))
     assert {part["trials"] for part in report["scores"]["parts"].values()} == {4}
     episodes = report["planned"]
-    row = next(line for line in simia("runs", "list").splitlines() if " right " in line)
+    row = next(line for line in invoke("runs", "list").splitlines() if " right " in line)
     assert [cell.strip() for cell in row.strip("│").split("│")][1:4] == [str(episodes), str(episodes), "0"]
-    assert f"accepted: {episodes}\n" in simia("runs", "recheck", "right")
-    assert f"; {episodes} accepted ({episodes // 4} of them different)" in simia("runs", "show", "right")
+    assert f"accepted: {episodes}\n" in invoke("runs", "recheck", "right")
+    assert f"; {episodes} accepted ({episodes // 4} of them different)" in invoke("runs", "show", "right")
 
 
 @pytest.mark.parametrize("kept", [0, 5])
 def test_an_unfinished_evaluation_says_how_many_episodes_and_tasks_there_are(folder: Path, kept: int) -> None:
-    simia("eval", "packs", "--pack", "./todos", "--trials", "4", "--agent", "nothing", "--name", "r")
+    invoke("eval", "packs", "--pack", "./todos", "--trials", "4", "--agent", "nothing", "--name", "r")
     with contextlib.closing(Run.open(folder / "runs", "r")) as run:
         planned = run.ledger.meta("facts")["planned"]
         run.ledger.drop_items(kept)
     line = f"r: {kept} of {planned} episodes, {-(-kept // 4)} of {planned // 4} tasks, {kept} scored"
-    assert line in simia("runs", "show", "r")
-    assert "avg@4" in simia("report", "r")
+    assert line in invoke("runs", "show", "r")
+    assert "avg@4" in invoke("report", "r")
 
 
 def test_without_a_terminal_lines_tell_the_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal_output, "LINE_SECONDS", 0.0)
     words = ["eval", "packs", "--pack", "./todos", "--trials", "4", "--agent", "nothing", "--name", "r"]
     lines = CliRunner().invoke(build_app(), words).stderr.splitlines()
-    planned = json.loads(simia("report", "r", "--json"))["planned"]
+    planned = json.loads(invoke("report", "r", "--json"))["planned"]
     assert f"r: {planned} of {planned} episodes, mean reward 0.000" in lines
 
 
 def test_an_episode_is_shown_with_its_reward_and_whose_failure_it_is(folder: Path) -> None:
     play_both()
-    example = json.loads(simia("report", "wrong", "--json"))["failures"][0]["examples"][0]
+    example = json.loads(invoke("report", "wrong", "--json"))["failures"][0]["examples"][0]
     item = example["item"]
-    lines = simia("runs", "show", "wrong", "--item", item).splitlines()
+    lines = invoke("runs", "show", "wrong", "--item", item).splitlines()
     assert lines[0].startswith("reward: 0 (")
     assert lines[1].startswith("why: ")
     ended = next(n for n, line in enumerate(lines) if line.startswith("ended: terminated, "))
     assert all(line.startswith("why: ") for line in lines[1:ended])
     assert lines[ended + 1] == f"failure: agent, calls nothing: {example['detail']}"
-    shown = simia("runs", "show", "right", "--item", item)
+    shown = invoke("runs", "show", "right", "--item", item)
     assert shown.startswith("reward: 1 (")
     assert "\nwhy: " in shown
     assert "failure:" not in shown
@@ -166,7 +161,7 @@ def test_an_episode_is_shown_with_its_reward_and_whose_failure_it_is(folder: Pat
 
 def test_an_item_that_is_not_there_names_one_that_is(folder: Path) -> None:
     play_both()
-    known = json.loads(simia("report", "wrong", "--json"))["failures"][0]["examples"][0]["item"]
+    known = json.loads(invoke("report", "wrong", "--json"))["failures"][0]["examples"][0]["item"]
     short = known.partition("/")[2]
     assert refuse("runs", "show", "wrong", "--item", short).endswith(f"; did you mean {known}?")
     task = short.rpartition(".")[0]
@@ -174,39 +169,39 @@ def test_an_item_that_is_not_there_names_one_that_is(folder: Path) -> None:
     words = refuse("runs", "show", "wrong", "--item", "nothing")
     named = re.search(r"named PART/TASK\.0, .* the first (\S+)\)", words)
     assert named is not None
-    simia("runs", "show", "wrong", "--item", named[1])
+    invoke("runs", "show", "wrong", "--item", named[1])
 
 
 def test_commands_that_are_named_find_the_folder_of_runs(folder: Path) -> None:
     words = ("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "r", "--runs", "other")
     for printed in (
-        simia(*words),
-        simia("report", "r", "--runs", "other"),
-        simia("runs", "recheck", "r", "--runs", "other"),
+        invoke(*words),
+        invoke("report", "r", "--runs", "other"),
+        invoke("runs", "recheck", "r", "--runs", "other"),
     ):
         named = re.findall(r"simia (?:report|runs show) .*", printed)
         assert named
         for command in named:
             assert "--runs other" in command
-            simia(*command.split()[1:])
+            invoke(*command.split()[1:])
 
 
 def test_a_complete_run_is_not_played_again_and_names_its_report(folder: Path) -> None:
     words = ("eval", "packs", "--pack", "./todos", "--trials", "2", "--agent", "nothing", "--name", "r")
     rollout = ("rollout", "./todos", "--agent", "reference", "--name", "q")
-    simia(*words)
-    simia(*rollout)
+    invoke(*words)
+    invoke(*rollout)
     for name, again in (("r", words), ("q", rollout)):
         line = f"run {name} is complete; to show it: simia report {name}\n"
-        assert simia(*again) == line
-        assert simia("runs", "resume", name) == line
-        simia("report", name)
+        assert invoke(*again) == line
+        assert invoke("runs", "resume", name) == line
+        invoke("report", name)
     assert "runs/r exists" in refuse(*words, "--set", "accept=0.5")
     with contextlib.closing(Run.open(folder / "runs", "r")) as run:
         run.ledger.drop_items(1)
         run.ledger.set_meta("stopped", {"kind": "interrupted", "detail": ""})
     assert "runs/r exists" in refuse(*words)
-    assert "next: simia report r" in simia("runs", "resume", "r")
+    assert "next: simia report r" in invoke("runs", "resume", "r")
 
 
 def test_a_wrong_suite_and_no_trials_are_one_line(folder: Path) -> None:
@@ -219,8 +214,8 @@ def test_every_benchmark_has_a_state_and_every_suite_a_config() -> None:
     found = list_benchmarks()
     assert {each.suite for each in found if each.suite} == set(CONFIGS) - {"default"}
     assert all((each.suite is None) == (each.state == "no") for each in found)
-    listed = simia("eval", "--list")
-    assert listed == simia("eval", "list")
+    listed = invoke("eval", "--list")
+    assert listed == invoke("eval", "list")
     for name in ("WebShop", "Mind2Web", "VitaBench", "MCP-Atlas", "ALFWorld", "ZebraLogic", "MMLU-Pro"):
         assert re.search(rf"{name}.*\n +not supported; ", listed)
 
@@ -241,8 +236,10 @@ def play_tau2(*words: str) -> tuple[dict[str, Any], dict[str, Any]]:
     for agent in ("reference", "nothing"):
         words_of_agent = ("eval", "tau2", *words, "--trials", "1", "--agent", agent, "--name", agent)
         if CliRunner().invoke(build_app(), words_of_agent).exit_code:  # on a busy machine an episode may lose its world
-            simia("runs", "resume", agent)
-    right, wrong = (json.loads(simia("report", name, "--json"))["scores"]["parts"] for name in ("reference", "nothing"))
+            invoke("runs", "resume", agent)
+    right, wrong = (
+        json.loads(invoke("report", name, "--json"))["scores"]["parts"] for name in ("reference", "nothing")
+    )
     assert list(right) == list(wrong) == ["airline", "retail", "telecom"]
     return right, wrong
 

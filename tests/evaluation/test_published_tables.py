@@ -9,10 +9,8 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from simia.authoring.scaffold import scaffold_pack
-from simia.cli import build_app
 from simia.errors import UserError
 from simia.evaluation.published.tables import (
     PAPERS,
@@ -26,6 +24,7 @@ from simia.evaluation.suites import load_suite
 from simia.report.console import Terminal
 from simia.report.published_table import print_table
 from simia.search_path import data_root
+from tests.command import invoke
 
 TABLES = [(paper, table) for paper in PAPERS for table in read_paper(paper).tables]
 NAMES = [f"{paper}-{table.id}" for paper, table in TABLES]
@@ -43,12 +42,6 @@ WRONG = {
     ("codegym", "4", "Qwen2.5-32B-CG-SFT", "difference of τ-airline", 2.8, 12.8),
 }
 TEXTS = os.environ.get("SIMIA_PAPERS")
-
-
-def simia(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), words)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def test_the_discrepancies_are_those_we_name() -> None:
@@ -158,26 +151,26 @@ def test_our_rollouts_are_printed_below_the_published_rows(tmp_path: Path, monke
         scaffold_pack(tmp_path / f"tau2-{domain}")
     scaffold_pack(tmp_path / "todos")
     both = ["--set", "packs=[./tau2-retail, ./tau2-airline]"]
-    simia("rollout", *both, "--agent", "reference", "--name", "right")
-    simia("rollout", "./tau2-retail", "--agent", "nothing", "--name", "wrong")
-    simia("rollout", "./todos", "--agent", "nothing", "--name", "other")
-    printed = simia("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other")
+    invoke("rollout", *both, "--agent", "reference", "--name", "right")
+    invoke("rollout", "./tau2-retail", "--agent", "nothing", "--name", "wrong")
+    invoke("rollout", "./todos", "--agent", "nothing", "--name", "other")
+    printed = invoke("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other")
     lines = {line.partition("  ")[0]: line.split()[-3:] for line in printed.splitlines()}
     assert lines["right (reference)"] == ["100.0", "100.0", "100.0"]
     assert lines["wrong (nothing)"][-1] == "0.0"
     assert lines["GPT-5"] == ["58.0", "77.2", "67.6"]
     assert "right: 95 % intervals: Airline " in printed
     assert "other: no column of this table is measured: it has no episode of the table's suites yet" in printed
-    assert simia("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other") == printed
+    assert invoke("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other") == printed
 
 
 def test_every_table_is_printed_without_our_rows() -> None:
     for paper, table in TABLES:
-        printed = simia("eval", "table", paper, table.id)
+        printed = invoke("eval", "table", paper, table.id)
         assert f"{paper}, table {table.id}" in printed
         assert "nan" not in printed
-    assert "33.8 (38.80)" in simia("eval", "table", "simia", "2")
-    assert "no results" in simia("eval", "table", "simia")
+    assert "33.8 (38.80)" in invoke("eval", "table", "simia", "2")
+    assert "no results" in invoke("eval", "table", "simia")
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])

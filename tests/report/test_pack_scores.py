@@ -7,21 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from simia.authoring.scaffold import scaffold_pack
-from simia.cli import build_app
 from simia.config import load_config
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root, list_names
+from tests.command import invoke
 from tests.envs.gym_packs import write_gym_pack
 from tests.fake_endpoint import FakeEndpoint
-
-
-def simia(*words: str) -> str:
-    done = CliRunner().invoke(build_app(), words)
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def read_rows(output: str) -> dict[str, list[str]]:
@@ -35,7 +28,7 @@ def test_one_command_gives_a_row_for_each_pack(tmp_path: Path, monkeypatch: pyte
     scaffold_pack(tmp_path / "todos")
     write_gym_pack(tmp_path / "gym", "gym")
     packs = ["--set", "packs=[./todos, ./gym]", "--group", "2"]
-    printed = simia("rollout", *packs, "--agent", "reference", "--name", "right")
+    printed = invoke("rollout", *packs, "--agent", "reference", "--name", "right")
     rows = read_rows(printed)
     assert list(rows) == ["gym", "todos", "all"]
     for name, ending in (("gym", "finished"), ("todos", "user_stop")):
@@ -44,15 +37,15 @@ def test_one_command_gives_a_row_for_each_pack(tmp_path: Path, monkeypatch: pyte
         assert rows[name][2].startswith("1.000 [")
         assert rows[name][3] == f"{ending} {2 * tasks}"
     assert int(rows["all"][0]) == sum(int(rows[name][0]) for name in ("gym", "todos"))
-    assert read_rows(simia("report", "right")) == rows
-    nothing = read_rows(simia("rollout", *packs, "--agent", "nothing", "--name", "wrong"))
+    assert read_rows(invoke("report", "right")) == rows
+    nothing = read_rows(invoke("rollout", *packs, "--agent", "nothing", "--name", "wrong"))
     assert {row[1].partition(" ")[0] for row in nothing.values()} == {"0"}
 
 
 def test_a_rollout_of_one_pack_has_no_such_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scaffold_pack(tmp_path / "todos")
-    assert "mean reward" in (printed := simia("rollout", "./todos", "--agent", "reference"))
+    assert "mean reward" in (printed := invoke("rollout", "./todos", "--agent", "reference"))
     assert not read_rows(printed)
 
 
@@ -71,7 +64,7 @@ def test_the_cost_of_all_roles_is_that_of_the_pack(tmp_path: Path, monkeypatch: 
     }
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     try:
-        rows = read_rows(simia("rollout", *words, "--name", "priced"))
+        rows = read_rows(invoke("rollout", *words, "--name", "priced"))
         asked = len(endpoint.requests)
     finally:
         endpoint.stop()

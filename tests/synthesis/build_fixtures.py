@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from typer.testing import CliRunner
-
-from simia.cli import build_app
 from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request
 from simia.synthesis.building.building_settings import BuildingSettings
@@ -91,13 +88,6 @@ def run_stages(engine: FixtureEngine, stages: Sequence[Stage], outputs: StageOut
 
     asyncio.run(run())
     return found
-
-
-def invoke(*arguments: str) -> str:
-    """Run a command, which must succeed, and return its output."""
-    result = CliRunner().invoke(build_app(), list(arguments))
-    assert result.exit_code == 0, f"{arguments}: {result.output}"
-    return result.output
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

@@ -26,7 +26,8 @@ from simia.importers.openapi import read_document
 from simia.pack import Pack
 from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
-from tests.synthesis.build_fixtures import invoke, read_files
+from tests.command import invoke
+from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.source_fixtures import DOCUMENTS, GOOD, PROPOSALS, SERVER, add_proposals, make_packs
 
 HOSTILE = ("invented_quotes", "quotes_too_short", "unknown_source", "of_the_pool", "of_little_use")

@@ -15,8 +15,9 @@ from simia.llm.types import Reply, Request
 from simia.pack import Pack
 from simia.synthesis import session
 from simia.synthesis.recipes.envscaler import EnvScalerConfig, EnvScalerRecipe
+from tests.command import invoke
 from tests.synthesis.assessment_agents import check_carefully, write_test_call
-from tests.synthesis.build_fixtures import invoke, list_library_replies, read_files
+from tests.synthesis.build_fixtures import list_library_replies, read_files
 from tests.synthesis.scenario_fixtures import ServingBackend, list_good_replies
 
 SMALL = {

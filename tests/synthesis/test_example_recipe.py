@@ -14,6 +14,7 @@ from simia.pack import Pack
 from simia.synthesis.stage_figures import SynthesisFigures
 from tests.command import run_simia
 from tests.fake_endpoint import FakeEndpoint
+from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.converter_replies import GOOD, SOURCE
 
 RECIPE = Path(__file__).parents[2] / "examples" / "converters" / "recipe.py"
@@ -29,10 +30,6 @@ def endpoint() -> Iterator[FakeEndpoint]:
 def synth(endpoint: FakeEndpoint, folder: Path, *more: str, source: str = SOURCE) -> list[str]:
     settings = [f"llm.base_url={endpoint.url}", "llm.model=gpt-5-mini"]
     return ["synth", str(RECIPE), source, *(x for s in settings for x in ("--set", s)), *more]
-
-
-def read_tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_recipe_of_a_user_becomes_packs(endpoint: FakeEndpoint, tmp_path: Path) -> None:
@@ -51,19 +48,19 @@ def test_a_recipe_of_a_user_becomes_packs(endpoint: FakeEndpoint, tmp_path: Path
     assert run_simia("pack", "validate", str(tmp_path / "out" / "km_to_miles")).returncode == 0
     assert len(Pack.load(tmp_path / "out" / "acres_to_hectares").tasks) == 1
 
-    before, asked = read_tree(tmp_path / "out"), endpoint.log()["count"]
+    before, asked = read_files(tmp_path / "out"), endpoint.log()["count"]
     again = run_simia("runs", "resume", "one", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert read_tree(tmp_path / "out") == before
+    assert read_files(tmp_path / "out") == before
     other = run_simia("runs", "resume", "one", "--out", "other", cwd=tmp_path)
     assert other.returncode == 0, other.stderr
-    assert read_tree(tmp_path / "other") == before
+    assert read_files(tmp_path / "other") == before
     checked = run_simia("runs", "recheck", "one", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert "passed: 3" in checked.stdout
     assert "rejected: 2" in checked.stdout
     run_simia("runs", "resume", "one", "--out", "third", cwd=tmp_path)
-    assert read_tree(tmp_path / "third") == before
+    assert read_files(tmp_path / "third") == before
     assert endpoint.log()["count"] == asked, "nothing was asked again"
     (tmp_path / "out" / "km_to_miles" / "policy.md").write_text("changed")
     refused = run_simia("runs", "resume", "one", "--out", "out", cwd=tmp_path)

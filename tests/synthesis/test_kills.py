@@ -17,6 +17,7 @@ from simia.jobs import Run
 from simia.llm.types import Request
 from simia.trajectory import digest
 from tests.fake_endpoint import FakeEndpoint
+from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.chain_recipe import PROMPTS
 
 ENVIRONMENT = {**os.environ, "SIMIA_PATH": str(PROMPTS)}
@@ -36,10 +37,6 @@ def resume(folder: Path) -> list[str]:
 def finish(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-1500:]
-
-
-def read_tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def stored_prompts(runs: Path) -> set[str]:
@@ -89,8 +86,8 @@ def test_ten_kills_at_random_points(faults: dict[str, object], tmp_path: Path) -
 
         endpoint.plan(latency=0.0)
         finish(start(tmp_path / "undisturbed", endpoint.url, *settings))
-        assert len(read_tree(tmp_path / "out")) == 2 * 150
-        assert read_tree(tmp_path / "out") == read_tree(tmp_path / "undisturbed" / "out")
+        assert len(read_files(tmp_path / "out")) == 2 * 150
+        assert read_files(tmp_path / "out") == read_files(tmp_path / "undisturbed" / "out")
     finally:
         endpoint.stop()
 
@@ -102,7 +99,7 @@ def test_concurrency_changes_no_byte(tmp_path: Path) -> None:
         for concurrency in (1, 16):
             folder = tmp_path / str(concurrency)
             finish(start(folder, endpoint.url, "items=12", f"limits.concurrency={concurrency}", "limits.start=16"))
-            found.append(read_tree(folder / "out"))
+            found.append(read_files(folder / "out"))
         assert found[0] == found[1]
         assert len(found[0]) == 2 * 12
     finally:
@@ -128,6 +125,6 @@ def test_ctrl_c_stops_cleanly_and_the_last_line_goes_on(tmp_path: Path) -> None:
         run.close()
         endpoint.plan(latency=0.0)
         finish(resume(tmp_path))
-        assert len(read_tree(tmp_path / "out")) == 2 * 60
+        assert len(read_files(tmp_path / "out")) == 2 * 60
     finally:
         endpoint.stop()

@@ -20,14 +20,11 @@ from simia.synthesis.session import resume_synthesis, start_synthesis
 from simia.synthesis.stage import StageContext, StageInput
 from simia.synthesis.stage_figures import cost_by_stage
 from tests.synthesis import chain_recipe
+from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.chain_recipe import PROMPTS, ChainConfig, respond
 from tests.synthesis.word_backend import WordBackend
 
 PACKS = 6
-
-
-def read_tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -48,7 +45,7 @@ def made(backend: WordBackend, tmp_path: Path) -> dict[str, bytes]:
     assert done.stop.kind == "complete"
     assert len(done.packs) == PACKS
     backend.asked.clear()
-    return read_tree(tmp_path / "out")
+    return read_files(tmp_path / "out")
 
 
 def check_again(folder: Path) -> Rechecked:
@@ -58,7 +55,7 @@ def check_again(folder: Path) -> Rechecked:
 def resume(folder: Path, out: str) -> dict[str, bytes]:
     done = asyncio.run(resume_synthesis("r", folder / out, runs=folder, say=lambda _: None))
     assert done.stop.kind == "complete", done.stop
-    return read_tree(folder / out)
+    return read_files(folder / out)
 
 
 def test_the_same_code_derives_the_same(made: dict[str, bytes], backend: WordBackend, tmp_path: Path) -> None:
@@ -136,7 +133,7 @@ def test_replies_freed_on_request_keep_their_verdict(
     found = recheck_synthesis(tmp_path, "f", lambda _: None)
     assert (found.complete, found.missing) == (True, [])
     done = asyncio.run(resume_synthesis("f", tmp_path / "again", runs=tmp_path, say=lambda _: None))
-    assert read_tree(tmp_path / "again") == read_tree(tmp_path / "few")
+    assert read_files(tmp_path / "again") == read_files(tmp_path / "few")
     assert backend.asked == []
 
 

@@ -33,7 +33,8 @@ from simia.synthesis.settings import SamplingSettings
 from simia.synthesis.stage import StageOutputs
 from simia.synthesis.stage_figures import SynthesisFigures
 from simia.trainers.trl.settings import TrlConfig
-from tests.synthesis.build_fixtures import FIXTURES, invoke, list_library_replies, load_library, read_files
+from tests.command import invoke
+from tests.synthesis.build_fixtures import FIXTURES, list_library_replies, load_library, read_files
 from tests.synthesis.scenario_fixtures import ServingBackend
 
 SMALL: dict[str, Any] = {

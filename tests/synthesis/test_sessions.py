@@ -16,13 +16,10 @@ from simia.jobs import Run
 from simia.llm.replay import read_recording
 from simia.synthesis.session import Synthesized, resume_synthesis, start_synthesis
 from tests.fake_endpoint import FakeEndpoint
+from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.chain_recipe import PROMPT, PROMPTS, ChainConfig, respond
 
 QUESTIONS = 5 + 1 + 5 * 4 + 1  # w5 is refused without one, w3 is asked again
-
-
-def read_tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +53,7 @@ async def undisturbed(endpoint: FakeEndpoint, tmp_path: Path) -> dict[str, bytes
     done = await begin(tmp_path / "undisturbed", reach(endpoint))
     assert done.stop.kind == "complete", done.stop
     assert endpoint.log()["count"] == QUESTIONS
-    return read_tree(tmp_path / "undisturbed" / "out")
+    return read_files(tmp_path / "undisturbed" / "out")
 
 
 def answer_by_hand(batch: Path, folder: Path) -> list[str]:
@@ -92,7 +89,7 @@ async def test_a_batch_asks_in_each_session_what_can_be_answered(
     assert [len(each) for each in rounds] == [5, 1, 15, 5, 1]
     names = [orjson.loads(line)["custom_id"] for path in batch.glob("requests-*") for line in path.open("rb")]
     assert len(names) == len(set(names)) == QUESTIONS
-    packs = read_tree(tmp_path / "out")
+    packs = read_files(tmp_path / "out")
     assert {name for name in packs if packs[name] != undisturbed[name]} == {
         name for name in packs if name.endswith("synthesis.json")
     }, "only the estimated tokens differ"
@@ -108,7 +105,7 @@ async def test_a_batch_asks_in_each_session_what_can_be_answered(
     assert (tmp_path / "recordings" / "prompts" / "chain" / PROMPT).is_file()
     replay = {"kind": "replay", "path": str(path)}
     assert (await begin(tmp_path / "replayed", replay)).stop.kind == "complete"
-    assert read_tree(tmp_path / "replayed" / "out") == packs
+    assert read_files(tmp_path / "replayed" / "out") == packs
 
     other = tmp_path / "changed" / "prompts" / "test"
     other.mkdir(parents=True)
@@ -117,7 +114,7 @@ async def test_a_batch_asks_in_each_session_what_can_be_answered(
     forget_prompts()
     drawn = await begin(tmp_path / "drawn", {**replay, "match": "draw"})
     assert drawn.stop.kind == "complete", drawn.stop
-    assert read_tree(tmp_path / "drawn" / "out") == packs
+    assert read_files(tmp_path / "drawn" / "out") == packs
     missed = await begin(tmp_path / "missed", replay)
     assert missed.stop.kind == "endpoint"
     assert "no such prompt" in missed.stop.detail
@@ -152,7 +149,7 @@ async def test_a_budget_ends_a_session_and_a_higher_one_goes_on(
     assert done.stop.kind == "budget"
     done = await go_on(tmp_path, {"limits.max_tokens": 100_000})
     assert done.stop.kind == "complete"
-    assert read_tree(tmp_path / "out") == undisturbed
+    assert read_files(tmp_path / "out") == undisturbed
     assert endpoint.log()["count"] == QUESTIONS
 
 
@@ -168,7 +165,7 @@ async def test_an_endpoint_that_fails_ends_the_session_at_its_stage(
     endpoint.plan()
     done = await go_on(tmp_path)
     assert done.stop.kind == "complete"
-    assert read_tree(tmp_path / "out") == undisturbed
+    assert read_files(tmp_path / "out") == undisturbed
     assert endpoint.log()["count"] == QUESTIONS - 2
 
 
