@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -190,3 +190,12 @@ def sample_line(rng: random.Random, name: str, features: set[str], must_fail: bo
 
 def sample_weighted(rng: random.Random, weights: Mapping[K, float]) -> K:
     return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def render_scenario(spec: Sequence[object]) -> str:
+    """Write the hint of an item of a run before 0.3, whose spec holds `[persona, tools, twist]` and no plan."""
+    persona, tools, twist = spec
+    parts = [f"The user {persona}."]
+    if isinstance(tools, list) and tools:
+        parts.append(f"Calls, in whatever order fits: {', '.join(tools)}.")
+    return " ".join([*parts, str(twist)]).strip()

@@ -18,8 +18,7 @@ from simia.amplification.model_mix import PLACE, Writer, choose_writer, get_writ
 from simia.amplification.plan_source import PlanSource, render_plan
 from simia.amplification.prompt import Form, Prompt, PromptRenderer
 from simia.amplification.reply_schema import build_trajectory_schema
-from simia.amplification.request_plan import RequestPlan
-from simia.amplification.scenario import render_scenario
+from simia.amplification.request_plan import RequestPlan, render_scenario
 from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.tool_counts import ToolCounts

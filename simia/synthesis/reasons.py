@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 from simia.errors import MeaningfulCode
 
 
@@ -200,3 +203,14 @@ class Refused(Exception):  # noqa: N818 - a verdict, not a mistake
 
 class Unreadable(ValueError):  # noqa: N818 - a verdict on a reply
     """A reply does not have the requested form. A parser raises this with a message that the model sees before it is asked again."""
+
+
+@contextlib.contextmanager
+def name_refusal(reason: Reason | Callable[[], Reason]) -> Iterator[None]:
+    """Replace the reason `unreadable_reply` of a refusal in this context by `reason`."""
+    try:
+        yield
+    except Refused as refused:
+        if refused.reason is not Reason.UNREADABLE_REPLY:
+            raise
+        raise Refused(reason if isinstance(reason, Reason) else reason(), refused.detail) from None

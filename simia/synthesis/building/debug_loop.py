@@ -19,8 +19,7 @@ from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import name_row_classes, write_state_model
 from simia.synthesis.building.tool_runs import LoadFault, ToolRun, open_sandbox, run_tool_tests
 from simia.synthesis.design import BuiltEnvironment, BuiltTool, EnvironmentDesign, ToolDesign
-from simia.synthesis.reasons import Reason, Refused, Unreadable
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, Refused, Unreadable, name_refusal
 from simia.synthesis.reply_reading import list_blocks, read_json
 from simia.synthesis.stage import StageContext
 from simia.task import StrictModel

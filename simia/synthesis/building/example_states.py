@@ -10,8 +10,7 @@ import orjson
 from simia.state_schema import StateSchema
 from simia.synthesis.building.state_model import describe_row_schema, fill_defaults
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
-from simia.synthesis.reasons import Reason
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, name_refusal
 from simia.synthesis.reply_reading import read_json, refuse_faults
 from simia.synthesis.stage import StageContext
 from simia.tool import compile_schema

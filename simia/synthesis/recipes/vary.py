@@ -12,10 +12,13 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from simia.authoring.difficulty import store_measurements
+from simia.authoring.pack_draft import copy_pack_files, draft_pack, refuse_existing, replace_tasks
 from simia.config import Config
 from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.pack_files import RECORD
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
 from simia.synthesis.stages.gym_difficulty import AGENT_ROLE
@@ -28,7 +31,6 @@ from simia.synthesis.stages.varied import (
     Variations,
     VariedPack,
 )
-from simia.synthesis.varying.pack_copy import write_varied_pack
 from simia.synthesis.varying.task_drafts import CHANGES, TaskChange
 from simia.task import Measurement, Task
 
@@ -167,3 +169,18 @@ class VaryRecipe:
         measured = {key: Measurement.model_validate(row) for key, row in outputs.of("baseline").items()}
         write_varied_pack(self._source.pack, out, variants, agent=self._source.agent, measured=measured)
         return [out]
+
+
+def write_varied_pack(
+    pack: Pack, out: Path, variants: Sequence[Task], *, agent: str, measured: Mapping[str, Measurement]
+) -> None:
+    """Copy a pack to `out`, with the variants after its own tasks. `measured`: pass rates of `agent` on its own tasks."""
+    assert pack.root is not None
+    refuse_existing(out)
+    with draft_pack(out) as draft:
+        copy_pack_files(pack.root, draft)
+        (draft / RECORD).unlink(missing_ok=True)
+        path = pack.path_of("tasks")
+        assert path is not None
+        replace_tasks(draft / path.relative_to(pack.root), [*pack.tasks, *variants])
+        store_measurements(Pack.load(draft), agent, measured)

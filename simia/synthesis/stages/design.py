@@ -14,8 +14,7 @@ from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.building.design_checks import find_table_faults, find_tool_faults, normalize_state
 from simia.synthesis.building.example_states import describe_tables
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
-from simia.synthesis.reasons import Reason, Unreadable
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, Unreadable, name_refusal
 from simia.synthesis.reply_reading import dump, explain_errors, read_json, refuse_faults
 from simia.synthesis.sources.given_tools import describe_given_tool, fill_given_tools
 from simia.synthesis.sources.source_document import GivenTool

@@ -18,8 +18,7 @@ from simia.synthesis.chains.chain_tasks import make_chain_goals, make_chain_task
 from simia.synthesis.chains.chain_words import ChainWords, Ungrounded
 from simia.synthesis.chains.match_policies import derive_policies
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.reasons import Reason, Refused, Unreadable
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, Refused, Unreadable, name_refusal
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.scenarios.scenario_prompts import describe_domain
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

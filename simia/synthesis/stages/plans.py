@@ -12,8 +12,7 @@ from simia.synthesis.conversations.chain_turns import sample_turns
 from simia.synthesis.conversations.conversation import ComposedEnvironment, ConversationPlan
 from simia.synthesis.conversations.conversation_settings import PlanSettings
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.reasons import Reason, Refused
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, Refused, name_refusal
 from simia.synthesis.reply_reading import dump, read_json, refuse_faults
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs

@@ -17,8 +17,7 @@ from simia.synthesis.conversations.conversation import (
 )
 from simia.synthesis.conversations.conversation_settings import QuerySettings
 from simia.synthesis.design import BuiltEnvironment
-from simia.synthesis.reasons import Reason, Unreadable
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, Unreadable, name_refusal
 from simia.synthesis.reply_reading import dump, read_json
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.scenarios.solution_runs import MOST_CALLS

@@ -18,8 +18,7 @@ from simia.synthesis.building.example_states import (
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import write_state_model
 from simia.synthesis.design import BuiltTool, EnvironmentDesign, ToolDesign
-from simia.synthesis.reasons import Reason
-from simia.synthesis.refusal_reasons import name_refusal
+from simia.synthesis.reasons import Reason, name_refusal
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
 from simia.tool_test import ToolTest

@@ -16,8 +16,9 @@ import zstandard
 
 from simia.config import parse_config
 from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
-from simia.envs.worlds.simulated.dialects import DIALECTS
-from simia.envs.worlds.simulated.feedback import AnsweredCall
+from simia.envs.worlds.simulated.agentworld import AgentWorldFeedback, TerminalFeedback
+from simia.envs.worlds.simulated.brief import BriefFeedback
+from simia.envs.worlds.simulated.feedback import AnsweredCall, Feedback
 from simia.envs.worlds.simulated.held_state import HeldState, share_tables
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.simulated.state_view import StateRenderer
@@ -38,6 +39,13 @@ from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import ToolCall, digest
 
 log = logging.getLogger(__name__)
+DIALECTS: dict[str, type[Feedback]] = {
+    "simia": Feedback,
+    "brief": BriefFeedback,
+    "agentworld-mcp": AgentWorldFeedback,
+    "agentworld-terminal": TerminalFeedback,
+}
+"""How a model can be asked: each writes the prompts of a pack and reads the replies."""
 STATE_SETTINGS = ("stateful", "compute", "state_tokens")  # left out of the digest of a world without a state
 ROW_CHARS_A_TOKEN = 2.4  # characters per token of rows, which are full of keys, dates and punctuation
 SOURCE_CHARACTERS = 24_000  # characters of the source of a called tool with its helpers

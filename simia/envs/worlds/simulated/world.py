@@ -14,15 +14,16 @@ from typing import Any, Protocol
 
 import zstandard
 
+from simia.envs.reference_solution import RecordedCall, find_observations, list_recorded_calls
 from simia.envs.worlds.arguments import make_failure, refuse_call
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer
-from simia.envs.worlds.simulated.recorded_answers import recall_answers
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
+from simia.prompts import decode_result
 from simia.quality.entity_ledger import EntityLedger
 from simia.task import By, Task
 from simia.tool import ToolSpec
@@ -250,3 +251,19 @@ def make_tool_result(call: ToolCall, answer: Answer, issue: str, *, ends: bool) 
     error = (Code.TOOL_FAILED if answer.crashed else Code.TOOL_ERROR) if answer.failed else None
     data = None if isinstance(answer.content, str) else answer.content
     return ToolResult(call.id, answer.text, data=data, error=error, detail=issue, ends=ends)
+
+
+def recall_answers(
+    pack: Pack, task: Task, history: Sequence[AnsweredCall], calls: Sequence[ToolCall], by: By
+) -> list[Answer] | None:
+    """Return the recorded answers to these calls; None as soon as any call of the episode differs from the recorded one."""
+    recorded = list_recorded_calls(pack, task)[: len(history) + len(calls)]
+    made = [(done.by, done.name, done.arguments) for done in history]
+    made += [(by, call.name, call.arguments or {}) for call in calls]
+    if made != [(each.by, each.name, each.arguments or {}) for each in recorded] or not find_observations(pack, task):
+        return None
+    return [read_answer(each) for each in recorded[len(history) :]]
+
+
+def read_answer(recorded: RecordedCall) -> Answer:
+    return Answer(decode_result(recorded.result.text), failed=recorded.result.error is not None)
