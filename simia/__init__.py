@@ -6,11 +6,12 @@ This module exports the public names; docs/reference/api.md documents each. Thei
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from simia.version import __version__ as __version__
 
+TYPE_CHECKING = False  # as in `typing`, whose import would take most of the time of `import simia`
 if TYPE_CHECKING:
+    from typing import Any
+
     from simia.amplification.session import amplify as amplify
     from simia.envs.config import EnvironmentConfig as EnvironmentConfig
     from simia.envs.environment import Environment as Environment

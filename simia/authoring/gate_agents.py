@@ -19,6 +19,7 @@ from simia.envs.play.baseline_agents import CANNED, Act, NothingAgent, RandomAge
 from simia.envs.play.player import play
 from simia.envs.users import EpisodeView, NoUser, User
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.event_loop import start_shared
 from simia.task import Action, Task
 from simia.trajectory import Message, ToolCall, Trajectory, digest, write_compact_json
 
@@ -83,7 +84,7 @@ class CommonStart:
     async def once(self, name: str, make: Callable[[], Awaitable[Any]]) -> Any:
         """Return the result of `make`, which is called only once for each name."""
         if name not in self.made:
-            self.made[name] = asyncio.ensure_future(make())
+            self.made[name] = start_shared(make())
         return await asyncio.shield(self.made[name])
 
     async def initial(self, backend: ExecutableBackend) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from simia.errors import UserError
 from simia.terminal import install_output_guard, say, say_error
@@ -19,11 +21,23 @@ COMMANDS = (
 GROUPS = {"eval": "evaluate", "pack": "pack", "import": "imports", "reward": "reward", "runs": "runs", "model": "model"}
 
 
-def main() -> None:
-    """Entry point of the console command."""
+class CommandGroup(TyperGroup):
+    """The commands. Ctrl-C ends with one line, also in a command that does not handle it: typer ends it without any."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            say_error("simia: interrupted")
+            raise typer.Exit(130) from None
+
+
+def main(app: typer.Typer | None = None) -> None:
+    """Run the console command. `app`: the command line, if it is built already."""
     install_output_guard()
     try:
-        build_app()()
+        (app or build_app())()
     except UserError as error:
         say_error("simia: " + " ".join(str(error).splitlines()))  # one line, even if it quotes several
         sys.exit(2)
@@ -41,6 +55,7 @@ def build_app() -> typer.Typer:
     """Build the command line; modules of verbs are imported here."""
     app = typer.Typer(
         name="simia",
+        cls=CommandGroup,
         help="Turn seed trajectories into validated training data.",
         no_args_is_help=True,
         add_completion=False,

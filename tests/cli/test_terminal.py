@@ -259,16 +259,6 @@ def test_an_interrupt_before_the_first_episode_says_what_there_is(
         assert "no run was made, and nothing was asked or played" in printed.err
 
 
-def test_an_interrupt_during_the_first_imports_is_one_line() -> None:
-    code = (
-        "import builtins; find = builtins.__import__\n"
-        "def interrupt(name, *rest):\n    if name == 'simia.cli': raise KeyboardInterrupt\n    return find(name, *rest)\n"
-        "builtins.__import__ = interrupt\nfrom simia.__main__ import main\nmain()"
-    )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "simia: stopped before the command began\n")
-
-
 def test_a_table_in_a_log_is_not_cut() -> None:
     def write(**options: Any) -> list[str]:
         out = io.StringIO()

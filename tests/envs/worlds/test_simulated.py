@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -213,6 +214,28 @@ async def test_a_group_shares_what_it_asks_the_same_and_pays_once() -> None:
         apart = [await backend.open(TASK), await backend.open(TASK, group="h")]
         others = [await do(world, "get_order", order_id="A-1") for world in apart]
         assert len({each.content for each in (*others, same[0])}) == 3
+
+
+async def test_an_answer_that_fails_after_its_episode_was_cancelled_logs_no_traceback() -> None:
+    logged, asking, closed = list[object](), asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def make() -> Any:
+        asking.set()
+        await closed.wait()
+        raise RuntimeError("the back end is closed")
+
+    async with simulated(replies([])) as (backend, _):
+        episode = asyncio.create_task(backend.shared("place", make))
+        await asking.wait()
+        episode.cancel()
+        await asyncio.gather(episode, return_exceptions=True)
+        closed.set()
+        await asyncio.sleep(0.01)
+        backend._shared.clear()
+        del episode
+        gc.collect()
+    assert not logged
 
 
 async def test_a_tool_that_ends_the_episode_ends_it_here_too() -> None:

@@ -26,6 +26,7 @@ from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.envs.worlds.simulated.tool_sources import ToolSources
 from simia.envs.worlds.simulated.world import SharedAnswers, SimulatedWorld
 from simia.errors import UserError
+from simia.event_loop import start_shared
 from simia.keyed_changes import list_table_names
 from simia.kit import SECONDS_A_CALL
 from simia.llm.engine import Engine
@@ -274,7 +275,7 @@ class SimulatedBackend:
         if found is None:
             while len(self._shared) >= KEPT:
                 self._shared.popitem(last=False)
-            found = self._shared[place] = asyncio.ensure_future(make())
+            found = self._shared[place] = start_shared(make())
         try:
             return await asyncio.shield(found)
         except BaseException:
