@@ -3,6 +3,8 @@
 Bundled files are in the wheel under `simia/_data`, in a clone at its root. A path is explicit if it begins with `/`, `./`, `../` or
 `~`, or if it exists and no bundled file has that name: a file in the working directory never replaces a bundled one.
 `kind` is one of `prompts`, `configs`, `seeds`.
+
+A run may be continued in another folder than the one in which it was started. `searching_from` makes its relative paths valid there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ import difflib
 import hashlib
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +30,34 @@ IMPORTS = (
     (r"apigen-mt/\w+", "simia pack new --from trajectories data/seeds/apigen-mt_5k.json --out apigen-mt"),
 )
 """Packs that bundled configs use but the wheel does not contain, each with the command that makes it in the working directory."""
+
+
+_start_folder: ContextVar[Path | None] = ContextVar("start_folder", default=None)
+
+
+def find_working_directory() -> str | None:
+    """Return the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+@contextmanager
+def searching_from(folder: Path | None) -> Iterator[None]:
+    """Let `locate` find relative paths in this folder, in which a run was started, before the working directory."""
+    is_here = folder is not None and str(folder) == find_working_directory()
+    token = _start_folder.set(None if is_here else folder)
+    try:
+        yield
+    finally:
+        _start_folder.reset(token)
+
+
+def locate(path: str | Path) -> Path:
+    """Return a path with `~` expanded; if it is relative and exists in the folder of `searching_from`, the path there."""
+    given, start = Path(path).expanduser(), _start_folder.get()
+    return start / given if start is not None and (start / given).exists() else given
 
 
 def data_root() -> Path:
@@ -64,9 +97,14 @@ def find_resource(kind: Kind, name: str | Path) -> Path:
     """Return the file or folder with that name, or at that path. Raises `UserError`, which lists the known names."""
     if (named := find_named_resource(kind, name)) is not None:
         return named
-    given = Path(name).expanduser()
+    given = locate(name)
     if given.exists():
         return given
+    if kind == "seeds" and (start := _start_folder.get()) is not None and not given.is_absolute():
+        raise UserError(
+            f"{name} is neither in {start}, where the run was started, nor in this folder: put it back, or resume the run in the folder"
+            " that it was moved to"
+        )
     if given.is_absolute() or str(name).startswith(("./", "../")):
         raise UserError(f"{name} does not exist")
     if kind == "seeds" and given.suffix in ROW_FILES:

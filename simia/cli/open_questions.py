@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simia.errors import UserError
-from simia.jobs import find_run
-from simia.jobs.run import saved_config
+from simia.jobs import Run
+from simia.search_path import searching_from
 from simia.terminal import say
 
 if TYPE_CHECKING:
@@ -28,13 +29,15 @@ def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
 
     if is_batch_folder(run):
         return list_open_questions([Path(run)])
-    folder = find_run(runs, run)
-    batches = find_batch_folders(saved_config(folder))
+    with contextlib.closing(Run.read_only(runs, run)) as opened, searching_from(opened.start_folder):
+        batches = find_batch_folders(opened.saved_config())
     if not batches:
-        raise UserError(f"run {folder.name} writes no questions to files: only runs with llm.kind=batch do")
+        raise UserError(f"run {opened.id} writes no questions to files: only runs with llm.kind=batch do")
     for batch in batches:
         if not batch.is_dir():
-            raise UserError(f"the run's batch folder {batch} is not here: run this where the run was started")
+            raise UserError(
+                f"the run's batch folder {batch} is missing: put it back, or run this in the folder that it was moved to"
+            )
     return list_open_questions(batches)
 
 

@@ -14,6 +14,7 @@ from simia import event_loop
 from simia.cli.options import RUNS, add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
+from simia.search_path import searching_from
 from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ async def calibrate_runs(names: list[str], settings: list[str], runs: Path) -> C
         share_budget([engine for _, engine in opened])  # a cap holds for the whole command
         for run, engine in opened:
             saved = run.saved_config()
-            pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
+            with searching_from(run.start_folder):
+                pack, kind = Pack.load(saved["pack"]), str(saved.get("agent"))
             oracle = RewardJudge(engine, pack, judge.oracle)
             played: list[Row] = []
             for item in run.ledger.items():

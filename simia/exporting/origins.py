@@ -11,6 +11,7 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import searching_from
 
 WRITTEN = "A language model wrote user, agent and tool results. Names, numbers and outcomes in them are invented."
 TRAINED = "They are episodes of a training, whose policy is the agent."
@@ -42,7 +43,8 @@ def describe_origin(run: Run) -> str:
     else:
         solution = ", which makes the calls of the tasks' solutions" if agent in REFERENCES else ""
         said = [f"The agent is `{agent}`{solution} and is no model."]
-    said.append(USERS.get(find_user(config), "The users are those of the packs."))
+    with searching_from(run.start_folder):
+        said.append(USERS.get(find_user(config), "The users are those of the packs."))
     kinds = {*backend.values()} if isinstance(backend, dict) else {backend}
     known = [text for kind, text in TOOLS.items() if kind in kinds]
     said.append(

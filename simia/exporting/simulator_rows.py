@@ -32,6 +32,7 @@ from simia.jobs import Run
 from simia.json_values import iterate_plain_values, iterate_strings
 from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import searching_from
 from simia.state import diff_states
 from simia.task import Task
 from simia.trajectory import Trajectory, digest, write_compact_json
@@ -115,7 +116,8 @@ async def collect_rows(
     if not run.is_rollout:
         raise UserError(f"run {run.id} is not a rollout: simulator rows are made of rollouts in executable worlds")
     settings = parse_config(RolloutConfig, run.saved_config(), where=f"run {run.id}")
-    pack, _ = load_tasks(settings)
+    with searching_from(run.start_folder):
+        pack, _ = load_tasks(settings)
     tasks = {task.id: task for task in pack.tasks}
     names = list(pack.members) if isinstance(pack, CombinedPack) else [""]
     async with AsyncExitStack() as stack:

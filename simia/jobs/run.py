@@ -29,9 +29,12 @@ from simia.jobs.database import Database
 from simia.jobs.integrity import Condition
 from simia.jobs.ledger import Ledger
 from simia.jobs.tables import is_disk_full
+from simia.search_path import find_working_directory
 from simia.trajectory import Trajectory
 
 FILES = ("ledger.db", "replies.db")
+START_FOLDER = "start_folder"
+"""Key of the folder in the meta table. The config does not contain it: exports contain parts of the config, and its digest."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 RECENT_RUNS: deque[Path] = deque(maxlen=2)  # opened by this process, for a message about a file that cannot be read
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # if available, the C loader is ten times faster
@@ -107,7 +110,8 @@ class Run:
         save_config(folder, config)
         run = cls(folder, lock, create=True)
         run.ledger.set_meta(integrity.RUN, secrets.token_hex(8), twice=True)
-        for fact, value in (("identity", select_identity(config)), ("facts", facts), ("created", time.time())):
+        started = {"identity": select_identity(config), "facts": facts, START_FOLDER: find_working_directory()}
+        for fact, value in (started | {"created": time.time()}).items():
             run.ledger.set_meta(fact, value, twice=True)
         return run
 
@@ -139,6 +143,12 @@ class Run:
 
     def saved_config(self) -> dict[str, Any]:
         return saved_config(self.folder)
+
+    @property
+    def start_folder(self) -> Path | None:
+        """The folder in which the run was started, to which paths in its config are relative; None if an earlier version made the run."""
+        known = self.ledger.meta(START_FOLDER)
+        return Path(known) if known else None
 
     @property
     def is_rollout(self) -> bool:

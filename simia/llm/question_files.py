@@ -18,6 +18,7 @@ import orjson
 from simia.errors import UserError
 from simia.llm.batch_files import list_question_files, read_reply, read_row
 from simia.llm.repeated_questions import read_repeated
+from simia.search_path import locate
 from simia.trajectory import digest
 
 
@@ -55,7 +56,7 @@ def find_batch_folders(config: Any) -> list[Path]:
     if not isinstance(config, dict):
         return []
     if config.get("kind") == "batch" and config.get("folder"):
-        return [Path(str(config["folder"])).expanduser()]
+        return [locate(str(config["folder"]))]
     return find_batch_folders(list(config.values()))
 
 

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
+from simia.search_path import locate
 from simia.trajectory import digest
 
 UNNAMED = "recorded requests"  # stands for the prompt files of rows that name none
@@ -91,7 +92,7 @@ class ReplayBackend:
     structured = True  # recorded requests had the same response_format
 
     def __init__(self, settings: ReplaySettings) -> None:
-        self.path = settings.path.expanduser()
+        self.path = locate(settings.path)
         self._rows = [row for row in read_recording(self.path) if row.request is not None]
         if not self._rows:
             raise UserError(f"{self.path} holds no recorded requests")

@@ -17,6 +17,7 @@ from pydantic import Field
 from simia.config import Config, Operational
 from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
+from simia.search_path import locate
 from simia.trajectory import Usage
 
 Say = Callable[[str], None]
@@ -80,7 +81,7 @@ class VLLMBackend:
         self._say(f"loading {settings.model} into vLLM")
         try:
             arguments = args.AsyncEngineArgs(
-                model=settings.model,
+                model=str(locate(settings.model)),
                 dtype=settings.dtype,
                 max_model_len=settings.max_model_len,
                 tensor_parallel_size=settings.tensor_parallel_size,

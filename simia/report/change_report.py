@@ -17,6 +17,7 @@ from simia.pack import Pack
 from simia.quality.judging.agreement import Agreement
 from simia.report.plots import PlotDot, PlotLine, PlotPanel
 from simia.report.rollout_report import list_compared_calls
+from simia.search_path import searching_from
 from simia.statistics import Estimate, compute_wilson_interval
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
@@ -104,7 +105,8 @@ def compare_run_rewards(run: Run) -> Agreement | None:
     if not held or saved.get("packs"):
         return None
     try:
-        pack = Pack.load(saved["pack"])
+        with searching_from(run.start_folder):
+            pack = Pack.load(saved["pack"])
         return compare_rewards([Trajectory.from_row(row) for row in held], {pack.name: pack})
     except UserError:  # the pack has changed or is gone
         return None

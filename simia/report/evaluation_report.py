@@ -39,6 +39,7 @@ from simia.report.pack_scores import COSTS
 from simia.report.perturbation_table import HEADS, LEGEND, list_perturbation_rows, print_perturbations
 from simia.report.run_statistics import explain_reason
 from simia.rollouts.settings import RolloutConfig
+from simia.search_path import searching_from
 from simia.statistics import Estimate
 from simia.task import Task
 
@@ -120,7 +121,8 @@ def load_users_tasks(run: Run, episodes: Sequence[PlayedEpisode]) -> tuple[dict[
         played = read_run_config(RolloutConfig, run)
         if addresses := list_addresses(played):
             raise UserError(f"they are on the server {addresses[0]}")
-        pack, _ = load_tasks(played)
+        with searching_from(run.start_folder):
+            pack, _ = load_tasks(played)
     except UserError as error:
         why = f"facts that the user simulator invents are not counted, since the tasks cannot be loaded: {error}"
         return {}, [why]

@@ -28,6 +28,7 @@ from typing import Any
 
 from simia.errors import Code, UserError
 from simia.reward import Reward
+from simia.search_path import locate
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
 
@@ -194,7 +195,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def find_file(name: str, place: str) -> Path:
     """Find the file of a name. Raises `UserError` for a missing file, and for one in a pack or a run, which may be untrusted."""
-    path = Path(place).expanduser().absolute()
+    path = locate(place).absolute()
     if not path.is_file():
         raise UserError(f"reward_function {name}: there is no file {path}")
     for mark, kind in (("pack.yaml", "pack, whose code runs in the sandbox only"), ("ledger.db", "run's folder")):
