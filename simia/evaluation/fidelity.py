@@ -27,7 +27,7 @@ RESAMPLES = 1000
 FEWEST = 5  # episodes, from which on whole episodes are resampled; with fewer, calls are
 SHARES_WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
-"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift; `episode` identifies the episode."""
+"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift, shown; `episode` identifies the episode."""
 
 
 @dataclass

@@ -28,8 +28,30 @@ Named = Mapping[str, Sequence[Row]]
 """Name of a measure, such as a kind of knowledge → its rows."""
 
 
+def describe_shown_results(named: Named, specs: Mapping[str, ToolSpec]) -> list[str]:
+    """Return a line for each measure in which prompts showed a call's own result as an example, with the figures of the other calls."""
+    lines = []
+    for name, rows in named.items():
+        others = [row for row in rows if not row.get("shown")]
+        if len(others) == len(rows):
+            continue
+        total = measure_fidelity(others, specs).total
+        figures = [
+            f"{what} {value:.2f}"
+            for what, value in (("F1", total.value_f1), ("exact", total.exact_share))
+            if value is not None
+        ]
+        lines.append(
+            f"{name}: the example of {len(rows) - len(others)} of {len(rows)} calls' prompts is the call's own result"
+            f"{'; without these calls ' if figures else ''}{', '.join(figures)}"
+        )
+    return lines
+
+
 def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> None:
-    """Print the figures of all rows with changes, and the definition of |Δ|; nothing if no row has changes."""
+    """Print how many results the prompts showed, then, if any row has changes, the definition of |Δ| and the figures of these rows."""
+    for line in describe_shown_results(named, specs):
+        to.print(line, soft_wrap=True)
     found = {name: measure_fidelity(rows, specs) for name, rows in named.items()}
     found = {name: each for name, each in found.items() if each.total.steps}
     if not found:
@@ -131,6 +153,8 @@ def collect_change_figures(named: Named, specs: Mapping[str, ToolSpec]) -> dict[
         }
         drift = {str(step): asdict(each) for step, each in found.drift.items()}
         body[name] = {"all": list_figures(found), "by": split, **({"drift": drift} if drift else {})}
+        if shown := sum(bool(row.get("shown")) for row in rows):
+            body[name]["shown"] = shown
     return body
 
 

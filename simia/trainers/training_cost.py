@@ -26,7 +26,7 @@ from simia.envs.worlds.simulated.backend import (
     read_state,
 )
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
-from simia.envs.worlds.simulated.result_examples import find_examples
+from simia.envs.worlds.simulated.result_examples import find_example_calls, write_on_one_line
 from simia.envs.worlds.world import Backend
 from simia.formats.hermes import join_system
 from simia.llm.backends import LLMSettings, find_price, open_backend
@@ -152,8 +152,10 @@ class SampledEpisodes:
             self.unsolved += 1
         known = self.results.get(pack.name)
         if known is None:
-            found = find_examples(pack, 1, references=True)
-            known = self.results[pack.name] = {tool: each[0] for tool, each in found.items() if each}
+            found = find_example_calls(pack, 1, references=True)
+            known = self.results[pack.name] = {
+                tool: write_on_one_line(each[0].result) for tool, each in found.items() if each
+            }
         return write_outline(task, known)
 
 

@@ -51,6 +51,8 @@ def test_exact_changes_by_knowledge(tmp_path: Path, frozen: str, exact: dict[str
     assert all(each["lost"] == 0 for each in figures.values())
     assert figures["code"]["hits"] == figures["code"]["real"] == figures["code"]["simulated"] > 150
     assert set(found["code"]["by"]["|Δ|"]) == set(BINS)
+    shown = {"calls-120.jsonl": 5, "calls-40.jsonl": 1}[frozen]  # calls that a seed of customer_service makes too
+    assert {kind: found[kind]["shown"] for kind in exact} == dict.fromkeys(exact, shown)
 
 
 @pytest.mark.parametrize(("agent", "expected"), [("reference", {1.0: 6, 0.8: 3, 0.75: 1}), ("following", {1.0: 10})])

@@ -92,7 +92,7 @@ class PairWorld:
     real: ExecutableWorld
     simulated: SimulatedWorld
     differences: list[dict[str, Any]] = field(default_factory=list)
-    """In `shadow`: one row per call, with both results."""
+    """In `shadow`: one row per call, with both results; `shown`: the prompt's example of the tool's results is this call's own result."""
     names: dict[str, str] = field(default_factory=dict)
     """In `shadow`: identifiers that the simulator invented → the real ones."""
     seen: set[str] = field(default_factory=set)
@@ -148,6 +148,8 @@ class PairWorld:
             "arguments": call.arguments,
             "real": result_to_row(result),
         }
+        if self.backend.simulated.feedback.shows_result(call, row["real"]["content"]):
+            row["shown"] = True
         try:
             answer, issue = (await self.simulated.predict([call], by))[0]
             row |= {

@@ -25,7 +25,6 @@ from simia.envs.worlds.simulated.feedback import (
     UnreadableAnswer,
     describe_task,
 )
-from simia.envs.worlds.simulated.result_examples import ExampleCall, find_example_calls
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.errors import UserError
 from simia.formats.reply.reply_json import strip_reasoning
@@ -45,8 +44,6 @@ KEYS, WAIT = "keystrokes", "duration"
 class AgentWorldFeedback(Feedback):
     """Prompts and answers of `agentworld-mcp`: any tools, each result as the tool returns it."""
 
-    example_turns: dict[str, list[ExampleCall]]
-
     def name_prompts(self) -> tuple[str, str]:
         return "simulated/agentworld_mcp.j2", "simulated/agentworld_context.j2"
 
@@ -55,10 +52,7 @@ class AgentWorldFeedback(Feedback):
         """Return None, since an observation is text and has no JSON schema."""
 
     def describe_tools(self) -> list[dict[str, Any]]:
-        pack, settings = self.pack, self.settings
-        recorded = settings.observations and settings.knowledge != "schema"
-        self.example_turns = find_example_calls(pack, settings.examples, references=recorded)
-        return [self.describe(tool) for tool in (*pack.tools, *pack.user_tools)]
+        return [self.describe(tool) for tool in (*self.pack.tools, *self.pack.user_tools)]
 
     def describe(self, tool: ToolSpec) -> dict[str, Any]:
         """One tool for the system text: its definition as JSON, and turns that show its results."""
@@ -70,7 +64,7 @@ class AgentWorldFeedback(Feedback):
         }
         turns = [
             self.write_turn(number, AnsweredCall("agent", tool.name, each.arguments, Answer(each.result)))
-            for number, each in enumerate(self.example_turns[tool.name], start=1)
+            for number, each in enumerate(self.examples[tool.name], start=1)
         ]
         examples = [f"{action}\n{observation}" for action, observation in turns]
         return {"name": tool.name, "definition": json.dumps(definition, ensure_ascii=False), "examples": examples}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simia.envs.worlds.simulated.feedback import AnsweredCall, Feedback, describe_tool
+from simia.envs.worlds.simulated.result_examples import ExampleCall
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, write_compact_json
@@ -20,6 +21,9 @@ class BriefFeedback(Feedback):
 
     def name_prompts(self) -> tuple[str, str]:
         return "simulated/brief_system.j2", "simulated/brief_request.j2"
+
+    def find_examples(self) -> dict[str, list[ExampleCall]]:
+        return {}
 
     def describe_tools(self) -> list[dict[str, Any]]:
         return []

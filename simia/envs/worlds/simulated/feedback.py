@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from simia.envs.reference_solution import describe_observations, describe_reference
-from simia.envs.worlds.simulated.result_examples import find_examples, write_on_one_line
+from simia.envs.worlds.simulated.result_examples import ExampleCall, find_example_calls, read_result, write_on_one_line
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.keyed_changes import CHANGES_SCHEMA, ChangeError
@@ -94,6 +94,7 @@ class Feedback:
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.pack, self.settings = pack, settings
+        self.examples = self.find_examples()
         self._references: dict[str, tuple[Task, str, list[str]]] = {}
         self._write: Callable[[frozenset[str] | None], str]
         system_name, request_name = self.name_prompts()
@@ -121,11 +122,24 @@ class Feedback:
         """JSON Schema of a reply, for endpoints with structured output; None if a reply is not JSON."""
         return STATE_FORM if self.settings.holds_state else FORM
 
+    def find_examples(self) -> dict[str, list[ExampleCall]]:
+        """Return for each tool the calls whose results the system text shows as examples."""
+        recorded = self.settings.observations and self.settings.knowledge != "schema"
+        return find_example_calls(self.pack, self.settings.examples, references=recorded)
+
     def describe_tools(self) -> list[dict[str, Any]]:
         """Return the description of each tool for the system text."""
-        recorded = self.settings.observations and self.settings.knowledge != "schema"
-        examples = find_examples(self.pack, self.settings.examples, references=recorded)
-        return [describe_tool(tool, examples.get(tool.name, [])) for tool in (*self.pack.tools, *self.pack.user_tools)]
+        return [
+            describe_tool(tool, [write_on_one_line(each.result) for each in self.examples[tool.name]])
+            for tool in (*self.pack.tools, *self.pack.user_tools)
+        ]
+
+    def shows_result(self, call: ToolCall, result: Any) -> bool:
+        """Whether one of the examples is this call with this result, as when a measured task is also a seed or training reference."""
+        return any(
+            each.arguments == call.arguments and read_result(each.result) == result
+            for each in self.examples.get(call.name, [])
+        )
 
     def write_system(self, task: Task) -> str:
         """The static text: rules, tools and policy. A task with only some of the agent's tools gets only these. The text is cached."""

@@ -10,6 +10,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable, quote
 from simia.tool import ToolSpec
@@ -23,12 +25,6 @@ class ExampleCall(NamedTuple):
 
     arguments: dict[str, Any]
     result: str
-
-
-def find_examples(pack: Pack, most: int, *, references: bool) -> dict[str, list[str]]:
-    """Tool → up to `most` results that succeeded, each on one line. `references`: search the training tasks' references too."""
-    found = find_example_calls(pack, most, references=references)
-    return {name: [write_on_one_line(each.result) for each in calls] for name, calls in found.items()}
 
 
 def find_example_calls(pack: Pack, most: int, *, references: bool) -> dict[str, list[ExampleCall]]:
@@ -69,3 +65,11 @@ def write_on_one_line(text: str) -> str:
     if "\n" in text.strip() and text.strip()[:1] not in "{[":
         return quote(text)
     return escape_unprintable(" ".join(text.split()))
+
+
+def read_result(text: str) -> Any:
+    """Read a result as the agent read it: JSON, else text."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
