@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all modules that are imported before `main`
@@ -19,7 +20,7 @@ def main() -> None:
     with end_on_interrupt():
         from simia import cli
 
-        app = cli.build_app()
+        app = cli.build_app(*sys.argv[1:2])
     cli.main(app)
 
 

@@ -37,7 +37,7 @@ def main(app: typer.Typer | None = None) -> None:
     """Run the console command. `app`: the command line, if it is built already."""
     install_output_guard()
     try:
-        (app or build_app())()
+        (app or build_app(*sys.argv[1:2]))()
     except UserError as error:
         say_error("simia: " + " ".join(str(error).splitlines()))  # one line, even if it quotes several
         sys.exit(2)
@@ -51,8 +51,12 @@ def main(app: typer.Typer | None = None) -> None:
         sys.exit(141)
 
 
-def build_app() -> typer.Typer:
-    """Build the command line; modules of verbs are imported here."""
+def build_app(verb: str = "") -> typer.Typer:
+    """Build the command line.
+
+    `verb`: the first word of the command line. For a command or a group, only its module is imported and added: importing all of them takes
+    over a second. `--version` needs none. For any other word, such as `--help` or a misspelt command, all are added.
+    """
     app = typer.Typer(
         name="simia",
         cls=CommandGroup,
@@ -63,10 +67,13 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(describe)
+    known = verb in (*COMMANDS, *GROUPS, "--version")
     for name in COMMANDS:
-        app.command()(getattr(import_module(f"simia.cli.{name}"), name))
+        if name == verb or not known:
+            app.command()(getattr(import_module(f"simia.cli.{name}"), name))
     for name, module in GROUPS.items():
-        app.add_typer(import_module(f"simia.cli.{module}").app, name=name)
+        if name == verb or not known:
+            app.add_typer(import_module(f"simia.cli.{module}").app, name=name)
     return app
 
 
