@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import py_compile
 import shutil
 import sys
 import tempfile
@@ -69,7 +70,8 @@ def make_temporary(prefix: str) -> Path:
 
 @functools.cache
 def make_library(process: int) -> str:
-    """Make the folder with simia's files that run inside, once for each process (its number)."""
+    """Make the folder with simia's files that run inside, once for each process (its number). They are compiled here, since no sandbox could
+    store bytecode for the next one."""
     import simia.kit
     import simia.state
 
@@ -82,6 +84,9 @@ def make_library(process: int) -> str:
     for module in (simia.kit, simia.state):
         shutil.copy(str(module.__file__), folder / "simia")
     shutil.copytree(Path(__file__).parent / "inside", room / "inside", ignore=shutil.ignore_patterns("__pycache__"))
+    for source in [*folder.rglob("*.py")]:
+        compiled = source.parent / "__pycache__" / f"{source.stem}.{sys.implementation.cache_tag}.pyc"
+        py_compile.compile(str(source), str(compiled), str(source.relative_to(folder)))
     for path in [folder, *folder.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     return str(folder)

@@ -111,3 +111,21 @@ async def test_a_pack_that_only_its_owner_can_read_is_run_all_the_same(tmp_path:
     pack = counter(tmp_path)
     close_to_others(tmp_path)
     assert await total(ExecutableBackend(pack)) == {"total": 2}
+
+
+COMPILED = """
+import sys
+simia = [module for name, module in sys.modules.items() if name.split(".")[0] == "simia"]
+inside = [module for module in simia if getattr(module, "__file__", None)]
+assert len(inside) > 6, inside
+for module in inside:
+    with open(module.__cached__, "rb") as file:
+        assert file.read(12)[8:] == int(os.stat(module.__file__).st_mtime).to_bytes(4, "little"), module
+"""
+
+
+async def test_no_sandbox_compiles_what_every_sandbox_runs(tmp_path: Path) -> None:
+    pack = counter(tmp_path)
+    with (tmp_path / "tools.py").open("a") as file:
+        file.write(COMPILED)
+    assert await total(ExecutableBackend(pack)) == {"total": 2}
