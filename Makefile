@@ -10,6 +10,8 @@ BENCHES := engine post amplify requests repair near values languages truth domai
 	simulated stateful schedule episodes server server_memory ray_engine tau2
 PARALLEL := -n $(WORKERS) --dist loadgroup
 STAMP := $(VENV)/.installed
+# Tests start hundreds of interpreters: without bytecode each compiles simia again, and pytest rewrites every test in every worker.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install quickstart test test-models test-trainers test-all redteam lock bill audit check bench clean
 help:            ## this text
