@@ -13,7 +13,7 @@ A test that hangs fails after `MOST_SECONDS`, with the stacks of its threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,16 +22,16 @@ from hypothesis import settings
 from simia.llm import local_models
 from simia.venvs import ensure_environment
 from tests import properties
+from tests.fake_endpoint import FakeEndpoint
 
 settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough replaces it
 
-pytest_plugins = ["tests.fake_endpoint", "tests.attack_table"]
+pytest_plugins = ["tests.attack_table"]
 
 SHARED = ("trl", "trainer", "notes", "state_shop", "packs", "small_pack", "whole_pack")
 """Fixtures of a session that are costly: the tests that request one run in one worker, in this order of preference."""
 MOST_SECONDS = {"all": 7_200, "trainers": 1_800, "models": 1_800, "": 600}
 """Of a test by its group, on a busy machine: ten times what the slowest takes on an idle one. The first that applies counts."""
-ENDPOINT = "_fake_endpoint_process"
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +59,19 @@ def local_model() -> Path:
     return local_models.fetch_model(local_models.DEFAULT, say=print)
 
 
+@pytest.fixture(scope="module")
+def _fake_endpoint_process() -> Iterator[FakeEndpoint]:
+    endpoint = FakeEndpoint()
+    yield endpoint
+    endpoint.stop()
+
+
+@pytest.fixture
+def fake_endpoint(_fake_endpoint_process: FakeEndpoint) -> FakeEndpoint:
+    _fake_endpoint_process.plan()
+    return _fake_endpoint_process
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its group, before `-m` chooses, and with the worker's group of its costly fixtures."""
@@ -84,4 +97,4 @@ def worker_group(item: pytest.Item) -> str | None:
     for name in SHARED:
         if ours.get(name) == "session":
             return name
-    return item.nodeid.partition("::")[0] if "module" in ours.values() or ENDPOINT in definitions else None
+    return item.nodeid.partition("::")[0] if "module" in ours.values() else None

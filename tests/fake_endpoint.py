@@ -1,7 +1,7 @@
 """A fake OpenAI-compatible endpoint in a process of its own, for load and for everything that goes wrong on the way to a model.
 
-By hand (`--help` lists the options), or as the fixture `fake_endpoint` (`pytest_plugins = ["tests.fake_endpoint"]`), which hands out one
-server for a module, reset before each test:
+By hand (`--help` lists the options), or as the fixture `fake_endpoint` of tests/conftest.py, which hands out one server for a module, reset
+before each test. Its process does not import pytest, which would take a third of its start.
 
     python -m tests.fake_endpoint --port 0 --latency 0.2 --each 429:300ms,500
     fake_endpoint.plan(script=["500", "429:0.3"], latency=0.05)
@@ -41,13 +41,12 @@ import time
 import urllib.request
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from aiohttp import web
 
 from tests.key_forms import FORMS
@@ -320,19 +319,6 @@ class FakeEndpoint:
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()
-
-
-@pytest.fixture(scope="module")
-def _fake_endpoint_process() -> Iterator[FakeEndpoint]:
-    endpoint = FakeEndpoint()
-    yield endpoint
-    endpoint.stop()
-
-
-@pytest.fixture
-def fake_endpoint(_fake_endpoint_process: FakeEndpoint) -> FakeEndpoint:
-    _fake_endpoint_process.plan()
-    return _fake_endpoint_process
 
 
 async def serve(arguments: argparse.Namespace) -> None:

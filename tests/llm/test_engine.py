@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,11 +18,7 @@ from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import FREE, Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.trajectory import Usage
-
-if TYPE_CHECKING:  # pytest loads it as a plugin, below
-    from tests.fake_endpoint import FakeEndpoint
-
-pytest_plugins = ["tests.fake_endpoint"]
+from tests.fake_endpoint import FakeEndpoint
 
 QUICK = {"backoff": 0.01, "backoff_max": 0.02}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -15,11 +15,7 @@ from simia.llm.http_response import read_retry_after
 from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
-
-if TYPE_CHECKING:  # pytest loads it as a plugin, below
-    from tests.fake_endpoint import FakeEndpoint
-
-pytest_plugins = ["tests.fake_endpoint"]
+from tests.fake_endpoint import FakeEndpoint
 
 KEY = "sk-test-0123456789abcdefghij"
 HELLO = Request(messages=[{"role": "user", "content": "hello"}])

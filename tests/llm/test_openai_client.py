@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import openai
 import pytest
@@ -15,11 +15,7 @@ from simia.errors import Code, UserError
 from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, read_llm
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, ModelBackend, Request
-
-if TYPE_CHECKING:  # pytest loads it as a plugin, below
-    from tests.fake_endpoint import FakeEndpoint
-
-pytest_plugins = ["tests.fake_endpoint"]
+from tests.fake_endpoint import FakeEndpoint
 
 KEY = "sk-test-9876543210abcdefghij"
 HELLO = Request(messages=[{"role": "user", "content": "hello"}], temperature=0.5, extra_body={"min_p": 0.05})

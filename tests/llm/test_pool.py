@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,10 +14,6 @@ from simia.llm.engine import Engine, EngineLimits
 from simia.llm.types import LLMFault, Request
 from tests.fake_endpoint import FakeEndpoint
 
-if TYPE_CHECKING:
-    pass
-
-pytest_plugins = ["tests.fake_endpoint"]
 QUICK = {"backoff": 0.01, "backoff_max": 0.02}
 
 
