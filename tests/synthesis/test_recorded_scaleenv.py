@@ -11,7 +11,7 @@ from simia.search_path import data_root
 from simia.synthesis.pack_output import is_same_tree
 from simia.synthesis.recipes.scaleenv import ScaleEnvConfig
 from simia.synthesis.session import start_synthesis
-from tests.synthesis.test_recorded_envscaler import RECORDINGS, check_pack
+from tests.synthesis.test_recorded_envscaler import RECORDINGS, check_pack, check_tasks
 
 SETTINGS = (
     "llm.kind=replay", f"llm.path={RECORDINGS / 'scaleenv-jobs.jsonl'}", "llm.match=draw", "building.operations=24", "building.kept=20",
@@ -30,7 +30,7 @@ def test_fifteen_chains_become_tasks_around_which_twenty_tools_can_be_used(tmp_p
     assert (len(pack.tools), len(pack.state_schema.tables), len(pack.tasks)) == (32, 7, 15)
     assert sum(len(task.goals) > 1 for task in pack.tasks) == 5
     assert all(len(task.tools or pack.tools) >= 20 for task in pack.tasks)
-    asyncio.run(check_pack(pack))
+    asyncio.run(check_tasks(pack))
 
 
 SMALL = (
