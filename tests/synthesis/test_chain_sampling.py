@@ -1,4 +1,4 @@
-"""Chains and subgraphs over 10,000 random graphs: nothing lacks an input, nothing occurs twice, and lengths are as drawn."""
+"""Chains and subgraphs over thousands of random graphs: nothing lacks an input, nothing occurs twice, and lengths are as drawn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from simia.synthesis.graph.sampling import (
 from simia.synthesis.graph.tool_graph import REQUIRES, GraphInput, GraphTool, ToolGraph
 from tests.synthesis.random_graphs import draw_domain, draw_graph, draw_graphs
 
-GRAPHS = 10_000
+GRAPHS = [2_500, pytest.param(10_000, marks=pytest.mark.all)]
 
 
 class Providers:
@@ -77,9 +77,10 @@ def check_subgraph(graph: ToolGraph, providers: Providers, chain: list[str], fou
         assert not [name for name in touched - inside if not providers.lacks(name, found)]
 
 
-def test_chains_and_subgraphs_of_random_graphs_are_complete_and_as_long_as_intended() -> None:
+@pytest.mark.parametrize("graphs", GRAPHS)
+def test_chains_and_subgraphs_of_random_graphs_are_complete_and_as_long_as_intended(graphs: int) -> None:
     settings, intended = ChainSampling(environments=99), Counter[int]()
-    for key, graph in enumerate(draw_graphs(GRAPHS)):
+    for key, graph in enumerate(draw_graphs(graphs)):
         providers = Providers(graph)
         components = list_components(graph, list_possible(graph, providers))
         chain = sample_chain(graph, random.Random(key), settings)
@@ -89,7 +90,7 @@ def test_chains_and_subgraphs_of_random_graphs_are_complete_and_as_long_as_inten
         if max(map(len, components), default=0) >= settings.longest:
             intended[len(chain)] += 1
     chains, lengths = sum(intended.values()), range(settings.shortest, settings.longest + 1)
-    assert chains > GRAPHS / 2
+    assert chains > graphs / 2
     even = chains / len(lengths)
     distance = sum((intended[length] - even) ** 2 / even for length in lengths)
     assert distance < 24.3, intended  # chi-square with 7 degrees of freedom: 0.1 % of even draws are further away
