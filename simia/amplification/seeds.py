@@ -24,12 +24,14 @@ from simia.quality.check import Checks
 from simia.quality.grounding import Identifiers, infer_identifiers
 from simia.quality.judging.judge_reply import Verdict
 from simia.quality.judging.panel import judge_seeds_by_llm
+from simia.quality.language import describe_weak_check
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.refusals import RefusalCounts
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
 MOST_REASONS = 8  # of refused seeds, each with its first row
+LOOKED_AT = 1000  # seeds whose language is looked at before a run
 META = "prefilter"  # the stored verdicts: a resume uses the same seeds, also those without a verdict
 
 
@@ -110,8 +112,9 @@ def name_refused(seed: Trajectory, issues: list[Issue]) -> RefusedSeed:
     return RefusedSeed(seed.task_id or seed.id, issues, seed.provenance.source)
 
 
-def describe_seeds(seeds: Seeds, n: int) -> list[str]:
-    """Say how many seeds are used for n items, and count the others by reason, each with its first row."""
+def describe_seeds(seeds: Seeds, n: int, *, language: bool = True) -> list[str]:
+    """Say how many seeds are used for n items, count the others by reason, each with its first row, and say where the check of the
+    language is weak. `language`: whether this check is on."""
     refusals = RefusalCounts()
     for each in seeds.refused:
         refusals.add(each.place or each.name, each.issues[0])
@@ -122,7 +125,7 @@ def describe_seeds(seeds: Seeds, n: int) -> list[str]:
     lines = [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
     if n < len(seeds.order):
         lines.append(f"the first {n:,} of {len(seeds.order):,} seeds are used: raise --n, or shuffle the file")
-    return lines
+    return lines + (describe_weak_check(seeds.order[: min(n, LOOKED_AT)]) if language else [])
 
 
 def choose_seeds(seeds: list[Trajectory], tasks: Sequence[str]) -> list[Trajectory]:

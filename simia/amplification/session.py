@@ -193,7 +193,7 @@ async def work_on_amplification(
         if cluster is not None:
             stack.push_async_callback(cluster.disconnect)
             await cluster.connect(run)
-        for line in describe_seeds(seeds, config.n):
+        for line in describe_seeds(seeds, config.n, language=config.checks.language):
             say(line)
         try:
             seeds = await judge_seeds(run, config, seeds, backends[0])

@@ -121,7 +121,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     simulator, seeds = open_preview(config)
     for message in simulator.prompt(simulator.item(0)).messages:
         say(f"--- {message['role']} ---\n{message['content']}\n")
-    for line in describe_seeds(seeds, config.n):
+    for line in describe_seeds(seeds, config.n, language=config.checks.language):
         say_error(line)
     doubtful = find_doubtful_seeds(seeds.order, config.checks)
     if doubtful:

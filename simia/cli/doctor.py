@@ -27,6 +27,10 @@ EXTRAS = {
     "ray": ["ray"],
 }
 """The modules of each extra's packages."""
+WITHOUT = {
+    "languages": "results in another language of a seed's script can be accepted (simia amplify names such seeds)"
+}
+"""What changes silently without an extra."""
 
 
 def doctor(
@@ -86,7 +90,8 @@ def describe_extra(extra: str, modules: Sequence[str]) -> str:
     if not missing:
         return "installed"
     part = f" ({', '.join(missing)} missing)" if len(missing) < len(modules) else ""
-    return f"not installed{part}: pip install 'simia[{extra}]'"
+    meaning = f"; without it, {WITHOUT[extra]}" if extra in WITHOUT else ""
+    return f"not installed{part}: pip install 'simia[{extra}]'{meaning}"
 
 
 def describe_trainer(trainer: str) -> None:

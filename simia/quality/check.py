@@ -42,7 +42,8 @@ class Checks(TruthChecks):
     refusals: bool = True
     """Reject a trajectory that ends with the assistant declining because it is an AI. Declining because of a policy is allowed."""
     language: bool = True
-    """Reject texts in a language that the seed's messages do not use and its system text does not name. Tool results are not checked."""
+    """Reject texts in a language that the seed's messages do not use and its system text does not name, and texts in another script where
+    a language is not known. Without the extra `languages`, fewer languages of one script are told apart. Tool results are not checked."""
     goals: bool = True
     """Reject a trajectory that certainly misses a goal of its plan (`prompt.scenarios`): a planned call is missing, a refused or withdrawn
     change is made, or a planned error or question does not occur."""

@@ -112,6 +112,15 @@ def test_the_report_for_a_bug(install: Install, tmp_path: Path, monkeypatch: pyt
     assert sys.prefix not in text
 
 
+def test_a_missing_extra_says_what_it_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert describe_extra("languages", ["py3langid"]) == (
+        "not installed: pip install 'simia[languages]'; without it, results in another language of a seed's script can be accepted"
+        " (simia amplify names such seeds)"
+    )
+    assert describe_extra("ray", ["ray"]) == "not installed: pip install 'simia[ray]'"
+
+
 def test_an_unknown_trainer(cache: Path) -> None:
     with pytest.raises(UserError, match="no trainer named 'tlr'; there are: llamafactory, trl, verl, ragen"):
         doctor("--trainer", "tlr")

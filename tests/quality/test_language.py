@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simia.errors import Code
+from simia.quality import language as language_check
 from simia.quality.check import Checks, check_trajectory
-from simia.quality.language import find_trajectory_languages, identify_language
+from simia.quality.language import describe_weak_check, find_trajectory_languages, identify_language
+from simia.quality.scripts import find_script
 from simia.trajectory import Message, Trajectory
 
 TEXTS = {
@@ -99,3 +101,82 @@ def test_a_language_that_the_policy_names_is_allowed_and_the_policys_own_is_not(
 def test_short_texts_and_seeds_without_a_sure_language_reject_nothing() -> None:
     assert rejected(conversation("OK", "D'accord."), conversation(TEXTS["en"], TEXTS["en"])) == []
     assert rejected(conversation(TEXTS["zh"], TEXTS["zh"]), conversation("OK", "ORD-1")) == []
+
+
+# Languages that share a script with one of TEXTS.
+RELATED = {
+    "fa": "سلام، دستگاه ژنراتور ما از صبح خاموش می‌شود و روشن نمی‌شود. لطفاً کمک کنید.",
+    "ur": "میں پارسل کے روانہ ہونے سے پہلے ترسیل کا پتہ تبدیل کرنا چاہتا ہوں۔",
+    "uk": "Я хочу змінити адресу доставки посилки, поки її ще не відправили.",
+    "bg": "Искам да променя адреса за доставка на пратката, преди да бъде изпратена.",
+    "sr": "Желим да променим адресу испоруке, јер се селим следеће недеље. Хвала вам љубазно.",
+    "nl": "Goedemiddag, kunt u de factuur van dit contract nog een keer naar mij sturen? Ik heb het niet meer.",
+}
+SCRIPTS = {
+    "ar": "Arabic",
+    "ru": "Cyrillic",
+    "hi": "Devanagari",
+    "th": "Thai",
+    "ko": "Hangul",
+    "ja": "Han",
+    "en": "Latin",
+}
+POLISH = "Chciałbym zmienić adres dostawy mojej paczki, zanim opuści magazyn, ponieważ przeprowadzam się jutro rano."
+
+
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let py3langid be missing, and forget the languages of seeds that were identified with it."""
+    monkeypatch.setattr(language_check, "load_identifier", lambda: None)
+    monkeypatch.setattr(language_check, "_KNOWN", {})
+
+
+@pytest.mark.parametrize("language", SCRIPTS)
+def test_the_script_of_a_sentence(language: str) -> None:
+    assert find_script(TEXTS[language], 12) == SCRIPTS[language]
+    assert find_script(TEXTS[language][:3], 12) == ""
+
+
+@pytest.mark.parametrize(
+    "language", ["ar", "fa", "ur", "ru", "uk", "bg", "sr", "nl", "en", "zh", "ja", "ko", "th", "hi"]
+)
+def test_the_language_of_a_sentence_without_the_extra(without_extra: None, language: str) -> None:
+    assert identify_language((TEXTS | RELATED)[language]) == language
+
+
+@pytest.mark.parametrize(
+    ("seed", "result"),
+    [("ar", "en"), ("ar", "fa"), ("ar", "zh"), ("ru", "en"), ("ru", "uk"), ("de", "nl"), ("de", "ar")],
+)
+def test_another_language_is_rejected_without_the_extra(without_extra: None, seed: str, result: str) -> None:
+    texts = TEXTS | RELATED
+    exemplar = conversation(f"{texts[seed]} Das ist nicht die Frage." if seed == "de" else texts[seed], texts[seed])
+    assert rejected(conversation(texts[result] * 2, texts[seed]), exemplar) == ["messages[0]"]
+    assert rejected(conversation(texts[seed] * 2, texts[seed] * 2), exemplar) == []
+
+
+def test_texts_of_unknown_languages_are_compared_by_script(without_extra: None) -> None:
+    polish = conversation(POLISH, POLISH)
+    for other in ("ar", "ru", "zh", "ko"):
+        assert rejected(conversation(TEXTS[other] * 2, POLISH), polish) == ["messages[0]"]
+    assert rejected(conversation(POLISH, POLISH), polish) == []
+    names = "请帮我预订 Hilton Garden Inn San Francisco Airport North, Grand Hyatt at Terminal Two and Burlingame Marriott 的房间"
+    chinese = conversation(TEXTS["zh"], TEXTS["zh"])
+    assert rejected(conversation(names, TEXTS["zh"]), chinese) == [], "names in another script"
+    arabic = conversation(TEXTS["ar"], TEXTS["ar"])
+    assert rejected(conversation(POLISH, TEXTS["ar"]), arabic) == ["messages[0]"]
+    names_english = conversation(TEXTS["ar"], TEXTS["ar"], system="Answer in Arabic or English.")
+    assert rejected(conversation(POLISH, POLISH), names_english) == [], "a policy that names a language of this script"
+
+
+def test_seeds_whose_language_is_not_certain_are_counted(without_extra: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    arabic, polish, english = (conversation(text, text) for text in (TEXTS["ar"], POLISH, TEXTS["en"]))
+    unknown, unlike = describe_weak_check([arabic, polish, english, arabic])
+    assert unknown.startswith("1 of 4 seeds: their language is not known, so that only results in another script")
+    assert unlike.startswith(
+        "2 of 4 seeds: of the languages of their script, only some are told apart (ar, be, bg, de, "
+    )
+    assert unlike.endswith("pip install 'simia[languages]'")
+    assert describe_weak_check([english, conversation(TEXTS["ja"], TEXTS["ja"])]) == []
+    monkeypatch.undo()
+    assert describe_weak_check([conversation(POLISH, POLISH)]) == [], "the extra knows Polish"
