@@ -19,7 +19,7 @@ import orjson
 from simia.json_values import iterate_strings
 
 # Models often write typographic hyphens and spaces, which have no meaning.
-PLAIN = (*((char, "-") for char in "‐‑‒–—−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009\u3000"))
+PLAIN = (*((char, "-") for char in "‐‑‒–—―−"), *((char, " ") for char in "\u00a0\u202f\u2007\u2009\u3000"))
 # Full-width ASCII, and the zeros of decimal digits that people write in Arabic, Persian, Indic, Thai, Lao, Khmer and Burmese.
 WIDE = {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)} | {"￥": "¥", "￦": "₩", "，": ", ", "：": ": "}
 ZEROS = "٠۰०০੦૦௦౦೦൦๐໐០၀"
@@ -28,6 +28,9 @@ FOLDABLE = re.compile(f"[{re.escape(''.join(FOLDED))}]")
 # UTF-8 lead bytes of these characters and of letters that may be written as several characters. A test by characters of each text that
 # is nearly ASCII would take as long as all searches together.
 LEADS = frozenset({char.encode()[0] for char in FOLDED} | {0xCC, 0xCD, 0xE1, 0xE3, 0xEF})
+# The long-vowel mark of Kana, which Japanese keyboards write for a hyphen. In a word it follows Kana; here it is between letters or
+# digits of an identifier.
+LONG_MARK = re.compile(r"(?<=[a-z0-9])[ーｰ](?=[a-z0-9])", re.I)
 EDGES = re.compile(r"^[^\w+]+|[^\w]+$")
 SEPARATOR = r"[\s\-_()]{0,2}"
 PREFIXED_NUMBER = re.compile(r"#?[a-z]{1,6}[-_ #]?(\d{4,})")
@@ -123,6 +126,7 @@ def normalize_mention(text: str) -> str:
         if any(lead in raw for lead in LEADS):
             text = unicodedata.normalize("NFC", text)
             text = FOLDABLE.sub(lambda found: FOLDED[found[0]], text)
+            text = LONG_MARK.sub("-", text)
         for char, plain in PLAIN:
             text = text.replace(char, plain)
     return text.lower()
