@@ -199,6 +199,81 @@ def test_seeds_are_kept_and_named() -> None:
     assert [issue.code for issue in issues] == [Code.NO_CONSENT]
 
 
+RENTAL_POLICY = (
+    "延長は最長30日までです。返却日の変更は承諾をいただいてから行ってください。本日は2026年3月9日（月）です。"
+)
+RENTAL_TOOLS = [
+    ToolSpec(
+        name=name,
+        description=description,
+        parameters={"type": "object", "properties": {"rental_id": TEXT, "day": TEXT}},
+    )
+    for name, description in (
+        ("get_rental", "契約を照会します。"),
+        ("extend_rental", "レンタル期間を延長します。"),
+        ("report_trouble", "故障の受付票を作成します。"),
+    )
+]
+RENTAL_ASK = (
+    "BI-7890-140925を3月29日まで延長できますか。",
+    (
+        "get_rental",
+        {"rental_id": "BI-7890-140925"},
+        {"rental_id": "BI-7890-140925", "end_date": "2026-03-25", "daily": 2750},
+    ),
+    "返却日を3月25日から3月29日へ変更いたします。1日あたり2,750円ですが、よろしいでしょうか。",
+    "はい、お願いします。",
+)
+EXTEND = (
+    "extend_rental",
+    {"rental_id": "BI-7890-140925", "day": "2026-03-29"},
+    {"rental_id": "BI-7890-140925", "end_date": "2026-03-29", "fee": 11000},
+)
+
+
+def find_rental_codes(*turns: Any) -> list[str]:
+    t = make_dialogue(*RENTAL_ASK, *turns, system=RENTAL_POLICY).model_copy(update={"tools": RENTAL_TOOLS})
+    return [issue.code.value for issue in check_trajectory(t, Checks(identifiers=False))]
+
+
+@pytest.mark.parametrize("day", ["2026年4月2日（木）", "2026年3月30日（月）", "３月３０日"])
+def test_a_done_change_has_the_date_of_its_call_also_beside_a_polite_request(day: str) -> None:
+    polite = "追加料金は11,000円でございます。どうぞお気をつけて作業なさってください。"
+    assert find_rental_codes(EXTEND, f"返却日を{day}に変更いたしました。{polite}") == ["wrong_date"]
+    assert find_rental_codes(EXTEND, f"返却日を2026年3月29日（日）に変更いたしました。{polite}") == []
+    assert find_rental_codes(EXTEND, f"返却日を3月29日に変更いたしました。次は{day}以降にご連絡ください。") == []
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "返却日を3月29日に変更いたしました。",
+        "ご契約をキャンセルいたしました。",
+        "故障の受付票を作成いたしました。",
+        "レンタル期間を3月29日まで延長いたしました。",
+    ],
+)
+def test_the_humble_form_claims_an_action_of_the_speaker(claim: str) -> None:
+    assert find_rental_codes(claim) == ["claimed_action"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "返却日を変更いたしましたら、ご連絡いたします。",
+        "先日ご案内を変更いたしましたとおり、1日あたり2,750円です。",
+        "ご確認用の文面を作成いたしました。",
+        "返却日の変更はまだ行っておりません。",
+        "次の予約があるため、変更はいたしませんでした。",
+    ],
+)
+def test_what_claims_no_action_of_a_call_passes(text: str) -> None:
+    assert find_rental_codes(text) == []
+    assert (
+        find_rental_codes(EXTEND, "変更いたしました。", "ありがとう。", "こちらこそ、返却日を変更いたしました。") == []
+    )
+
+
 def read_rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
 

@@ -32,6 +32,11 @@ from simia.quality.truth.vocabulary import (
 
 PARTICIPLES = {name: re.compile(rf"(?:{action.done})") for name, action in ACTIONS.items()}
 STEMS = {name: re.compile(action.cjk) for name, action in ACTIONS.items()}
+HUMBLE = ("いたしました", "致しました")
+# What was done before the conversation, and texts that an assistant writes without a call.
+EARLIER = re.compile(
+    r"(?:先日|前回|昨日|先ほど|先程|以前|当時|文面|文案|文章|下書き|案を|一覧|リスト|表を)[^。！？\n]*$"
+)
 NOTHING = re.compile(r"\s*(?:nothing|none|no\b|neither)")
 IN_RESULT = {
     name: re.compile(rf"(?:{action.done}|{action.verbs}|{action.cjk})", re.I) for name, action in ACTIONS.items()
@@ -48,6 +53,7 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
             if n == 0 and wrote and not is_also and STRICT.isdisjoint(actions):
                 continue  # what the call just did, in other words
             is_action = is_tool_of(facts, actions) or (not passive and not PLAIN_ACTIONS.isdisjoint(actions))
+            is_action = is_action or is_humble_claim(facts, i, actions, at, end)
             if is_action and not is_supported(facts, i, actions, passive, is_also):
                 yield make_claim_issue(i, text[max(0, at - 10) : end + 30].strip())
                 return
@@ -57,6 +63,21 @@ def find_claimed_actions(facts: TruthView) -> Iterator[Issue]:
         if find_generic_claim(facts, i, low):
             yield make_claim_issue(i, text[:60])
             return
+
+
+def is_humble_claim(facts: TruthView, i: int, actions: list[str], at: int, end: int) -> bool:
+    """Return whether a Japanese text says in the humble form (いたしました: the speaker did it) that it did one of the actions, although
+    no call before changed anything. Which actions a call alone can do is seen from the policy and from the tools' descriptions."""
+    text = facts.texts[i]
+    if not text[at:end].endswith(HUMBLE) or EARLIER.search(text[max(0, at - 24) : end]):
+        return False
+    if any(step.at < i and not step.failed and step.writes is not False for step in facts.steps):
+        return False
+    described = "\n".join(tool.description for tool in facts.t.tools)
+    places = {"update": facts.policy, "move": facts.policy, "create": described}
+    return any(
+        action in PLAIN_ACTIONS or (action in places and STEMS[action].search(places[action])) for action in actions
+    )
 
 
 def make_claim_issue(i: int, claim: str) -> Issue:

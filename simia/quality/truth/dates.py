@@ -18,6 +18,7 @@ from simia.quality.truth.quantities import (
     make_date,
     narrow,
 )
+from simia.quality.truth.vocabulary import CJK_DONE
 
 WEEKDAYS = {
     name: number
@@ -52,7 +53,8 @@ NUMERALS = {
 DURATION = re.compile(
     r"(\d+(?:\.\d+)?|\b(?:" + "|".join(word for word in NUMERALS if word.isascii()) + r")\b|[一二两三四五六七八九十半])"
     r"(?:[ -]?(?:to|[-–~〜至到])[ ]?(\d+))?[ -]?(?:个|個|か|ヶ|ケ)?(?:an? )?(?:full |more |working |business |calendar |consecutive |started )?"
-    r"(minutes?|mins?|hours?|hrs?|h\b|days?|nights?|weeks?|months?|years?|小时|小時|分钟|分鐘|天|工作日|周|月|年|晚|泊|日間|日|時間|分|営業日|週間|年間)",
+    r"(minutes?|mins?|hours?|hrs?|h\b|days?|nights?|weeks?|months?|years?|小时|小時|分钟|分鐘|天|工作日|周|月|年|晚|泊|日間|日|時間|分|営業日|週間|年間)"
+    r"(?!あたり|当たり|当り|につき|ごと)",  # a rate, not a duration
     re.I,
 )
 FIELD = re.compile(
@@ -83,6 +85,8 @@ PROPOSES = re.compile(
     r"[?？]|\b(?:would|could|if|shall|say yes|let me know|go-ahead)\b|か。|か$|ましょう|いただければ|ください|下さい|如果|要不|吗|吧|告诉我|的话|请确认|请回复",
     re.I,
 )
+# A sentence that says what was just done: it states the date of that change, also beside a polite request.
+CJK_SENTENCE = re.compile(r"[^。！？!?\n]+[。！？!?]?")
 SPOKEN_TIME = re.compile(
     r"\b(?:half|quarter|o['’]?clock|noon|midnight|midday)\b|"
     r"\b(?:at|by|until|till|before|after|from|to|around|about|past) (?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)\b|"
@@ -100,12 +104,14 @@ def find_wrong_dates(facts: TruthView) -> Iterator[Issue]:
             continue
         low = narrow(text).lower()
         states = restates_result(facts, i)
+        done = [] if states else find_done_sentences(facts, i)
         for each in found:
             if each.kind == "date":
                 if is_wrong_weekday(facts, i, low, each):
                     yield make(i, text, each, "is not on this weekday")
                     return
-                if states and not follows_date(facts, i, each, strict=states == "write"):
+                is_done = any(start <= each.start < end for start, end in done)
+                if (states or is_done) and not follows_date(facts, i, each, strict=is_done or states == "write"):
                     yield make(i, text, each, "does not follow from what was given")
                     return
             elif states and (states == "write" or not is_spoken(facts, i)) and not follows_time(facts, i, each, found):
@@ -120,13 +126,30 @@ def make(i: int, text: str, each: Quantity, problem: str) -> Issue:
 
 def restates_result(facts: TruthView, i: int) -> str | None:
     """Return "write" or "read" where a text states what results with dates just said; None where it asks, proposes or computes."""
+    return None if PROPOSES.search(facts.texts[i]) else find_dated_result(facts, i)
+
+
+def find_dated_result(facts: TruthView, i: int) -> str | None:
+    """Return "write" or "read" where message i follows results with dates; None where it does not."""
     last = next((step for step in facts.steps if step.at == i - 1), None)
-    if last is None or last.failed or PROPOSES.search(facts.texts[i]):
+    if last is None or last.failed:
         return None
     batch = [step for step in facts.steps if step.place == last.place]
     if not any(each.kind in ("date", "time") for step in batch for each in find_quantities(step.text)):
         return None
     return "write" if all(step.writes for step in batch) else "read"
+
+
+def find_done_sentences(facts: TruthView, i: int) -> list[tuple[int, int]]:
+    """Return (start, end) of the Japanese and Chinese sentences of a text that say what the call before it did, and ask nothing."""
+    text = facts.texts[i]
+    if text.isascii() or find_dated_result(facts, i) != "write":
+        return []
+    return [
+        match.span()
+        for match in CJK_SENTENCE.finditer(text)
+        if CJK_DONE.search(match[0]) and not PROPOSES.search(match[0])
+    ]
 
 
 def is_spoken(facts: TruthView, i: int) -> bool:
