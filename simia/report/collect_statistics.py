@@ -42,6 +42,7 @@ from simia.trajectory import Trajectory
 
 MANY = 10_000  # items from which several processes are faster than one
 MOST_PROCESSES = 4
+LONGEST = 160  # characters of a finding
 ITEMS = f"""
 SELECT id, item.ord, spec ->> '$.pack', spec ->> '$.seed', spec ->> '$.task', {VERDICT}, reason, detail
 FROM item LEFT JOIN accepted ON accepted.ord = item.ord WHERE stage = 'amplify' ORDER BY item.ord
@@ -128,8 +129,7 @@ def count_items(
             each.add(verdict, reason)
         if verdict == "rejected":
             found = reasons.setdefault(reason, RejectionReason(reason))
-            found.count += 1
-            found.findings.update([strip_values(detail or "", reason)])
+            found.add(strip_values(detail or "", reason), strip_place(detail or "", reason)[:LONGEST])
             found.examples += [id_] if len(found.examples) < MOST_EXAMPLES else []
     for bin_ in statistics.results.first_bin.values():
         bins[bin_].fresh += 1
@@ -184,6 +184,11 @@ def summarize_seed_filter(seeds: dict[str, Any]) -> SeedFilterCounts:
 
 
 def strip_values(detail: str, reason: str) -> str:
-    """Remove location and values from a finding, so that equal mistakes are counted together."""
-    text = detail.partition(": ")[2] if detail.startswith(reason) else detail
-    return VALUES.sub(lambda value: "#" if value[1] else "…", text)[:160] or "no detail"
+    """Remove location and values from a finding, so that equal mistakes are counted together. The name of a language stays."""
+    text = strip_place(detail, reason)
+    return (text if reason == Code.LANGUAGE else VALUES.sub(lambda value: "#" if value[1] else "…", text))[:LONGEST]
+
+
+def strip_place(detail: str, reason: str) -> str:
+    """Remove the location from a finding."""
+    return (detail.partition(": ")[2] if detail.startswith(reason) else detail) or "no detail"

@@ -18,6 +18,7 @@ from simia.trajectory import Usage
 
 REPEATS = (Code.DUPLICATE, Code.NEAR_DUPLICATE, Code.SEED_COPY)
 MOST_EXAMPLES = 3  # item ids and findings of a reason
+MOST_FINDINGS = 1_000  # of a reason that are counted
 
 
 @dataclass(slots=True)
@@ -75,16 +76,26 @@ class TimelineBin(Outcomes):
 
 @dataclass(slots=True)
 class RejectionReason:
-    """A rejection reason with its most frequent findings, values masked, and example items."""
+    """A rejection reason with its most frequent findings and example items. Findings that differ only in values are one; a value that all
+    of them have is shown."""
 
     code: str
     count: int = 0
-    findings: LossyCounter = field(default_factory=lambda: LossyCounter(1_000))
+    findings: LossyCounter = field(default_factory=lambda: LossyCounter(MOST_FINDINGS))
     examples: list[str] = field(default_factory=list)
+    whole: dict[str, str] = field(default_factory=dict)  # finding without values → with values; "": they differ
+
+    def add(self, finding: str, whole: str) -> None:
+        """Count one item. `finding`: without values; `whole`: with them."""
+        self.count += 1
+        self.findings.update([finding])
+        if finding in self.whole or len(self.whole) < MOST_FINDINGS:
+            self.whole[finding] = whole if self.whole.get(finding, whole) == whole else ""
 
     @property
     def details(self) -> dict[str, int]:
-        return self.findings.top(MOST_EXAMPLES, least=1)
+        top = self.findings.top(MOST_EXAMPLES, least=1)
+        return {self.whole.get(finding) or finding: count for finding, count in top.items()}
 
 
 @dataclass(slots=True)

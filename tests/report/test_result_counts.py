@@ -15,7 +15,7 @@ from simia.report import result_counts
 from simia.report.collect_statistics import collect_statistics, strip_values
 from simia.report.report_rows import describe_cost_per_accepted
 from simia.report.result_counts import LossyCounter, count_results, count_results_in_parallel
-from simia.report.run_statistics import Histogram
+from simia.report.run_statistics import Histogram, RejectionReason
 
 
 def count(run: Run, processes: int) -> dict[str, Any]:
@@ -108,6 +108,19 @@ def test_findings_that_differ_in_values_are_one() -> None:
     )
     assert left == right == "order_id: … was not said before"
     assert strip_values("", "leak") == "no detail"
+    language = "language at messages[0]: the user writes 'en', the seed ja"
+    assert strip_values(language, "language") == "the user writes 'en', the seed ja"
+
+
+def test_a_value_that_all_findings_have_is_shown() -> None:
+    reason = RejectionReason("ungrounded_id")
+    for value in ("ORD-1", "ORD-1"):
+        reason.add("order_id: … was not said before", f"order_id: '{value}' was not said before")
+    assert reason.details == {"order_id: 'ORD-1' was not said before": 2}
+    reason.add("order_id: … was not said before", "order_id: 'ORD-2' was not said before")
+    reason.add("order_id: … was not said before", "order_id: 'ORD-2' was not said before")
+    assert reason.details == {"order_id: … was not said before": 4}
+    assert reason.count == 4
 
 
 @pytest.mark.attack("modules of our names in the working directory")
