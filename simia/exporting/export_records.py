@@ -48,7 +48,7 @@ class ExportReport(BaseModel):
     longest: int = Field(default=0, description="Number of tokens of the longest row.")
     languages: dict[str, int] = Field(
         default_factory=dict,
-        description="Number of exported trajectories by language (ISO 639-1). Only counted for `hf`.",
+        description="Number of exported trajectories by language (ISO 639-1). Only counted for `hf` and `llamafactory`.",
     )
     refused: dict[str, int] = Field(default_factory=dict, description="Number of refused rows by reason.")
     examples: list[Issue] = Field(default_factory=list, description="The first refused row for each reason.")

@@ -89,7 +89,7 @@ def export(
                         writer.write(item.text)
                     else:
                         writer.write(t)
-                if to == "hf" and report.rows > before:
+                if to in ("hf", "llamafactory") and report.rows > before:
                     languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before
                 if report.rows > before and t.provenance.licence:

@@ -16,6 +16,7 @@ from typing import Any
 from simia.errors import Code
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
+from simia.quality.language import find_trajectory_languages
 from simia.report.diversity import measure_run_diversity
 from simia.report.endpoint_statistics import measure_prefixes, sum_judging, sum_spending, summarize_endpoint
 from simia.report.model_outcomes import count_models
@@ -42,6 +43,7 @@ from simia.trajectory import Trajectory
 
 MANY = 10_000  # items from which several processes are faster than one
 MOST_PROCESSES = 4
+UNKNOWN = "unknown"
 LONGEST = 160  # characters of a finding
 ITEMS = f"""
 SELECT id, item.ord, spec ->> '$.pack', spec ->> '$.seed', spec ->> '$.task', {VERDICT}, reason, detail
@@ -118,6 +120,8 @@ def count_items(
         for id_, seed in seeds.items()
     }
     packs: dict[str, Outcomes] = defaultdict(Outcomes, {seed.pack: Outcomes() for seed in per_seed.values()})
+    languages = name_languages(seeds)
+    per_language = {name: Outcomes() for name in sorted(set(languages.values()))}
     bins: dict[int, TimelineBin] = defaultdict(TimelineBin)
     reasons: dict[str, RejectionReason] = {}
     width = compute_bin_width(get_last_ord(connection))
@@ -127,6 +131,8 @@ def count_items(
             per_seed[seed] = SeedOutcomes(name=str(task or seed), pack=pack)
         for each in (statistics, packs[pack], per_seed[seed], bins[ord_ // width]):
             each.add(verdict, reason)
+        if seed in languages:
+            per_language[languages[seed]].add(verdict, reason)
         if verdict == "rejected":
             found = reasons.setdefault(reason, RejectionReason(reason))
             found.add(strip_values(detail or "", reason), strip_place(detail or "", reason)[:LONGEST])
@@ -136,8 +142,15 @@ def count_items(
     for name, outcomes in per_seed.items():
         outcomes.spent = spent.get(name, outcomes.spent)
     statistics.packs, statistics.timeline = packs, list(bins.values())
+    statistics.languages = per_language
     statistics.per_seed = sorted(per_seed.values(), key=lambda outcomes: (outcomes.pack, outcomes.name))
     statistics.reasons = sorted(reasons.values(), key=lambda reason: -reason.count)
+
+
+def name_languages(seeds: dict[str, Trajectory]) -> dict[str, str]:
+    """Return the language of each seed by its id, such as "ja", "en, ja" or "unknown"; empty if all have the same."""
+    names = {id_: ", ".join(sorted(find_trajectory_languages(seed))) or UNKNOWN for id_, seed in seeds.items()}
+    return names if len(set(names.values()) - {UNKNOWN}) > 1 else {}
 
 
 def count_tools(results: ResultCounts, seeds: dict[str, Trajectory]) -> list[ToolUsage]:

@@ -161,10 +161,12 @@ def list_diversity_rows(run: RunStatistics) -> Rows:
     for length, name in ((2, "tools used"), (3, "optional arguments used"), (4, "enum values used")):
         covered, of_seeds = ("{:,} of {:,}".format(*of.count_coverage(length)) for of in (new, old))
         rows.append((name, f"{covered} ({of_seeds})"))
-    shares, others = (
-        f"{divide(of.parallel, of.trajectories):.0%}, {divide(of.declined, of.trajectories):.0%}" for of in (new, old)
+    parallel, declined = (
+        f"{divide(mine, new.trajectories):.0%} ({divide(theirs, old.trajectories):.0%})"
+        for mine, theirs in ((new.parallel, old.parallel), (new.declined, old.declined))
     )
-    rows.append(("parallel, declined", f"{shares} ({others})"))
+    rows.append(("parallel calls", parallel))
+    rows.append(("requests declined", f"{declined}: the last answer refuses what the user asked for"))
     if grown := find_grown_values(new, old)[:MOST_VALUES]:
         named = (f"{argument} {value} in {share:.0%} ({was:.0%})" for argument, value, share, was in grown)
         rows.append(("over-represented values", ", ".join(named)))

@@ -244,6 +244,7 @@ class RunStatistics(Outcomes):
     models: list[ModelOutcomes] = field(default_factory=list)  # of a run that mixes models
     packs: dict[str, Outcomes] = field(default_factory=dict)
     per_seed: list[SeedOutcomes] = field(default_factory=list)
+    languages: dict[str, Outcomes] = field(default_factory=dict)  # by the seeds' languages, if they have several
     reasons: list[RejectionReason] = field(default_factory=list)
     timeline: list[TimelineBin] = field(default_factory=list)
     plans: list[PlanShare] = field(default_factory=list)

@@ -35,6 +35,7 @@ def print_report(run: RunStatistics, console: Console) -> None:
         "tools: calls in accepted and rejected trajectories, and in the seeds": make_tools_table(run),
         "most frequent in accepted trajectories": make_frequent_table(run),
         "packs and seeds": make_seeds_table(run),
+        "languages of the seeds": make_languages_table(run),
     }
     for title, section in sections.items():
         if section is not None:
@@ -133,6 +134,14 @@ def make_seeds_table(run: RunStatistics) -> RenderableType | None:
     parts.append(report_rows.describe_seed_filter(run))
     parts += [make_plain_text(f"  refused: {example}") for example in run.seeds.examples[:3]]
     return Group(*parts) if run.packs else None
+
+
+def make_languages_table(run: RunStatistics) -> Table | None:
+    """List the outcomes by the language of the seed; None if all seeds have the same."""
+    table = make_table("language", ">items", ">accepted", ">rate", "most often rejected for")
+    for name, outcomes in run.languages.items():
+        table.add_row(name, *format_outcomes(outcomes))
+    return table if run.languages else None
 
 
 def make_names_line(what: str, names: list[str]) -> Text:

@@ -171,6 +171,8 @@ def test_the_card_opens_with_what_the_hub_reads(tmp_path: Path) -> None:
     front = yaml.safe_load(head)
     assert front["license"] == "apache-2.0"
     assert front["configs"][0]["data_files"] == "data.jsonl"
+    assert front["language"] == ["en"]
+    assert f"| languages | `en` ({len(seeds())}) |" in body
     assert "| `duplicate` | 2 |" in body
     assert "`12ab`" in body
     mixed = FACTS.model_copy(update={"licences": ["MIT", "Apache-2.0"]})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from simia.jobs import Run
 from simia.quality.check import estimate_trajectory_tokens
@@ -13,7 +15,8 @@ from simia.report.collect_statistics import collect_statistics
 from simia.report.report_rows import list_diversity_rows, list_summary_rows
 from simia.report.result_counts import read_conversation
 from simia.report.run_statistics import Histogram, ToolUsage, explain_reason
-from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, story
+from simia.report.terminal_report import print_report
+from tests.report.conftest import GIVES_UP, HOSTILE, LIKE_ITS_SEED, PARALLEL, SEEDS, story
 
 
 async def test_items(run: Run) -> None:
@@ -77,6 +80,28 @@ async def test_packs_and_seeds(run: Run) -> None:
     assert (facts.seeds.read, facts.seeds.used, facts.seeds.refused) == (4, 2, 1)
     assert facts.seeds.reasons == {"bad_arguments": 1}
     assert facts.seeds.examples == ["s3: bad_arguments at messages[1].calls[0]: no order"]
+
+
+async def test_seeds_of_several_languages_are_counted_apart(run: Run) -> None:
+    assert collect_statistics(run).languages == {}
+    japanese = story(
+        "s2", "注文をキャンセルしていただけますか。", [("find_order", "ORD-200", True)], answer="承知いたしました。"
+    )
+    run.ledger.set_seeds([(SEEDS[0].id, SEEDS[0]), (SEEDS[1].id, japanese)])
+    run.ledger.flush()
+    facts = collect_statistics(run)
+    assert {name: (of.planned, of.accepted, of.refused) for name, of in facts.languages.items()} == {
+        "en": (6, 2, 1),
+        "ja": (3, 1, 2),
+    }
+    out = io.StringIO()
+    print_report(facts, Console(file=out, width=100))
+    flat = " ".join(out.getvalue().split())
+    assert (
+        "languages of the seeds language items accepted rate most often rejected for en 6 2 67% duplicate ja 3 1 33%"
+        in flat
+    )
+    assert "requests declined 0% (0%): the last answer refuses what the user asked for" in flat
 
 
 async def test_lengths(run: Run) -> None:
