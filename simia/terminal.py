@@ -6,6 +6,8 @@ marks that turn the direction of writing. All of simia's own output goes through
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 import re
 import sys
@@ -16,6 +18,7 @@ from simia.masking import mask
 
 # C0 but newline and tab, DEL, C1, marks of direction, and lone surrogates, which cannot be written.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def clean(text: str) -> str:
@@ -44,8 +47,14 @@ def say_error(text: object) -> None:
 
 
 def say_json(text: str) -> None:
-    """Print JSON to standard output."""
-    print(escape_json(mask(text)), flush=True)
+    """Print JSON to standard output. Characters that its encoding lacks are written as `\\uXXXX`, so that all values stay the same."""
+    line = escape_json(mask(text))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        line.encode(encoding)
+    except UnicodeEncodeError:
+        line = NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], line)
+    print(line, flush=True)
 
 
 class CleanFormatter(logging.Formatter):
@@ -61,7 +70,11 @@ def print_exception(kind: type[BaseException], error: BaseException, trace: Trac
 
 
 def install_output_guard() -> None:
-    """Let tracebacks and log records of this process pass through `clean` too. Called by entry points, not on import."""
+    """Let tracebacks and log records of this process pass through `clean` too, and print `?` for characters that the encoding of the
+    terminal lacks. Called by entry points, not on import."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.excepthook = print_exception
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)

@@ -37,7 +37,7 @@ from simia.jobs.progress import Progress
 from simia.report.console import Terminal, make_table, print_whole
 from simia.report.live_panel import LivePanel
 from simia.rollouts.settings import RolloutConfig
-from simia.terminal import CONTROL, clean, escape_json, one_line
+from simia.terminal import CONTROL, clean, escape_json, install_output_guard, one_line, say, say_json
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.sandbox.making import HEAD, make_pack
@@ -257,6 +257,26 @@ def test_an_interrupt_before_the_first_episode_says_what_there_is(
         assert "what was stored is kept" in printed.err
     else:
         assert "no run was made, and nothing was asked or played" in printed.err
+
+
+@pytest.mark.parametrize("encoding", ["euc_jp", "shift_jis", "ascii"])
+def test_characters_that_the_terminal_cannot_show_are_replaced(monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
+    out, err = io.BytesIO(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding=encoding))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding=encoding))
+    install_output_guard()
+    say("größe مرحبا ok")
+    say("größe مرحبا ok", error=True)
+    Terminal().print("größe مرحبا ok")
+    say_json('{"name": "größe 😀"}')
+    sys.stdout.flush()
+    shown, table, row = out.getvalue().decode(encoding).splitlines()
+    assert shown == table == "größe مرحبا ok".encode(encoding, "replace").decode(encoding)
+    assert shown.endswith("e ????? ok")
+    assert json.loads(row) == {"name": "größe 😀"}
+    assert err.getvalue().endswith(b"e ????? ok\n")
 
 
 def test_a_table_in_a_log_is_not_cut() -> None:
