@@ -89,7 +89,8 @@ def find_fault(value: Any, depth: int = MAX_DEPTH) -> RowError | None:
                     return RowError(Code.BAD_ROW, "a text holds a NUL character")
                 if not node.isascii() and SURROGATE.search(node):
                     return RowError(
-                        Code.BAD_JSON, "a text is not valid Unicode: a lone surrogate, or bytes not in UTF-8"
+                        Code.BAD_JSON,
+                        "a text is not valid Unicode (a lone surrogate, or bytes not in UTF-8): save the file as UTF-8",
                     )
             elif isinstance(node, dict):
                 below += node

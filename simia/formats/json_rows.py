@@ -63,7 +63,12 @@ def read_json_lines(path: Path, limits: RowLimits) -> Iterator[FileRow]:
                 text = chunk.decode("utf-8")
                 value = json.loads(text.strip())
             except UnicodeDecodeError as error:
-                yield FileRow(line, index, shown, error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}"))
+                yield FileRow(
+                    line,
+                    index,
+                    shown,
+                    error=RowError(Code.BAD_JSON, f"not UTF-8 at byte {error.start + 1}: save the file as UTF-8"),
+                )
             except (ValueError, RecursionError) as error:
                 yield FileRow(line, index, shown, error=explain_broken_row(error))
             else:

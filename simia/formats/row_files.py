@@ -31,7 +31,9 @@ def open_rows(path: Path, limits: RowLimits) -> Iterator[FileRow]:
         raise UserError(f"{path} is not a regular file: trajectories are read from {KNOWN} files")
     with open_binary(path) as file:
         mark = file.read(2)
-        if mark in FOREIGN_MARKS:
+        if mark in FOREIGN_MARKS or (
+            b"\0" in mark and suffix != ".parquet"
+        ):  # UTF-16 without a mark begins "{\0" or "\0{"
             raise UserError(f"{path} is UTF-16: save it as UTF-8")
         if suffix == ".parquet":
             return open_parquet(path, limits)

@@ -164,7 +164,7 @@ GOOD = b"\n".join(dumped(seed(n)) for n in (1, 2))
 FILES: dict[str, tuple[bytes, str]] = {
     "little.jsonl": (b"\xff\xfe" + GOOD.decode().encode("utf-16-le"), "UTF-16: save it as UTF-8"),
     "big.json": (b"\xfe\xff" + GOOD.decode().encode("utf-16-be"), "UTF-16: save it as UTF-8"),
-    "unmarked.jsonl": (GOOD.decode().encode("utf-16-le"), "none of 2 seeds can be used"),
+    "unmarked.jsonl": (GOOD.decode().encode("utf-16-le"), "UTF-16: save it as UTF-8"),
     "zipped.jsonl": (gzip.compress(GOOD), "bad_json: not UTF-8"),
     "empty.jsonl": (b"", "no seeds: the files are empty"),
     "blank.json": (b" \n\n", "no seeds: the files are empty"),

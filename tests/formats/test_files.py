@@ -30,7 +30,8 @@ BAD: list[tuple[bytes, Code, str]] = [
     (b'{"conversations": [], "x": "\\u0000"}', Code.BAD_ROW, "NUL"),
     (b'{"conversations": [], "x": "a\x00b"}', Code.BAD_JSON, "control character"),
     (b'{"conversations": [], "\\ud83d": 1}', Code.BAD_JSON, "surrogate"),
-    ('{"conversations": [], "x": "größe"}'.encode("latin-1"), Code.BAD_JSON, "UTF-8"),
+    ('{"conversations": [], "x": "größe"}'.encode("latin-1"), Code.BAD_JSON, "save the file as UTF-8"),
+    ('{"conversations": [], "x": "返却日"}'.encode("shift_jis"), Code.BAD_JSON, "save the file as UTF-8"),
     (deep(200).encode(), Code.TOO_LARGE, "deeper than 100"),
     (deep(100_000).encode(), Code.TOO_LARGE, "deep"),
     (b'{"conversations": [], "x": ' + b"9" * 5000 + b"}", Code.BAD_JSON, "digits"),
@@ -168,7 +169,9 @@ def test_the_dialect_is_made_out(tmp_path: Path, name: str, suffix: str) -> None
     [
         ("rows.jsonl", b'{"question": "a"}\n', "apigen, openai, hermes"),
         ("rows.csv", b"a,b\n", ".jsonl, .json and .parquet"),
-        ("rows.jsonl", "\ufeff{}".encode("utf-16-le"), "UTF-16"),
+        ("rows.jsonl", "\ufeff{}".encode("utf-16-le"), "UTF-16: save it as UTF-8"),
+        ("rows.jsonl", (GOOD_TEXT + "\n").encode("utf-16-le"), "UTF-16: save it as UTF-8"),
+        ("rows.json", f"[{GOOD_TEXT}]".encode("utf-16-be"), "UTF-16: save it as UTF-8"),
     ],
 )
 def test_the_users_mistakes_are_one_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
