@@ -29,6 +29,7 @@ DOMAINS = (
     "mail.example.com", "mail.example.org", "mail.example.net", "team.example", "office.example", "family.example", "letters.example",
 )  # fmt: skip
 MOST_DAYS = 27
+LEAST_DIGITS = 9  # of a telephone number with its area code
 MOST_TRIES = 4
 LARGEST = 10**12
 RANGE = (0.6, 1.6)  # of the seed's number
@@ -43,6 +44,7 @@ class Sampler:
     number: int
     language: str
     shapes: ValueShapes
+    group: int
     rng: random.Random
     place: Place | None
     days: int
@@ -87,7 +89,8 @@ def choose_fresh_values(
     place = choose_place(spoken, number)
     if place is not None and any(slot.value == place.city for slot in found.slots):
         place = choose_place(spoken, number + ANOTHER)
-    sampler = Sampler(number, spoken, shapes or NO_SHAPES, rng, place, rng.randint(1, MOST_DAYS))
+    shapes = shapes or NO_SHAPES
+    sampler = Sampler(number, spoken, shapes, shapes.find_group(seed), rng, place, rng.randint(1, MOST_DAYS))
     fresh: dict[str, Any] = {}
     for slot in found.slots:
         schemas = [args[slot.name] for tool, args in found.schemas.items() if tool in wanted and slot.name in args]
@@ -138,7 +141,7 @@ def vary_phone(slot: Slot, sampler: Sampler) -> str:
     """Return a number of the place with the seed's country code and marks; one of the seed's shape where their lengths differ much."""
     text = str(slot.value)
     if sampler.place is None:
-        return renew_digits(text, sampler.number, sampler.rng)
+        return renew_phone(text, sampler)
     country = re.match(r"\+\d{1,3}[ -]", text)
     head, rest = (country[0], text[country.end() :]) if country else ("", text)
     number = fill(sampler.place.phone, sampler.rng)
@@ -148,9 +151,15 @@ def vary_phone(slot: Slot, sampler: Sampler) -> str:
         pour = iter(own_digits)
         return head + "".join(next(pour) if char.isdigit() else char for char in rest)
     if abs(len(digits) - len(own_digits)) > 2:
-        return renew_digits(text, sampler.number, sampler.rng)
+        return renew_phone(text, sampler)
     marks = re.findall(r"\D", rest)
     return head + re.sub(r"[ -]", marks[-1] if marks else "", number)
+
+
+def renew_phone(text: str, sampler: Sampler) -> str:
+    """Return a number with other digits. A leading 0 and the digit after it stay: they say what kind of number it is, such as 05 of a mobile."""
+    kept = 2 if re.match(r"0[1-9]", text) and sum(map(str.isdigit, text)) >= LEAST_DIGITS else 0
+    return text[:kept] + renew_digits(text[kept:], sampler.number, sampler.rng)
 
 
 def vary_postcode(slot: Slot, sampler: Sampler) -> str:
@@ -178,11 +187,12 @@ def vary_date(slot: Slot, sampler: Sampler) -> str | None:
 def vary_code(slot: Slot, sampler: Sampler) -> str | None:
     """Return another identifier of the shape that all seeds have. Dates within it, such as in a file's name, stay dates."""
     text = str(slot.value)
-    if not any(char.isdigit() for char in text) and not sampler.shapes.is_code(slot.name, text):
+    if not any(char.isdigit() for char in text) and not sampler.shapes.is_code(sampler.group, slot.name, text):
         return None
     if DATE.search(text):
         return shift_dates(text, sampler.days)
-    return sampler.shapes.vary(slot.name, text, sampler.number + zlib.crc32(slot.name.encode()), sampler.rng)
+    number = sampler.number + zlib.crc32(slot.name.encode())
+    return sampler.shapes.vary(sampler.group, slot.name, text, number, sampler.rng)
 
 
 def vary_number(slot: Slot, sampler: Sampler) -> Any:

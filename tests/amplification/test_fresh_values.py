@@ -11,7 +11,7 @@ import pytest
 
 from simia.amplification import seed_values
 from simia.amplification.fresh_values import DOMAINS, choose_fresh_values, render_fresh_values
-from simia.amplification.value_shapes import learn_shapes
+from simia.amplification.value_shapes import group_tools, learn_shapes
 from simia.authoring.fresh_people import LOCALES, choose_person, load_places
 from simia.pack import Pack
 from simia.tool import ToolSpec
@@ -116,6 +116,38 @@ def test_letters_of_a_code_change_where_the_seeds_say_so() -> None:
     assert all(re.fullmatch(r"HAT\d{3}", values["flight"]) for values in chosen)
     alone = choose_fresh_values(seeds[0], 3)["reservation_id"]
     assert re.fullmatch(r"XEHM\dB", alone), "one value does not say which letters are fixed"
+
+
+def test_digits_that_all_values_have_stay() -> None:
+    seeds = [make_seed(ENGLISH, rental_id=f"KR-2026-{number}") for number in ("004417", "003990", "004102")]
+    shapes = learn_shapes(seeds)
+    chosen = {choose_fresh_values(seeds[0], number, shapes=shapes)["rental_id"] for number in range(100)}
+    assert len(chosen) > 95
+    assert all(re.fullmatch(r"KR-2026-\d{6}", value) for value in chosen)
+    few = choose_fresh_values(seeds[0], 3, shapes=learn_shapes(seeds[:2]))["rental_id"]
+    assert not few.startswith("KR-2026"), "two values do not say what is fixed"
+
+
+def test_codes_are_learnt_from_seeds_with_the_same_tools() -> None:
+    seeds = [make_seed(ENGLISH, rental_id=f"KR-{number}") for number in ("4417", "3990", "4102")]
+    other = [
+        make_seed(ENGLISH, {"rental_id": {"description": "رقم العقد"}}, rental_id=f"MB-{n}") for n in ("1188", "2299")
+    ]
+    shapes = learn_shapes([*seeds, *other])
+    for number in range(20):
+        assert re.fullmatch(r"KR-\d{4}", choose_fresh_values(seeds[0], number, shapes=shapes)["rental_id"])
+        assert re.fullmatch(r"MB-\d{4}", choose_fresh_values(other[0], number, shapes=shapes)["rental_id"])
+    more = seeds[0].model_copy(update={"tools": [*seeds[0].tools, ToolSpec(name="more")]})
+    also = other[0].model_copy(update={"tools": [ToolSpec(name="more")]})
+    one = group_tools([*seeds, *other, more, also])
+    assert len(set(one.values())) == 2, "a seed with tools of two others joins them; the other schema stays apart"
+
+
+def test_a_phone_number_without_a_place_keeps_its_kind() -> None:
+    seed = make_seed(ENGLISH, phone="0556610982")
+    numbers = {choose_fresh_values(seed, number, language="pl")["phone"] for number in range(50)}
+    assert len(numbers) > 45
+    assert all(re.fullmatch(r"05\d{8}", number) for number in numbers)
 
 
 def test_only_values_that_the_given_tools_take() -> None:
