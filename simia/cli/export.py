@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simia.cli.options import RUNS, SETTINGS
-from simia.errors import UserError
+from simia.errors import Code, UserError
 from simia.exporting.export_records import ExportReport, Format, Segment, Target, Template
 from simia.terminal import say, say_error
 
@@ -188,6 +188,8 @@ def export(
         facts=selection.facts,
         write_empty=False,
         dropped=selection.dropped,
+        left_out=selection.left_out,
+        verdicts=selection.verdicts,
     )
     if unread := selection.unread:
         say(f"not read: {unread}")
@@ -196,8 +198,11 @@ def export(
     for reason, count in selection.left_out.items():
         say(f"{count} {reason}")
     if judged:
-        say(f"{selection.unjudged} have no verdict and were kept")
+        say(f"{report.refused.get(Code.JUDGED_BAD, 0)} that a judge found a fault in were left out: see refused.jsonl")
+        say(f"{report.unjudged or 0} have no verdict and were kept")
     for issue in report.examples:
+        if issue.code is Code.JUDGED_BAD:
+            continue
         say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:
         raise UserError(explain_empty_export(report, selection.folders))

@@ -121,4 +121,6 @@ def export(
         model=ModelEntry.named(model) if model else None,
         facts=selection.facts,
         dropped=selection.dropped,
+        left_out=selection.left_out,
+        verdicts=selection.verdicts,
     )

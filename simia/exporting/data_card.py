@@ -64,6 +64,8 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
         contents["languages"] = ", ".join(f"`{code}` ({count})" for code, count in report.languages.items())
     if report.disturbed:
         contents["episodes with disturbed results or users"] = f"{report.disturbed} of {report.exported}"
+    if report.unjudged is not None:
+        contents["trajectories without a verdict of a judge, kept"] = f"{report.unjudged} of {report.exported}"
     if report.longest:
         how = "counted" if report.counted else "estimated, rather too many"
         contents["longest row, tokens"] = f"{report.longest} ({how})"
@@ -91,6 +93,7 @@ def render_card(facts: CardFacts, report: ExportReport) -> str:
         "## What was left out",
         *render_rejections(f"While the trajectories were made{kept}:", refused),
         *render_rejections("At export (each one stands in `refused.jsonl`):", report.refused),
+        "\n".join(f"- {number} {reason}." for reason, number in report.left_out.items()),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 

@@ -41,6 +41,14 @@ class ExportReport(BaseModel):
     exported: int = Field(default=0, description="Number of trajectories with at least one row.")
     rows: int = Field(default=0, description="Number of rows that were written.")
     without_system: int = Field(default=0, description="Number of exported trajectories without a system text.")
+    left_out: dict[str, int] = Field(
+        default_factory=dict,
+        description="Number of trajectories that the selection left out, by reason: duplicates, tasks for evaluation only.",
+    )
+    unjudged: int | None = Field(
+        default=None,
+        description="Number of exported trajectories without a verdict of a judge. None: verdicts were not asked for.",
+    )
     disturbed: int = Field(
         default=0, description="Number of exported trajectories in which a planned perturbation happened."
     )

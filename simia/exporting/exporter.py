@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 from simia.errors import Code, Issue, UserError
@@ -45,13 +45,16 @@ def export(
     model: ModelEntry | None = None,
     write_empty: bool = True,
     dropped: Iterable[DroppedEpisode] = (),
+    left_out: Mapping[str, int] | None = None,
+    verdicts: Set[tuple[str | None, str | None]] | None = None,
 ) -> ExportReport:
     """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's thinking; None: only if
     the suite's prompt requires it. `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
     `step_reasons` (`codegym` only): add short reasons, derived from calls and results, to calls without text.
-    `dropped`: episodes that a filter dropped while the trajectories were read; they are listed with the refusals.
+    `dropped`: episodes that a filter dropped while the trajectories were read; they are listed with the refusals. `left_out`: counts of
+    others that the selection left out, complete when the trajectories have been read. `verdicts`: the (run, item) with a judge's verdict.
     `write_empty=False`: an export without rows writes no files.
     """
     if to not in ("llamafactory", "trl") and segment != "whole":
@@ -96,11 +99,15 @@ def export(
                     licences.add(t.provenance.licence)
                 report.disturbed += report.rows > before and any(each.happened for each in t.perturbations)
                 report.without_system += report.rows > before and not t.system
+                if verdicts is not None:
+                    judged = (t.provenance.run, t.provenance.item) in verdicts
+                    report.unjudged = (report.unjudged or 0) + (report.rows > before and not judged)
             for each in dropped:
                 report.trajectories += 1
                 report.refuse(each.issue)
                 account = {"id": each.id, "item": each.item, **each.issue.model_dump()}
                 refused.write(json.dumps(account).encode() + b"\n")
+            report.left_out = {reason: number for reason, number in (left_out or {}).items() if number}
             data_names = writer.close()
             report.languages = dict(languages.most_common())
         if licences and not {*facts.licences} - {"unknown"}:

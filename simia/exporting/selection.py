@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from simia import formats
-from simia.errors import Issue, UserError
+from simia.errors import Code, Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.exporting.episode_groups import BestOfGroups
 from simia.exporting.origins import describe_origin
@@ -26,9 +26,9 @@ from simia.quality.selection.mixing import Mixer
 from simia.refusals import RefusalCounts
 from simia.trajectory import Trajectory, digest
 
-JUDGED_BAD = "that a judge found a fault in were left out"
 TRAIN = "train"  # the split whose solutions may be trained on; tasks without a split count to it
 DUPLICATE = "are duplicates of others and were left out"
+RunItem = tuple[str | None, str | None]  # the run and the item of a trajectory
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Selection:
     """The trajectories to export.
 
     `folders`: the runs; `notes`: a line for each incomplete run. `left_out`: reason → number of trajectories; `unread`: rows that no
-    dialect reads; `unjudged`: selected trajectories without a verdict, if `judged`. These counts are complete when `rows` have been read.
+    dialect reads. These counts are complete when `rows` have been read. `verdicts`: the (run, item) that have a verdict; None: not asked for.
     """
 
     rows: Iterable[Trajectory]
@@ -45,9 +45,9 @@ class Selection:
     notes: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     unread: RefusalCounts = field(default_factory=RefusalCounts)
-    unjudged: int = 0
+    verdicts: frozenset[RunItem] | None = None
     dropped: list[DroppedEpisode] = field(default_factory=list)
-    """Episodes that a teacher's filters left out; complete when `rows` have been read."""
+    """Episodes that a teacher's filters or a judge left out; complete when `rows` have been read."""
 
 
 def select(
@@ -92,38 +92,36 @@ def select(
         else iterate_trajectories(names, runs, unread, best, teacher)
     )
     if judged:
-        selection.left_out[JUDGED_BAD] = 0
         verdicts = {folder.name: load_judgement(folder) for folder in folders}
-        bad = {(run, item) for run, judgement in verdicts.items() for item in judgement.failed()}
-        known = {(run, item) for run, judgement in verdicts.items() for item in judgement.judged_items()}
-        rows = count_unjudged(filter_rows(rows, selection.left_out, bad), known, selection)
+        bad = {(run, item): found for run, of in verdicts.items() for item, found in of.failed().items()}
+        selection.verdicts = frozenset((run, item) for run, of in verdicts.items() for item in of.judged_items())
+        rows = drop_judged_bad(filter_rows(rows, selection.left_out), bad, selection.dropped)
     else:
         rows = filter_rows(rows, selection.left_out)
     selection.rows = set_system(rows, system) if system else rows
     return selection
 
 
-def filter_rows(
-    rows: Iterable[Trajectory], left_out: Counter[str], judged_bad: Iterable[tuple[str | None, str | None]] = ()
-) -> Iterator[Trajectory]:
-    """Leave out duplicates, episodes of a benchmark's tasks, and items (run, item) that a judge failed; `left_out` counts them."""
-    bad = frozenset(judged_bad)
+def filter_rows(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:
+    """Leave out duplicates and episodes of a benchmark's tasks; `left_out` counts them."""
     for t in drop_duplicates(rows, left_out):
         if t.extra.get("evaluation") is True:
             left_out[f"of {get_domain(t)} were left out: its tasks are for evaluation only"] += 1
-        elif (t.provenance.run, t.provenance.item) in bad:
-            left_out[JUDGED_BAD] += 1
         else:
             yield t
 
 
-def count_unjudged(
-    rows: Iterable[Trajectory], known: Set[tuple[str | None, str | None]], selection: Selection
+def drop_judged_bad(
+    rows: Iterable[Trajectory], bad: Mapping[RunItem, list[Issue]], dropped: list[DroppedEpisode]
 ) -> Iterator[Trajectory]:
-    """Pass rows on; count in `selection.unjudged` those whose (run, item) is not among the `known` ones."""
+    """Leave out the items that a judge failed, with its first fault in `dropped`."""
     for t in rows:
-        selection.unjudged += (t.provenance.run, t.provenance.item) not in known
-        yield t
+        item = t.provenance.item or ""
+        faults = bad.get((t.provenance.run, item))
+        if faults is None:
+            yield t
+        else:
+            dropped.append(DroppedEpisode(t.id, item, next(iter(faults), Issue(code=Code.JUDGED_BAD))))
 
 
 def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:

@@ -17,6 +17,7 @@ from simia.cli import build_app
 from simia.cli.judge import judge as judge_command
 from simia.config import load_config as load_config
 from simia.errors import Code, UserError
+from simia.exporting.exporter import export
 from simia.exporting.selection import select
 from simia.jobs import Item, Run
 from simia.llm.engine import BudgetReached, Engine, EngineLimits
@@ -313,4 +314,23 @@ async def test_an_export_leaves_out_what_was_judged_bad_and_says_so(run: Run, tm
 async def test_an_export_says_how_many_had_no_verdict(run: Run, tmp_path: Path) -> None:
     await judge_run(run, QualitySettings(sample=3), {"quality": Engine(faulty(run))})
     selection = select(["r"], tmp_path, judged=True, partial=True)
-    assert (len(list(selection.rows)), selection.unjudged) == (COUNT, COUNT - 3)
+    report = export(selection.rows, tmp_path / "out", to="openai", facts=selection.facts, verdicts=selection.verdicts)
+    assert (report.exported, report.unjudged) == (COUNT, COUNT - 3)
+
+
+async def test_the_card_of_an_export_says_what_a_judge_left_out(run: Run, tmp_path: Path) -> None:
+    await judge_run(run, QualitySettings(sample=5), {"quality": Engine(faulty(run, 2, 5))})
+    chosen = [int(row.item[1:]) for row in load_judgement(run.folder).rows if row.verdict.passed is False]
+    out = tmp_path / "out"
+    arguments = ["export", "r", "--runs", str(tmp_path), "--to", "openai", "--out", str(out), "--judged", "--partial"]
+    result = CliRunner().invoke(build_app(), arguments)
+    assert result.exit_code == 0, result.output
+    assert chosen
+    card = (out / "README.md").read_text()
+    assert f"| trajectories exported | {COUNT - len(chosen)} of {COUNT} |" in card
+    assert f"| trajectories without a verdict of a judge, kept | {COUNT - 5} of {COUNT - len(chosen)} |" in card
+    assert f"| `judged_bad` | {len(chosen)} | the judging model found a fault |" in card
+    refused = [json.loads(line) for line in (out / "refused.jsonl").read_text().splitlines()]
+    assert [(row["item"], row["code"], row["where"]) for row in refused] == [
+        (f"i{item:06}", "judged_bad", "honesty") for item in chosen
+    ]
