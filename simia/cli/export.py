@@ -32,7 +32,12 @@ def export(
     ] = "llamafactory",
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder of the export. Default: export-<to> in the run's folder."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder of the export. Default: export-<to> in the run's folder. An earlier export of the same format is replaced, "
+            "except that an edited train.yaml is kept.",
+        ),
     ] = None,
     segment: Annotated[
         Segment, typer.Option("--segment", help="One example per trajectory, or per assistant turn (paper §3.1).")
@@ -206,6 +211,8 @@ def export(
         say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:
         raise UserError(explain_empty_export(report, selection.folders))
+    for note in report.notes:
+        say_error(f"note: {note}")
     say(f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}")
     if report.without_system:
         say(
@@ -285,6 +292,8 @@ def write_pairs(
         say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:
         raise UserError(f"no pair was written: see above; rewards of a group must differ by at least {gap:g}")
+    for note in report.notes:
+        say_error(f"note: {note}")
     say(f"{report.rows} pairs in {target}")
     if to == "llamafactory":
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")

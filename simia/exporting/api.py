@@ -42,7 +42,8 @@ def export(
     Args:
         source: One or several of: runs (an id, a unique beginning of an id, a folder, or `last`), files or data sets of trajectories, packs.
             Equal conversations are kept once. Or `Trajectory` objects.
-        out: The folder to write. Files of an earlier export are replaced.
+        out: The folder to write. Files of an earlier export are replaced, except that an edited train.yaml is kept. A folder with an export
+            of another format is refused.
         to: `llamafactory`, `trl`, `openai`, `hermes`, `codegym`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained. None: only in trajectories of suites whose prompts require reasoning before each call (os,

@@ -61,6 +61,7 @@ class ExportReport(BaseModel):
     refused: dict[str, int] = Field(default_factory=dict, description="Number of refused rows by reason.")
     examples: list[Issue] = Field(default_factory=list, description="The first refused row for each reason.")
     files: list[str] = Field(default_factory=list, description="Names of the written files.")
+    notes: list[str] = Field(default_factory=list, description="Notes on files of an earlier export, a line each.")
 
     def refuse(self, issue: Issue) -> None:
         if issue.code not in self.refused:

@@ -18,6 +18,7 @@ from simia.errors import Code, Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
 from simia.exporting.data_card import CardFacts, render_card
+from simia.exporting.earlier_export import RECIPE, keep_edited_recipe, refuse_other_format
 from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
@@ -48,7 +49,8 @@ def export(
     left_out: Mapping[str, int] | None = None,
     verdicts: Set[tuple[str | None, str | None]] | None = None,
 ) -> ExportReport:
-    """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Existing files are replaced.
+    """Write `out/` (data, refusals, card, and for LLaMA-Factory its configuration). Files of an earlier export are replaced, except that an edited
+    train.yaml is kept. Raises `UserError`, also for a folder with an export of another format.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's thinking; None: only if
     the suite's prompt requires it. `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
@@ -62,6 +64,7 @@ def export(
     if step_reasons and to != "codegym":
         raise UserError(f"step reasons are only for --to codegym; {to} rows keep the agent's own text")
     refuse_output_folder(out)
+    refuse_other_format(out, to)
     template = model.template if model else template
     trainer = LLaMAFactoryWriter(segment, reasoning, template, cutoff, count, model, step_reasons)
     report = ExportReport(
@@ -112,6 +115,10 @@ def export(
             report.languages = dict(languages.most_common())
         if licences and not {*facts.licences} - {"unknown"}:
             facts = facts.model_copy(update={"licences": sorted(licences)})
+        if RECIPE in configuration:
+            kept, note = keep_edited_recipe(out, configuration[RECIPE], trainer.recipe_values())
+            configuration |= kept
+            report.notes += [note] if note else []
         texts = {**configuration, "README.md": render_card(facts, report)}
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")

@@ -127,19 +127,23 @@ class LLaMAFactoryWriter:
         each = [self._count(turn.value) + TURN_TOKENS + CALL_TOKENS * turn.calls for turn in c.turns]
         return [head + total for total in accumulate(each)]
 
-    def configuration(self) -> Iterator[tuple[str, str]]:
-        """Yield (file name, text) of each file that the trainer needs in addition to the data."""
-        changes = {
+    def recipe_values(self) -> dict[str, str]:
+        """Return the values of train.yaml that belong to the rows, and the weights of a named model."""
+        values = {
             "dataset": "simia",
             "template": self.template,
             "cutoff_len": str(self.cutoff),
             "mask_history": "true" if self.segment == "turns" else "false",
         }
         if self.model is not None:
-            changes["model_name_or_path"] = self.model.path
+            values["model_name_or_path"] = self.model.path
+        return values
+
+    def configuration(self) -> Iterator[tuple[str, str]]:
+        """Yield (file name, text) of each file that the trainer needs in addition to the data."""
         yield "dataset_info.json", json.dumps(DATASET_INFO, indent=2) + "\n"
         yield "ds_zero3.json", read_config_text("ds_zero3.json")
-        yield "train.yaml", set_recipe_values(read_config_text("sft.yaml"), changes)
+        yield "train.yaml", set_recipe_values(read_config_text("sft.yaml"), self.recipe_values())
 
 
 def read_config_text(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 from simia.errors import Code, Issue, UserError
 from simia.exporting.chat_rows import make_trl_messages
 from simia.exporting.data_card import CardFacts, render_card
+from simia.exporting.earlier_export import RECIPE, keep_edited_recipe, refuse_other_format
 from simia.exporting.episode_groups import iterate_candidate_pairs
 from simia.exporting.export_records import ExportReport, ExportRow
 from simia.exporting.exporter import draft_files, get_id, put_in_place, refuse_output_folder
@@ -83,6 +84,7 @@ def export_pairs(
     `groups`: candidate pairs of a better and a worse episode. `write_empty=False`: an export without rows writes no files.
     """
     refuse_output_folder(out)
+    refuse_other_format(out, to, pairs=True)
     report = ExportReport(
         to=to,
         segment="whole",
@@ -109,6 +111,10 @@ def export_pairs(
                 report.longest = max(report.longest, found.tokens)
                 data.write(found.text.encode() + b"\n")
         texts = dict(configure_pairs(trainer)) if to == "llamafactory" else {}
+        if RECIPE in texts:
+            kept, note = keep_edited_recipe(out, texts[RECIPE], trainer.recipe_values())
+            texts |= kept
+            report.notes += [note] if note else []
         texts["README.md"] = render_card(facts, report)
         for name, text in texts.items():
             (draft / name).write_text(text, encoding="utf-8")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from simia.errors import UserError
 from simia.exporting.data_card import render_table
+from simia.exporting.earlier_export import RECIPE, SIMULATOR, keep_edited_recipe, refuse_other_format
 from simia.exporting.export_records import Template
 from simia.exporting.exporter import draft_files, put_in_place, refuse_output_folder
 from simia.exporting.llamafactory_rows import ModelEntry, read_config_text, set_recipe_values
@@ -88,11 +89,12 @@ def export_simulator(
     template: Template | None = None,
     model: ModelEntry | None = None,
 ) -> SimulatorReport:
-    """Write `out/` from rollouts in executable worlds. Existing files are replaced.
+    """Write `out/` from rollouts in executable worlds. Files of an earlier export are replaced, except that an edited train.yaml is kept.
 
     `folder`: the folder of runs; `template`, `model`: replace those of the config's recipe. Raises `UserError`, and `NoTrainingRowsError` before anything is written.
     """
     refuse_output_folder(out)
+    refuse_other_format(out, SIMULATOR)
     paths = [find_rollout(folder, name) for name in runs]
     found, split = asyncio.run(collect_and_split(paths, config, estimate_tokens, partial=partial))
     if not split.train:
@@ -116,6 +118,10 @@ def export_simulator(
     }
     for use, held in split.held_out.items():
         texts.update(write_prompt_packs(held, "held_out_prompts", use, licences))
+    values = list_recipe_values(config, model.template if model else template, model)
+    kept, note = keep_edited_recipe(out, texts[RECIPE], values)
+    texts |= kept
+    report.notes += [note] if note else []
     texts["README.md"] = write_card(config, split, report, found.sources)
     with draft_files(out) as draft:
         for name, text in texts.items():
@@ -175,6 +181,16 @@ def write_data(split: SplitRows) -> dict[str, str]:
     }
 
 
+def list_recipe_values(config: SimulatorConfig, template: Template | None, model: ModelEntry | None) -> dict[str, str]:
+    """List the values of train.yaml that belong to the rows, and those of `template` and `model`."""
+    values = {"dataset": "simia", "cutoff_len": str(config.cutoff), "mask_history": "false"}
+    if template is not None:
+        values["template"] = template
+    if model is not None:
+        values["model_name_or_path"] = model.path
+    return values
+
+
 def write_recipe(
     config: SimulatorConfig, template: Template | None, model: ModelEntry | None
 ) -> Iterable[tuple[str, str]]:
@@ -183,12 +199,8 @@ def write_recipe(
         name: {"file_name": file, "formatting": "sharegpt", "columns": {"messages": "messages"}, "tags": TAGS}
         for name, file in DATA.items()
     }
-    changes = {"dataset": "simia", "cutoff_len": str(config.cutoff), "mask_history": "false"}
-    if template is not None:
-        changes["template"] = template
-    if model is not None:
-        changes["model_name_or_path"] = model.path
-    recipe = set_recipe_values(read_config_text(f"{config.recipe}.yaml"), changes, config.recipe)
+    values = list_recipe_values(config, template, model)
+    recipe = set_recipe_values(read_config_text(f"{config.recipe}.yaml"), values, config.recipe)
     yield "dataset_info.json", json.dumps(info, indent=2) + "\n"
     if "ds_zero3.json" in recipe:
         yield "ds_zero3.json", read_config_text("ds_zero3.json")

@@ -223,6 +223,44 @@ def test_a_recipe_of_the_users_own_keeps_its_other_lines(tmp_path: Path, monkeyp
         run(seeds(), tmp_path / "out")
 
 
+@pytest.mark.parametrize("formats", [("llamafactory", "openai"), ("openai", "llamafactory"), ("trl", "hermes")])
+def test_a_folder_holds_the_export_of_one_format(tmp_path: Path, formats: tuple[str, str]) -> None:
+    run(seeds()[:1], tmp_path, to=formats[0])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(UserError, match=rf"holds an export of another format \({formats[0]}\); choose another folder"):
+        run(seeds(), tmp_path, to=formats[1])
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(seeds(), tmp_path, to=formats[0]).rows == len(seeds())
+
+
+def test_a_folder_with_files_of_the_users_own_is_no_export(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("My notes on the format `openai`\n")
+    assert run(seeds()[:1], tmp_path, to="trl").rows == 1
+
+
+def test_an_edited_recipe_is_kept_with_the_values_of_the_new_rows(tmp_path: Path) -> None:
+    recipe = tmp_path / "train.yaml"
+    assert run(seeds(), tmp_path).notes == run(seeds(), tmp_path).notes == []
+    edited = recipe.read_text().replace("Qwen/Qwen2.5-7B-Instruct", "/weights/mine").replace("5.0e-6", "1.0e-5")
+    recipe.write_text(edited)
+    (note,) = run(seeds(), tmp_path, segment="turns", cutoff=9000).notes
+    assert "train.yaml is kept; only these lines were set: dataset, template, cutoff_len, mask_history" in note
+    found = yaml.safe_load(recipe.read_text())
+    assert (found["model_name_or_path"], found["learning_rate"]) == ("/weights/mine", 1e-5)
+    assert (found["cutoff_len"], found["mask_history"]) == (9000, True)
+
+
+def test_a_recipe_without_a_needed_line_is_kept_under_another_name(tmp_path: Path) -> None:
+    run(seeds(), tmp_path)
+    fresh = (tmp_path / "train.yaml").read_text()
+    (tmp_path / "train.yaml").write_text("model_name_or_path: mine\n")
+    (note,) = run(seeds(), tmp_path).notes
+    assert "it is now train.yaml.1" in note
+    assert (tmp_path / "train.yaml.1").read_text() == "model_name_or_path: mine\n"
+    assert (tmp_path / "train.yaml").read_text() == fresh
+    assert run(seeds(), tmp_path).notes == []
+
+
 def test_values_are_replaced_at_the_top_level_only() -> None:
     assert set_recipe_values("a: 1 # one\nb:\n  a: 2\n", {"a": "3"}) == "a: 3 # one\nb:\n  a: 2\n"
 
