@@ -87,6 +87,11 @@ class LLaMAFactoryWriter:
         # System text and tools repeat from row to row of one pack.
         self._count_shared = lru_cache(maxsize=256)(self._count)
 
+    @property
+    def joint(self) -> str:
+        """The text between the results of parallel calls."""
+        return llamafactory.LLAMA3_RESULT_JOINT if self.template == "llama3" else llamafactory.RESULT_JOINT
+
     def count_tokens(self, text: str) -> int:
         """Count or estimate the tokens of a text."""
         return self._count(text)
@@ -98,7 +103,7 @@ class LLaMAFactoryWriter:
     def rows(self, t: Trajectory) -> Iterator[ExportRow | Issue]:
         """Yield the trajectory's rows, or an issue for each row that the trainer would not represent exactly."""
         try:
-            c = llamafactory.convert_conversation(t, reasoning=self.keeps_reasoning(t))
+            c = llamafactory.convert_conversation(t, reasoning=self.keeps_reasoning(t), joint=self.joint)
             if self.segment == "whole":
                 row = llamafactory.write_whole(c)
         except llamafactory.UntrainableError as unfit:

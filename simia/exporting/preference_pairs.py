@@ -140,7 +140,9 @@ def choose_pair(
 def make_pair(better: Trajectory, worse: Trajectory, to: PairFormat, trainer: LLaMAFactoryWriter) -> ExportRow:
     """Make the row of a pair. Raises `UntrainableError`."""
     reasoning = trainer.keeps_reasoning(better)
-    chosen, rejected = (llamafactory.convert_conversation(t, reasoning=reasoning) for t in (better, worse))
+    chosen, rejected = (
+        llamafactory.convert_conversation(t, reasoning=reasoning, joint=trainer.joint) for t in (better, worse)
+    )
     if (chosen.system, chosen.tools) != (rejected.system, rejected.tools):
         raise UntrainableError(Code.UNEXPRESSIBLE, "system", "the two episodes have different policies or tools")
     both = list(zip(chosen.turns, rejected.turns, strict=False))

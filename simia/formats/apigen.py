@@ -14,6 +14,7 @@ from typing import Any
 from simia.errors import Code
 from simia.formats import row_tools, tagged_calls
 from simia.formats.dialect import RowError, dump_json, read_optional_text
+from simia.formats.llamafactory import LLAMA3_RESULT_JOINT, RESULT_JOINT
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
@@ -35,7 +36,7 @@ SHAPE = RowShape(
         "tool_response": "tool",
     },
 )
-JOINT = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory's, between the results of parallel calls in one turn
+JOINTS = (RESULT_JOINT, LLAMA3_RESULT_JOINT)  # LLaMA-Factory's, between the results of parallel calls in one turn
 NAMES = {"user": "human", "assistant": "gpt", "tool": "observation", "system": "system"}
 
 
@@ -120,7 +121,8 @@ class ApigenDialect(TurnDialect):
 def split_joined_results(text: str) -> list[str] | None:
     """Split the results of a turn: between tags, or joined as LLaMA-Factory joins them; None for a single result."""
     found = tagged_calls.split_results(text)
-    return text.split(JOINT) if found is None and JOINT in text else found
+    joint = next((joint for joint in JOINTS if joint in text), None)
+    return text.split(joint) if found is None and joint else found
 
 
 def read_call_turn(value: Any) -> tuple[str | None, str | None, list[ToolCall]]:

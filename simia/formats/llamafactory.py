@@ -25,6 +25,9 @@ from simia.errors import Code, Issue
 from simia.trajectory import Message, ToolCall, Trajectory
 
 RESULT_JOINT = "\n</tool_response>\n<tool_response>\n"
+"""Between the results of parallel calls: the template puts tags around the turn, as Qwen's chat template does around each result."""
+LLAMA3_RESULT_JOINT = "<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\n"
+"""The same for the template `llama3`, which has no tags: each result is a message of the role `ipython`."""
 CONTROL = re.compile(r"<\|[^\s|<>]{1,40}\|>")
 AGENT_MARKERS = re.compile(r"</?(?:tool_call|think|tool_response)>")
 RESULT_MARKERS = re.compile(r"</?tool_response>")
@@ -97,17 +100,17 @@ def list_segment_ends(c: TrainerConversation) -> list[int]:
     return [n for n, turn in enumerate(c.turns, start=1) if turn.trained]
 
 
-def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerConversation:
+def convert_conversation(t: Trajectory, *, reasoning: bool = False, joint: str = RESULT_JOINT) -> TrainerConversation:
     """Check and convert. Raises `UntrainableError` with the first issue: a part that the trainer would not keep exactly.
 
-    Without a system text, the row's is empty and the template adds its default, as the model's chat template does at inference.
+    `joint`: the text between the results of parallel calls, which one turn holds. Without a system text, the row's is empty and the template adds its default, as the model's chat template does at inference.
     """
     system = t.system or ""
     tools = write_json([tool.flat() for tool in t.tools], "tools") if t.tools else ""
     check_writable_text(system, "system")
     refuse_control_tokens(system, "system")
     refuse_control_tokens(tools, "tools")
-    turns = pair_turns(t.messages, reasoning)
+    turns = pair_turns(t.messages, reasoning, joint)
     if not any(turn.trained for turn in turns):
         raise UntrainableError(Code.UNEXPRESSIBLE, "messages", "no turn to train on")
     if BARE_DATE.fullmatch(system) or all(BARE_DATE.fullmatch(turn.value) for turn in turns[:2]):
@@ -116,7 +119,7 @@ def convert_conversation(t: Trajectory, *, reasoning: bool = False) -> TrainerCo
     return TrainerConversation(id=t.id, system=system, tools=tools, turns=tuple(turns))
 
 
-def pair_turns(messages: Sequence[Message], reasoning: bool) -> list[TrainerTurn]:
+def pair_turns(messages: Sequence[Message], reasoning: bool, joint: str) -> list[TrainerTurn]:
     """Convert messages to turns in the trainer's strict alternation; messages that the agent did not see are left out."""
     seen = [(i, m) for i, m in enumerate(messages) if m.visible_to is None or "agent" in m.visible_to]
     turns: list[TrainerTurn] = []
@@ -131,7 +134,7 @@ def pair_turns(messages: Sequence[Message], reasoning: bool) -> list[TrainerTurn
             while position < len(seen) and seen[position][1].role == "tool":
                 results.append(seen[position][1])
                 position += 1
-            turns.append(write_observation(asked, results, place))
+            turns.append(write_observation(asked, results, place, joint))
         elif message.role == "assistant":
             turns.append(write_agent_turn(message, place, reasoning))
         elif message.role == "user" and not message.calls:
@@ -155,7 +158,7 @@ def write_user_turn(message: Message, place: int) -> TrainerTurn:
     return TrainerTurn("human", text, place)
 
 
-def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int) -> TrainerTurn:
+def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], place: int, joint: str) -> TrainerTurn:
     """Write all results of one assistant turn in the order of the calls, since rows have no call ids."""
     where = f"messages[{place}]"
     if len(results) != len(asked):
@@ -170,7 +173,7 @@ def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], pla
     texts = [take_plain_text(result, where) for result in ordered]
     if any(RESULT_MARKERS.search(text) for text in texts):
         raise UntrainableError(Code.LEAK, where, "a result that holds <tool_response> reads as several results")
-    return TrainerTurn("observation", RESULT_JOINT.join(texts), place)
+    return TrainerTurn("observation", joint.join(texts), place)
 
 
 def write_agent_turn(message: Message, place: int, reasoning: bool) -> TrainerTurn:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from simia.errors import Code
+from simia.exporting.export_records import ExportRow, Template
+from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
+from simia.formats.apigen import ApigenDialect
 from simia.formats.llamafactory import UntrainableError, convert_conversation, list_segment_ends, write_row
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
@@ -48,6 +51,23 @@ def test_roles_and_head() -> None:
     assert json.loads(row["tools"]) == [TOOL.flat()]
     assert (row["id"], row["turn"]) == (t.id, 3)
     assert write_row(talk(user(), agent("b"), tools=[]))["tools"] == ""
+
+
+def test_results_of_parallel_calls_are_joined_as_the_template_needs() -> None:
+    t = talk(user(), agent(None, call({"x": 1}, 1), call({}, 2)), tool("one", 1), tool("two", 2), agent("b"))
+
+    def export_row(template: Template) -> dict[str, Any]:
+        (row,) = LLaMAFactoryWriter("whole", None, template, 9000).rows(t)
+        assert isinstance(row, ExportRow)
+        return dict(json.loads(row.text))
+
+    for template in ("qwen", "qwen3", "qwen3_nothink"):
+        found = export_row(template)["conversations"][2]["value"]
+        assert found == "one\n</tool_response>\n<tool_response>\ntwo"
+    row = export_row("llama3")
+    # LLaMA-Factory writes <|start_header_id|>ipython<|end_header_id|>\n\n before a turn of results, and <|eot_id|> after it.
+    assert row["conversations"][2]["value"] == "one<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\ntwo"
+    assert [m.text for m in ApigenDialect().read(row).messages if m.role == "tool"] == ["one", "two"]
 
 
 def test_calls_alone_beside_text_and_in_parallel() -> None:
