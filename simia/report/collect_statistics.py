@@ -16,6 +16,7 @@ from typing import Any
 from simia.errors import Code
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
+from simia.quality.judging.run_judgement import load_judgement
 from simia.quality.language import find_trajectory_languages
 from simia.report.diversity import measure_run_diversity
 from simia.report.endpoint_statistics import measure_prefixes, sum_judging, sum_spending, summarize_endpoint
@@ -38,6 +39,7 @@ from simia.report.run_statistics import (
     SeedOutcomes,
     TimelineBin,
     ToolUsage,
+    VerdictCounts,
 )
 from simia.trajectory import Trajectory
 
@@ -101,6 +103,7 @@ def _collect(run: Run) -> RunStatistics:
     )
     statistics.spent, spent_by_seed, cached = sum_spending(connection)
     statistics.judging = sum_judging(connection)
+    statistics.verdicts = count_verdicts(run)
     statistics.models = count_models(connection, about)
     statistics.prefixes = measure_prefixes(ledger, cached)
     count_items(connection, statistics, seeds, spent_by_seed)
@@ -166,6 +169,18 @@ def count_tools(results: ResultCounts, seeds: dict[str, Trajectory]) -> list[Too
     for (pack, name, verdict), count in results.tools.items():
         setattr(found.setdefault((pack, name), ToolUsage(pack, name)), verdict, count)
     return sorted(found.values(), key=lambda tool: (tool.pack, -tool.accepted, tool.name))
+
+
+def count_verdicts(run: Run) -> VerdictCounts:
+    """Count the verdicts of `simia judge` on the trajectories that are accepted now."""
+    judgement = load_judgement(run.folder)
+    if not judgement.rows:
+        return VerdictCounts()
+    rows = run.ledger.db.ledger.execute("SELECT item FROM accepted")
+    accepted = {item for (item,) in rows}
+    judged = judgement.judged_items() & accepted
+    asked = {row.item for row in judgement.rows} & accepted
+    return VerdictCounts(len(judged), len(judgement.failed().keys() & accepted), len(asked - judged))
 
 
 def count_unanswered(run: Run, *, working: bool) -> int:

@@ -23,7 +23,7 @@ def list_summary_rows(run: RunStatistics) -> Rows:
     if run.created is not None:
         rows.append(("created", format_time(run.created)))
     rows += list_model_rows(run)
-    rate = f"; {format_part(run.accepted, run.decided)} of those judged" if run.decided else ""
+    rate = f"; {format_part(run.accepted, run.decided)} of those checked" if run.decided else ""
     rows.append(("accepted", f"{run.accepted:,} of {run.n:,} wanted{rate}"))
     failed = f"{run.failed.total():,} failed" + (f" ({format_counts(run.failed)})" if run.failed else "")
     surplus = f", {run.surplus:,} passed but not counted" if run.surplus else ""
@@ -40,6 +40,8 @@ def list_summary_rows(run: RunStatistics) -> Rows:
         refused = sum(reason.count for reason in run.reasons if reason.code in (Code.JUDGED_BAD, Code.NO_VERDICT))
         of_cost = f"{format_spending(run.judging)} of the cost"
         rows.append(("judge", f"{run.judging.replies:,} replies, {refused:,} items rejected by it; {of_cost}"))
+    if run.verdicts.judged or run.verdicts.errors:
+        rows.append(("verdicts", describe_verdicts(run)))
     if run.results.repairs:
         repaired = format_part(figures["repaired"], run.accepted)
         rows.append(("repairs", f"{format_counts(run.results.repairs)}; in {repaired} accepted"))
@@ -56,6 +58,15 @@ def list_summary_rows(run: RunStatistics) -> Rows:
     if run.prompts:
         rows.append(("prompts", ", ".join(f"{name} {digest[:8]}" for name, digest in run.prompts.items())))
     return rows
+
+
+def describe_verdicts(run: RunStatistics) -> str:
+    """Describe the verdicts of `simia judge`."""
+    found = run.verdicts
+    errors = f", {found.errors:,} asked without a verdict" if found.errors else ""
+    left_out = "; `simia export --judged` leaves these out" if found.failed else ""
+    passed = f"{found.judged - found.failed:,} passed, {found.failed:,} failed"
+    return f"{found.judged:,} of {run.accepted:,} accepted judged by `simia judge`: {passed}{errors}{left_out}"
 
 
 def list_model_rows(run: RunStatistics) -> Rows:

@@ -92,7 +92,7 @@ def format_figures(run: RunSummary) -> dict[str, str]:
     out, cost = run.each(run.completion), None if run.unpriced else run.each(run.cost)
     return {
         "accepted": f"{run.accepted:,}",
-        "of those judged": "" if run.rate is None else f"{run.rate:.1%}",
+        "of those checked": "" if run.rate is None else f"{run.rate:.1%}",
         "items": f"{run.planned:,}",
         "failed": f"{run.failed:,}",
         "replies": f"{run.replies:,}",

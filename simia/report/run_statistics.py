@@ -145,6 +145,16 @@ class SeedFilterCounts:
     examples: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class VerdictCounts:
+    """Number of accepted trajectories with a verdict of `simia judge`, of those that most of their verdicts fail, and of those whose judges
+    gave no verdict."""
+
+    judged: int = 0
+    failed: int = 0
+    errors: int = 0
+
+
 @dataclass(slots=True)
 class ToolUsage:
     """Number of calls of a pack's tool in accepted trajectories, rejected trajectories and seeds."""
@@ -240,6 +250,7 @@ class RunStatistics(Outcomes):
     diversity: tuple[Diversity, Diversity] | None  # of a sample of accepted trajectories, and of the seeds
     spent: dict[str, ReplyTotals] = field(default_factory=dict)  # by outcome of the item
     judging: ReplyTotals = field(default_factory=ReplyTotals)  # of the judge of acceptance
+    verdicts: VerdictCounts = field(default_factory=VerdictCounts)
     prefixes: list[PromptPrefix] = field(default_factory=list)
     models: list[ModelOutcomes] = field(default_factory=list)  # of a run that mixes models
     packs: dict[str, Outcomes] = field(default_factory=dict)

@@ -17,6 +17,9 @@ MOST_SEEDS = 8
 MOST_FREQUENT = 3
 MOST_WIDTH = 100
 JUDGED = "structure was checked, and a model judged each accepted trajectory: read a sample, since models err too"
+VERDICTS = (
+    "structure was checked, and `simia judge` has a verdict on {} of {} accepted: read a sample, since models err too"
+)
 STRUCTURAL = "only structure was checked: run `simia judge` or read a sample"
 
 
@@ -45,7 +48,9 @@ def print_report(run: RunStatistics, console: Console) -> None:
 
 def explain_checking(run: RunStatistics) -> str:
     """Say in one line which checks the accepted trajectories passed, and what was not checked."""
-    return JUDGED if run.judging.replies else STRUCTURAL
+    if run.judging.replies:
+        return JUDGED
+    return VERDICTS.format(run.verdicts.judged, run.accepted) if run.verdicts.judged else STRUCTURAL
 
 
 def make_grid(

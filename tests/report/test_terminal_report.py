@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from simia.errors import Code
 from simia.jobs import Run
+from simia.quality.judging.judge_reply import Verdict, make_error
+from simia.quality.judging.run_judgement import JudgedItem, VerdictFile
 from simia.report.collect_statistics import collect_statistics
 from simia.report.conversation import print_trajectory
+from simia.report.html_page import write_html
 from simia.report.report_rows import format_part, format_run_cost
 from simia.report.terminal_report import print_report
 from simia.trajectory import Message, ToolCall, Trajectory, Usage
@@ -30,7 +34,7 @@ async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     flat = " ".join(text.split())
     for words in (
-        "3 of 3 wanted; 50% (3 of 6) of those judged",
+        "3 of 3 wanted; 50% (3 of 6) of those checked",
         "9 planned, 3 rejected, 1 failed (timeout 1), 1 open, 1 passed but not counted",
         "6 answered, 3 without an answer",
         "1 possibly paid twice",
@@ -48,6 +52,24 @@ async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
     ):
         assert words in flat, words
     assert HOSTILE.split()[0] in flat
+
+
+async def test_the_verdicts_of_judges_are_counted(run: Run) -> None:
+    first, second, third = (item for (item,) in run.ledger.db.ledger.execute("SELECT item FROM accepted ORDER BY ord"))
+    book = VerdictFile(run.folder)
+    for item, verdict in (
+        (first, Verdict(passed=True, dimensions={"honesty": True})),
+        (second, Verdict(passed=False, dimensions={"honesty": False})),
+        (third, make_error(["honesty"], Code.PENDING, "waits")),
+        ("not-accepted", Verdict(passed=True, dimensions={"honesty": True})),
+    ):
+        book.add(JudgedItem(judge="quality", by="b", item=item, trajectory="t", verdict=verdict))
+    flat = " ".join(printed(collect_statistics(run)).split())
+    assert "2 of 3 accepted judged by `simia judge`: 1 passed, 1 failed, 1 asked without a verdict" in flat
+    assert "`simia judge` has a verdict on 2 of 3 accepted: read a sample" in flat
+    assert "only structure was checked" not in flat
+    write_html(run, collect_statistics(run), run.folder / "page.html")
+    assert "has a verdict on 2 of 3 accepted" in (run.folder / "page.html").read_text()
 
 
 async def test_a_run_that_has_nothing_yet_prints(run: Run) -> None:
