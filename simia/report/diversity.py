@@ -49,7 +49,7 @@ class Diversity:
     grams: dict[tuple[str, int], set[int]] = field(default_factory=lambda: defaultdict(set))  # by speaker and order
     gram_totals: Counter[tuple[str, int]] = field(default_factory=Counter)
     values: dict[tuple[str, str], Counter[Any]] = field(default_factory=lambda: defaultdict(Counter))
-    _declared: set[tuple[str, str]] = field(default_factory=set)
+    _declared: dict[tuple[str, str], set[int]] = field(default_factory=lambda: defaultdict(set))  # tool → its schemas
 
     def add(self, t: Trajectory, planned: Mapping[str, Any] | None = None) -> None:
         """Count one trajectory. `planned`: argument → value that the request to the model gave."""
@@ -76,9 +76,14 @@ class Diversity:
     def declare_tools(self, t: Trajectory) -> None:
         pack = t.pack or ""
         for tool in t.tools:
-            if (pack, tool.name) not in self._declared:
-                self._declared.add((pack, tool.name))
+            schema, known = hash(repr(tool.parameters)), self._declared[pack, tool.name]
+            if schema not in known:
+                known.add(schema)
                 self.possible |= {(pack, *use) for use in iterate_tool_uses(tool)}
+
+    def list_several_schemas(self) -> dict[str, int]:
+        """Return tools with several schemas, and how many; the uses of all schemas are counted."""
+        return {name: len(schemas) for (_, name), schemas in self._declared.items() if len(schemas) > 1}
 
     def count_coverage(self, length: int) -> tuple[int, int]:
         """Return used and possible: tools (`length` 2), optional arguments (3) or enum values (4)."""

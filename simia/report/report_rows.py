@@ -172,6 +172,8 @@ def list_diversity_rows(run: RunStatistics) -> Rows:
     for length, name in ((2, "tools used"), (3, "optional arguments used"), (4, "enum values used")):
         covered, of_seeds = ("{:,} of {:,}".format(*of.count_coverage(length)) for of in (new, old))
         rows.append((name, f"{covered} ({of_seeds})"))
+    if several := new.list_several_schemas():
+        rows.append(("several schemas", f"{format_counts(several)}; the uses of all of them are counted"))
     parallel, declined = (
         f"{divide(mine, new.trajectories):.0%} ({divide(theirs, old.trajectories):.0%})"
         for mine, theirs in ((new.parallel, old.parallel), (new.declined, old.declined))

@@ -66,6 +66,16 @@ def test_distinct_n_of_each_speaker() -> None:
     assert [found.compute_distinct_n("assistant", n) for n in (1, 2, 3)] == [0.5, 0.0, 0.0]
 
 
+def test_coverage_counts_every_schema_of_a_tool() -> None:
+    other = GET.model_copy(update={"parameters": {"properties": {"detail": {"enum": ["kurz", "lang"]}}}})
+    first = episode([("get_order", {"order_id": "1", "detail": "short"})])
+    second = episode([("get_order", {"detail": "kurz"})]).model_copy(update={"tools": [other, CANCEL]})
+    found = measure_diversity([first, second], [first, second])
+    assert found.count_coverage(4) == (2, 6)  # short, full, kurz, lang; late, wrong
+    assert found.list_several_schemas() == {"get_order": 2}
+    assert measure_diversity([first, first], [first]).list_several_schemas() == {}
+
+
 def test_coverage_counts_what_the_schemas_allow() -> None:
     found = measure_diversity([episode([("get_order", {"order_id": "1", "detail": "short", "page": None})])], [])
     assert [found.count_coverage(length) for length in (2, 3, 4)] == [(1, 2), (1, 4), (1, 4)]
