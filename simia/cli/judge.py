@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,7 @@ def judge(
     from simia.quality.judging.session import judge_saved_run
     from simia.quality.judging.settings import QualitySettings
 
+    refuse_settings_without_judge(settings or [])
     resolved = load_config(QualitySettings, config, settings or [], sample=sample)
     if dry_run:
         print_judge_prompt(run, resolved, runs)
@@ -76,6 +78,16 @@ def judge(
         say(f"next: simia judge {shlex.join(given)}")
     if judgement.waiting or any(row.verdict.error for row in judgement.rows):
         raise typer.Exit(1)
+
+
+def refuse_settings_without_judge(settings: Iterable[str]) -> None:
+    """Raise `UserError` for a setting of a judge that names no judge."""
+    from simia.quality.judging.settings import Judge, QualitySettings
+
+    for setting in settings:
+        key = setting.partition("=")[0]
+        if (first := key.partition(".")[0]) in Judge.model_fields and first not in QualitySettings.model_fields:
+            raise UserError(f"--set {key}: a judge's settings stand below its name: --set judges.quality.{setting}")
 
 
 def print_judgement(judgement: Judgement) -> None:

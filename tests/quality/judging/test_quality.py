@@ -292,6 +292,16 @@ def test_the_command_names_the_next_one_while_a_batch_waits(run: Run, tmp_path: 
     assert (done.exit_code, "next:" in done.output) == (0, False), done.output
 
 
+def test_a_setting_without_the_judges_name_is_refused_with_the_right_one(run: Run) -> None:
+    with pytest.raises(UserError) as error:
+        CliRunner().invoke(
+            build_app(),
+            ["judge", "r", "--runs", str(run.folder.parent), "--set", "llm.kind=batch"],
+            catch_exceptions=False,
+        )
+    assert str(error.value).endswith("--set judges.quality.llm.kind=batch")
+
+
 def test_the_command_shows_a_prompt(run: Run) -> None:
     done = command("r", "--runs", str(run.folder.parent), "--dry-run")
     assert done.exit_code == 0, done.output
