@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from simia.cli.open_questions import print_unreadable_answers
 from simia.cli.options import RUN, RUNS
-from simia.cli.terminal_output import format_share
-from simia.errors import UserError
+from simia.cli.terminal_output import WAITS, format_share
+from simia.errors import Code, UserError
 from simia.report.console import Terminal
 from simia.terminal import say, say_error
 
@@ -42,11 +43,12 @@ def judge(
     """Judge the accepted trajectories of a run.
 
     Each judge is a model with a rubric: judges.NAME.llm, judges.NAME.rubric. A judge without a model uses the run's model. Verdicts are
-    stored in the run's folder and reused.
+    stored in the run's folder and reused. With a batch, the command ends with exit code 3 while questions wait.
     """
     from simia import event_loop
     from simia.config import load_config
     from simia.llm.engine import BudgetReached
+    from simia.llm.question_files import list_open_questions
     from simia.quality.judging.session import judge_saved_run
     from simia.quality.judging.settings import QualitySettings
 
@@ -70,14 +72,33 @@ def judge(
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
     say(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")
-    if judgement.waiting:
+    waiting = bool(judgement.waiting)
+    if waiting:
+        folders = list_judge_batches(run, resolved, runs)
+        print_unreadable_answers(list_open_questions(folders))
         given = [run, *(["--config", config] if config else []), *(["--sample", str(sample)] if sample else [])]
         given += [word for setting in settings or [] for word in ("--set", setting)]
         given += [] if runs == Path("runs") else ["--runs", str(runs)]
         say(f"stopped: batch ({judgement.waiting}); nothing is lost")
+        for folder in folders:
+            words = shlex.join([str(folder), f"{folder.name}-questions"])
+            say(f"to answer by hand or in a chat window: simia runs questions {words}")
         say(f"next: simia judge {shlex.join(given)}")
-    if judgement.waiting or any(row.verdict.error for row in judgement.rows):
+    if any(row.verdict.error not in (None, Code.PENDING) for row in judgement.rows):
         raise typer.Exit(1)
+    if waiting:
+        raise typer.Exit(WAITS)
+
+
+def list_judge_batches(run_id: str, config: QualitySettings, runs: Path) -> list[Path]:
+    """List the batch folders of the judges; a judge without a model uses the run's."""
+    from simia.jobs import find_run
+    from simia.jobs.run import saved_config
+    from simia.llm.question_files import find_batch_folders
+
+    own = saved_config(find_run(runs, run_id)).get("llm")
+    judges = config.model_dump(mode="json")["judges"].values()
+    return find_batch_folders([judge["llm"] or own for judge in judges])
 
 
 def refuse_settings_without_judge(settings: Iterable[str]) -> None:
@@ -91,20 +112,26 @@ def refuse_settings_without_judge(settings: Iterable[str]) -> None:
 
 
 def print_judgement(judgement: Judgement) -> None:
+    errors: dict[str, set[Code | None]] = {}
+    for row in judgement.rows:
+        errors.setdefault(row.judge, set()).add(row.verdict.error)
     table = Table("judge", "dimension", "passed", "of", "rate", "95 %", "no verdict")
     for name in judgement.judges:
         for dimension in judgement.dimensions(name):
             rate = judgement.rate(name, dimension)
+            if not rate.judged and errors.get(name) == {Code.PENDING}:
+                continue  # all wait in a batch
             low, high = rate.interval
             counts = name, dimension, str(rate.passed), str(rate.judged), format_share(rate.value)
             table.add_row(*counts, f"{low:.3f}–{high:.3f}" if rate.judged else "", str(rate.errors or ""))
-    Terminal().print(table)
-    if len(judgement.judges) > 1:
+    if table.row_count:
+        Terminal().print(table)
+    if table.row_count and len(judgement.judges) > 1:
         print_agreement(judgement)
     for item, issues in list(judgement.failed("any").items())[:SHOWN]:
         for issue in issues[:SHOWN]:
             say(f"{item} {issue.where}: {issue.detail}")
-    for row in [row for row in judgement.rows if row.verdict.error][:SHOWN]:
+    for row in [row for row in judgement.rows if row.verdict.error not in (None, Code.PENDING)][:SHOWN]:
         code = row.verdict.error
         say(f"{row.item} no verdict of {row.judge}: {code}: {row.verdict.detail or (code.meaning if code else '')}")
 

@@ -82,12 +82,13 @@ def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
         for path in list_question_files(folder):
             for row, name in read_named_rows(path):
                 bodies.setdefault(name, row["body"])
-        asked: dict[str, str] = {}  # digest of a question's first message and of its answer → number
+        asked: dict[str, str] = {}  # digests of a question's own messages and of its answer → number
         for at_number, (name, body) in enumerate(bodies.items(), start=1):
-            number, first = f"{prefix}{at_number:03}", digest(body["messages"][:1])
+            number, repeated = f"{prefix}{at_number:03}", read_repeated(body["messages"])
+            first = digest(body["messages"][:-2] if repeated else body["messages"])
             if name in answered:
                 asked[first + answered[name]] = number
-            elif (repeated := read_repeated(body["messages"])) is not None:
+            elif repeated is not None:
                 earlier, fault = repeated
                 repeats = asked.get(first + digest(earlier))
                 found.append(OpenQuestion(number, name, body, folder, repeats, fault))

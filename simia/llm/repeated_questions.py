@@ -7,6 +7,9 @@ from typing import Any
 
 BEFORE = "This reply cannot be used: "
 AFTER = "\nReply again, in the form that was asked for."
+VERDICT_BEFORE = "That could not be read as a verdict: "
+VERDICT_AFTER = ". Answer once more, with one JSON object in the form described, each point once, `pass` true or false."
+FORMS = ((BEFORE, AFTER), (VERDICT_BEFORE, VERDICT_AFTER))
 
 
 def repeat_question(first: dict[str, Any], reply: str, fault: str) -> list[dict[str, Any]]:
@@ -20,11 +23,12 @@ def repeat_question(first: dict[str, Any], reply: str, fault: str) -> list[dict[
 
 def read_repeated(messages: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
     """Return the reply that could not be read and what was wrong with it; None for a question that is asked for the first time."""
-    if len(messages) != 3:
+    if len(messages) < 3 or messages[-2].get("role") != "assistant":
         return None
-    _, reply, again = (message.get("content") for message in messages)
+    reply, again = (message.get("content") for message in messages[-2:])
     if not isinstance(reply, str) or not isinstance(again, str):
         return None
-    if not again.startswith(BEFORE) or not again.endswith(AFTER):
-        return None
-    return reply, again.removeprefix(BEFORE).removesuffix(AFTER)
+    for before, after in FORMS:
+        if again.startswith(before) and again.endswith(after):
+            return reply, again.removeprefix(before).removesuffix(after)
+    return None

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from simia.errors import Code
 from simia.llm.engine import Engine
+from simia.llm.repeated_questions import VERDICT_AFTER, VERDICT_BEFORE
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request
 from simia.quality.judging.judge_reply import Verdict, combine_votes, make_error, read_verdict
 from simia.quality.judging.rubric import Rubric
@@ -19,10 +20,6 @@ from simia.quality.judging.settings import Judge, PrefilterSettings
 from simia.trajectory import Trajectory
 
 T = TypeVar("T")
-AGAIN = (
-    "That could not be read as a verdict: {why}. Answer once more, with one JSON object in the form described, "
-    "each point once, `pass` true or false."
-)
 
 
 class Asker(Protocol):
@@ -77,9 +74,10 @@ class Panelist:
                 return read
             asked = request
             if reply.text.strip() and not reply.truncated:
+                why = read.detail or (read.error and read.error.meaning)
                 said: list[dict[str, Any]] = [
                     {"role": "assistant", "content": reply.text},
-                    {"role": "user", "content": AGAIN.format(why=read.detail or (read.error and read.error.meaning))},
+                    {"role": "user", "content": f"{VERDICT_BEFORE}{why}{VERDICT_AFTER}"},
                 ]
                 asked = request.model_copy(update={"messages": [*request.messages, *said]})
         return read

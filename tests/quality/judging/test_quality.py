@@ -282,12 +282,23 @@ def test_the_command_names_the_next_one_while_a_batch_waits(run: Run, tmp_path: 
     llm = f'judges.quality.llm={{"kind": "batch", "model": "critic", "folder": "{folder}"}}'
     arguments = ["r", "--sample", "3", "--set", llm, "--runs", runs]
     done = command(*arguments)
-    assert done.exit_code == 1, done.output
+    assert done.exit_code == 3, done.output
+    assert "pending" not in done.output
+    assert "dimension" not in done.output, "a table without a verdict"
+    assert f"to answer by hand or in a chat window: simia runs questions {folder} b-questions" in done.output
     assert f"stopped: batch (3 questions wait in requests-0001.jsonl in {folder}: " in done.output
     assert done.output.splitlines()[-1] == f"next: simia judge {shlex.join(arguments)}"
     asked = [json.loads(line) for line in (folder / "requests-0001.jsonl").read_text().splitlines()]
     rows = [json.dumps({"custom_id": row["custom_id"], "text": points()}) for row in asked]
+    rows[1] = json.dumps({"custom_id": asked[1]["custom_id"], "text": "I think it is fine."})
     (folder / "results" / "a.jsonl").write_text("\n".join(rows) + "\n")
+    done = command(*arguments)
+    assert done.exit_code == 3, done.output
+    assert "the answer to 002 cannot be used: no JSON object; it is asked for again as 004" in done.output
+    assert "dimension" in done.output, "two verdicts are there"
+    (again,) = [json.loads(line) for line in (folder / "requests-0002.jsonl").read_text().splitlines()]
+    row = json.dumps({"custom_id": again["custom_id"], "text": points()})
+    (folder / "results" / "b.jsonl").write_text(row + "\n")
     done = command(*arguments)
     assert (done.exit_code, "next:" in done.output) == (0, False), done.output
 
