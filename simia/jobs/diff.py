@@ -1,6 +1,6 @@
 """Compare two runs: settings, facts, figures, common trajectories, and items with different verdicts.
 
-Items of two runs are compared one by one if they have the same id and were planned from the same seed. The items whose verdict changed,
+Items of two runs are compared one by one if they have the same id and were planned alike: from the same seed, goals and values. The items whose verdict changed,
 such as after a change of a prompt or check, tell more than two totals.
 """
 
@@ -85,8 +85,10 @@ class Difference(BaseModel):
     operational: list[Change] = Field(default_factory=list)
     facts: list[Change] = Field(default_factory=list)
     shared: int = Field(default=0, description="Accepted conversations that both runs hold, by content.")
-    comparable: int = Field(default=0, description="Items of the same id and seed that both runs have judged.")
-    other_plan: int = Field(default=0, description="Items of the same id that are planned from different seeds.")
+    comparable: int = Field(default=0, description="Items of the same id and plan that both runs have judged.")
+    other_plan: int = Field(
+        default=0, description="Items of the same id whose prompts have different seeds, goals or values."
+    )
     turned: dict[str, int] = Field(
         default_factory=dict, description="`verdict → verdict`, reasons included, and how many."
     )
@@ -142,17 +144,20 @@ def changes(left: Any, right: Any, at: str = "") -> list[Change]:
     return [] if left == right else [Change(name=at, left=left, right=right)]
 
 
-def read_origin(spec: str) -> Any:
-    """Return what an item was planned from: a seed, or the input of a synthesis stage."""
+def read_origin(spec: str) -> tuple[Any, ...]:
+    """Return what an item was planned from: a seed trajectory, the input of a synthesis stage, and the plan of its goals and values."""
     planned = orjson.loads(spec)
-    return planned.get("seed", planned.get("input"))
+    return planned.get("seed"), planned.get("input"), planned.get("plan")
 
 
 def compare_items(connection: sqlite3.Connection, found: Difference) -> None:
     turned: Counter[str] = Counter()
     candidates: list[tuple[int, Turned]] = []
+    reseeded = any(change.name == "seed" for change in found.identity)
     for item, spec, other_spec, one, why, two, because in connection.execute(JUDGED):
-        if read_origin(spec) != read_origin(other_spec):
+        origin = read_origin(spec)
+        # The random seed determines the fresh values in the prompt of an item that has a seed trajectory.
+        if origin != read_origin(other_spec) or (reseeded and origin[0] is not None):
             found.other_plan += 1
         elif "open" not in (one, two):
             found.comparable += 1

@@ -65,7 +65,7 @@ def print_difference(found: Difference, console: Console) -> None:
     turned = sum(found.turned.values())
     console.print(make_plain_text(f"items that both judged: {found.comparable:,}; judged differently: {turned:,}"))
     if found.other_plan:
-        line = f"{found.other_plan:,} items of the same id come from different seeds: not compared"
+        line = f"{found.other_plan:,} items of the same id have prompts with different seeds, goals or values: not compared"
         console.print(make_plain_text(line, "yellow"))
     if found.turned:
         kinds = []

@@ -88,6 +88,20 @@ async def test_items_are_compared_where_the_plans_agree(runs: tuple[Run, Run]) -
     ]
 
 
+async def test_items_of_another_random_seed_or_plan_have_other_prompts(tmp_path: Path) -> None:
+    one = await made(tmp_path, "one", LEFT, [], {})
+    two = await made(tmp_path, "two", RIGHT, ["seed=7"], {})
+    found = compare_runs(one, two)
+    assert (found.comparable, found.other_plan, found.turned, found.examples) == (0, 6, {}, [])
+    assert found.shared == 2, "equal conversations are found all the same"
+    three = await made(tmp_path, "three", LEFT[:1], [], {})
+    three.ledger.db.write("ledger", 'UPDATE item SET spec = \'{"seed": "s1", "plan": {"values": {"a": 1}}}\'')
+    three.ledger.flush()
+    assert (compare_runs(one, three).comparable, compare_runs(one, three).other_plan) == (0, 1)
+    for run in (one, two, three):
+        run.close()
+
+
 async def test_a_run_beside_itself_is_no_different(runs: tuple[Run, Run]) -> None:
     found = compare_runs(runs[0], runs[0])
     assert (found.identity, found.operational, found.facts, found.turned) == ([], [], [], {})
