@@ -28,13 +28,14 @@ from simia.jobs import integrity
 from simia.jobs.database import Database
 from simia.jobs.integrity import Condition
 from simia.jobs.ledger import Ledger
-from simia.jobs.tables import is_disk_full
+from simia.jobs.tables import READ_ERRORS, is_disk_full
 from simia.search_path import find_working_directory
 from simia.trajectory import Trajectory
 
 FILES = ("ledger.db", "replies.db")
 START_FOLDER = "start_folder"
 """Key of the folder in the meta table. The config does not contain it: exports contain parts of the config, and its digest."""
+MOST_SHOWN = 100  # characters of a setting that differs
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 RECENT_RUNS: deque[Path] = deque(maxlen=2)  # opened by this process, for a message about a file that cannot be read
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # if available, the C loader is ten times faster
@@ -233,12 +234,27 @@ def refuse_taken(root: Path, name: str, config: Config, facts: dict[str, Any] | 
         if facts is None:
             return
         raise CompleteRun(run_id)
-    known = (
-        f"`simia runs show {run_id}` shows its progress, `simia runs resume {run_id}` continues it"
-        if is_run(folder)
-        else "it is not a run: remove it"
-    )
-    raise UserError(f"{folder} exists: {known}, or choose another --name")
+    if not is_run(folder):
+        raise UserError(f"{folder} exists: it is not a run: remove it, or choose another --name")
+    changed = list_other_settings(folder, config)
+    more = f" --n {getattr(config, 'n', None)}" if len(changed) == 1 and changed[0].startswith("n: ") else ""
+    known = f"`simia runs show {run_id}` shows its progress, `simia runs resume {run_id}{more}` continues it"
+    shown = "; ".join(line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}…" for line in changed[:3])
+    rest = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    other = f"; it was made with other settings ({shown}{rest})" if changed else ""
+    raise UserError(f"{folder} exists: {known}, or choose another --name{other}")
+
+
+def list_other_settings(folder: Path, config: Config) -> list[str]:
+    """List the settings of a run that differ from `config`, `n` first, as `list_differences` does; none if the run cannot be read."""
+    try:
+        with contextlib.closing(Run.read_only(folder.parent, str(folder))) as run:
+            old, n = run.ledger.meta("identity") or {}, run.saved_config().get("n")
+    except (UserError, *READ_ERRORS):
+        return []
+    new = getattr(config, "n", None)
+    wanted = [] if new in (None, n) else [f"n: {n} → {new}"]
+    return [*wanted, *list_differences(old, select_identity(config), select_identity(type(config)()))]
 
 
 def is_complete(folder: Path, config: Config, facts: dict[str, Any] | None) -> bool:

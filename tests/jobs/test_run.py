@@ -205,6 +205,20 @@ def test_a_name_that_a_run_can_have(name: str, tmp_path: Path) -> None:
     assert [folder.name for folder in folders(tmp_path)] == [name]
 
 
+def test_a_taken_name_says_which_settings_differ(tmp_path: Path) -> None:
+    base = ["n=5", "seeds.packs=[office]"]
+    Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default", base), name="r", facts={}).close()
+    for changes, words in (
+        ([], "continues it, or choose another --name"),
+        (["n=11"], "`simia runs resume r --n 11` continues it, or choose another --name; it was made with other settings (n: 5 → 11)"),
+        (["n=11", "seed=7"], "`simia runs resume r` continues it, or choose another --name; it was made with other settings (n: 5 → 11; seed: 0 → 7)"),
+        (["seeds.packs=[customer_service]"], "other settings (seeds.packs: ['office'] → ['customer_service'])"),
+    ):  # fmt: skip
+        with pytest.raises(UserError) as caught:
+            Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default", [*base, *changes]), name="r", facts={})
+        assert str(caught.value).endswith(words)
+
+
 def test_a_folder_that_is_no_run_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "config.yaml").write_text("a: 1")
