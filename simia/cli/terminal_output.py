@@ -22,11 +22,13 @@ from simia.terminal import say, say_error
 
 if TYPE_CHECKING:
     from simia.amplification.session import Amplified
+    from simia.jobs.progress import Progress as JobProgress
     from simia.rollouts.job import RolloutProgress
     from simia.rollouts.session import RolloutResult
     from simia.synthesis.session import Synthesized
 
 LINE_SECONDS = 15.0  # between lines of progress where stderr is no terminal
+MOST_REASONS = 4  # of rejected items, on the line of a stop
 WAITS = 3  # exit code of a session that wrote questions to a batch and waits for their answers
 
 
@@ -91,8 +93,14 @@ def watch_amplification(
             shown = next(run.ledger.accepted(), None)
             if shown:
                 print_trajectory(Trajectory.from_row(shown["trajectory"]), out)
-    progress = outcome.progress
-    print_next_command(outcome.run_id, outcome.stop, runs, f"{progress.accepted} of {progress.n} accepted, ")
+    print_next_command(outcome.run_id, outcome.stop, runs, describe_accepted(outcome.progress))
+
+
+def describe_accepted(progress: JobProgress) -> str:
+    """Describe how many results were accepted, and why others were rejected, as the beginning of a line."""
+    reasons = ", ".join(f"{reason} {count}" for reason, count in progress.rejected.most_common(MOST_REASONS))
+    rejected = f"{progress.rejected.total()} rejected ({reasons}), " if reasons else ""
+    return f"{progress.accepted} of {progress.n} accepted, {rejected}"
 
 
 def watch_rollout(

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +30,7 @@ from simia.amplification.seeds import Seeds
 from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import main
-from simia.cli.terminal_output import watch_rollout
+from simia.cli.terminal_output import describe_accepted, watch_rollout
 from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
@@ -292,3 +293,11 @@ def test_a_table_in_a_log_is_not_cut() -> None:
         "a_part_with_a_long_name", "0.000 [0.00, 0.79]", "one example with more words than fit", "",
     ]  # fmt: skip
     assert len(write(force_terminal=True)) > 2, "on a terminal it fits the width"
+
+
+def test_the_line_of_a_stop_says_why_items_were_rejected() -> None:
+    rejected = Counter({"unparsable": 2, "leak": 1})
+    assert describe_accepted(Progress("r", n=11, accepted=9)) == "9 of 11 accepted, "
+    assert describe_accepted(Progress("r", n=11, accepted=9, rejected=rejected)) == (
+        "9 of 11 accepted, 3 rejected (unparsable 2, leak 1), "
+    )
