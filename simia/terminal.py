@@ -31,6 +31,12 @@ def one_line(text: str) -> str:
     return " ".join(clean(" ".join(text.split())).split())
 
 
+def write_count(n: int, noun: str) -> str:
+    """Write a number with its noun: 1 seed, 1,200 seeds."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
 def escape_json(text: str) -> str:
     """Write the control characters of a JSON text as `\\u00XX`, so that its value stays the same."""
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

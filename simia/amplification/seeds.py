@@ -27,6 +27,7 @@ from simia.quality.judging.panel import judge_seeds_by_llm
 from simia.quality.language import describe_weak_check
 from simia.quality.seed_filter import filter_seeds, filter_storable, hash_tools
 from simia.refusals import RefusalCounts
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory, digest
 
@@ -118,7 +119,7 @@ def describe_seeds(seeds: Seeds, n: int, *, language: bool = True) -> list[str]:
     refusals = RefusalCounts()
     for each in seeds.refused:
         refusals.add(each.place or each.name, each.issues[0])
-    used = f"{len(seeds.order):,} seeds of {seeds.read:,} read"
+    used = f"{write_count(len(seeds.order), 'seed')} of {seeds.read:,} read"
     unused = seeds.read - len(seeds.order) - refusals.total
     others = f"; {unused:,} left out by the settings of seeds" if unused else ""
     reasons = f"; refused: {refusals}" if refusals else ""

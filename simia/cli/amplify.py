@@ -16,7 +16,7 @@ from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs.run import check_name
 from simia.search_path import find_resource
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 
 def amplify(
@@ -131,7 +131,7 @@ def show_dry_run(config: AmplifyConfig) -> None:
     groups = estimate_cost(config, seeds, simulator)
     first = groups[0]
     say_error(
-        f"about {first.prompt:,} prompt and {first.reply:,} reply tokens per item; {config.n:,} items if all are accepted"
+        f"about {first.prompt:,} prompt and {first.reply:,} reply tokens per item; {write_count(config.n, 'item')} if all are accepted"
     )
     say_error(
         f"a prefix cache can serve {first.static / max(1, first.prompt):.0%} of the prompt: items of one pack share it"

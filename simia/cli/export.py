@@ -10,7 +10,7 @@ import typer
 from simia.cli.options import RUNS, SETTINGS
 from simia.errors import Code, UserError
 from simia.exporting.export_records import ExportReport, Format, Segment, Target, Template
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
     from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
@@ -213,7 +213,10 @@ def export(
         raise UserError(explain_empty_export(report, selection.folders))
     for note in report.notes:
         say_error(f"note: {note}")
-    say(f"{report.rows} rows from {report.exported} of {report.trajectories} trajectories in {target}")
+    made = (
+        f"{write_count(report.rows, 'row')} from {report.exported} of {write_count(report.trajectories, 'trajectory')}"
+    )
+    say(f"{made} in {target}")
     if report.without_system:
         say(
             f"{report.without_system} have no system text: the model's chat template may insert its own; "
@@ -294,7 +297,7 @@ def write_pairs(
         raise UserError(f"no pair was written: see above; rewards of a group must differ by at least {gap:g}")
     for note in report.notes:
         say_error(f"note: {note}")
-    say(f"{report.rows} pairs in {target}")
+    say(f"{write_count(report.rows, 'pair')} in {target}")
     if to == "llamafactory":
         say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
 

@@ -16,7 +16,7 @@ from simia.cli.options import RUN, RUNS
 from simia.cli.terminal_output import WAITS, format_share
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
     from simia.quality.judging.run_judgement import Judgement
@@ -68,7 +68,7 @@ def judge(
         try:
             judgement, usage = event_loop.run_command(judging)
         except BudgetReached as reached:
-            raise UserError(f"{reached} (limits.{reached.cap}); {len(verdicts)} verdicts are kept") from None
+            raise UserError(f"{reached} (limits.{reached.cap}); {write_count(len(verdicts), 'verdict')} kept") from None
     print_judgement(judgement)
     cost = "" if usage.cost is None else f", ${usage.cost:,.2f}"
     say(f"judging this run took {usage.prompt + usage.completion:,} tokens{cost}")

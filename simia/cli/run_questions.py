@@ -13,7 +13,7 @@ from simia.cli.options import RUN, RUNS
 from simia.cli.terminal_output import name_runs
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.terminal import say
+from simia.terminal import say, write_count
 
 
 def questions(
@@ -67,7 +67,3 @@ def answers(
         if is_batch_folder(run)
         else f"next: simia runs resume {run}{name_runs(runs)}"
     )
-
-
-def write_count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -93,7 +93,9 @@ def select(
     )
     if judged:
         verdicts = {folder.name: load_judgement(folder) for folder in folders}
-        bad = {(run, item): found for run, of in verdicts.items() for item, found in of.failed().items()}
+        bad: dict[RunItem, list[Issue]] = {
+            (run, item): faults for run, of in verdicts.items() for item, faults in of.failed().items()
+        }
         selection.verdicts = frozenset((run, item) for run, of in verdicts.items() for item in of.judged_items())
         rows = drop_judged_bad(filter_rows(rows, selection.left_out), bad, selection.dropped)
     else:

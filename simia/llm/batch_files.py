@@ -32,6 +32,7 @@ from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.masking import MASK, hide, mask_bytes
 from simia.search_path import locate
+from simia.terminal import write_count
 
 Say = Callable[[str], None]
 
@@ -132,7 +133,7 @@ class BatchAnswers:
             "answer no question of this folder": strange,
             "lines cannot be read": self.unreadable,
         }
-        found = [f"{len(self.places):,} answers in {self.files} files of {results}"]
+        found = [f"{write_count(len(self.places), 'answer')} in {write_count(self.files, 'file')} of {results}"]
         return "; ".join(found + [f"{count:,} {what}" for what, count in counts.items() if count])
 
 

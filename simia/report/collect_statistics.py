@@ -11,11 +11,13 @@ import os
 import re
 import sqlite3
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 from simia.errors import Code
 from simia.jobs import Run
 from simia.jobs.integrity import is_worked_on
+from simia.llm.question_files import find_batch_folders
 from simia.quality.judging.run_judgement import load_judgement
 from simia.quality.language import find_trajectory_languages
 from simia.report.diversity import measure_run_diversity
@@ -31,6 +33,7 @@ from simia.report.result_counts import (
 )
 from simia.report.run_statistics import (
     MOST_EXAMPLES,
+    Histogram,
     Outcomes,
     RejectionReason,
     ReplyTotals,
@@ -104,6 +107,8 @@ def _collect(run: Run) -> RunStatistics:
     statistics.spent, spent_by_seed, cached = sum_spending(connection)
     statistics.judging = sum_judging(connection)
     statistics.verdicts = count_verdicts(run)
+    if find_batch_folders(run.saved_config()):  # an answer has no latency: it was read from a file
+        statistics.endpoint = replace(statistics.endpoint, latency=Histogram(), first=None, last=None)
     statistics.models = count_models(connection, about)
     statistics.prefixes = measure_prefixes(ledger, cached)
     count_items(connection, statistics, seeds, spent_by_seed)

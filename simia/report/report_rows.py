@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from simia.errors import Code
 from simia.report.diversity import ORDERS, SPEAKERS, find_grown_values
 from simia.report.run_statistics import Histogram, ReplyTotals, RunStatistics
+from simia.terminal import write_count
 
 Rows = list[tuple[str, str]]
 VERDICTS = ("accepted", "surplus", "rejected", "failed", "open")
 ATTEMPTS = {"got": "answered", "sent": "without an answer", "failed": "failed", "lost": "answered, their replies lost"}
+UNCOUNTED = "not counted: the replies came without counts"
 SPARKS = " ▁▂▃▄▅▆▇█"
 MOST_WIDE = 110
 MOST_FREQUENT = 8
@@ -34,12 +36,18 @@ def list_summary_rows(run: RunStatistics) -> Rows:
         rows.append(("", f"{run.possibly_paid_twice:,} possibly paid twice: in flight when the process ended"))
     usage, figures = run.usage, run.results.figures
     cached = f" ({usage.cached / usage.prompt:.0%} from the prefix cache)" if usage.prompt else ""
-    rows.append(("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out"))
+    counted = f"{usage.prompt:,} in{cached}, {usage.completion:,} out"
+    rows.append(("tokens", counted if usage.prompt + usage.completion or not run.attempts.get("got") else UNCOUNTED))
     rows.append(("cost", format_run_cost(run)))
     if run.judging.replies:
         refused = sum(reason.count for reason in run.reasons if reason.code in (Code.JUDGED_BAD, Code.NO_VERDICT))
         of_cost = f"{format_spending(run.judging)} of the cost"
-        rows.append(("judge", f"{run.judging.replies:,} replies, {refused:,} items rejected by it; {of_cost}"))
+        rows.append(
+            (
+                "judge",
+                f"{write_count(run.judging.replies, 'reply')}, {write_count(refused, 'item')} rejected by it; {of_cost}",
+            )
+        )
     if run.verdicts.judged or run.verdicts.errors:
         rows.append(("verdicts", describe_verdicts(run)))
     if run.results.repairs:
@@ -117,6 +125,8 @@ def describe_cost_per_accepted(run: RunStatistics) -> str:
     whole = ReplyTotals()
     for spent in run.spent.values():
         whole.add(spent)
+    if not whole.prompt + whole.completion:
+        return ""  # answers by hand have no counts
     took = f"{whole.prompt // run.accepted:,} tokens in, {whole.completion // run.accepted:,} out"
     if whole.priced == whole.replies:
         took += f", ${1000 * whole.cost / run.accepted:,.2f} a thousand"
@@ -152,7 +162,7 @@ def list_endpoint_rows(run: RunStatistics) -> Rows:
     if calls.faults:
         rows.append(("failed calls", format_counts(calls.faults)))
     if calls.again:
-        rows.append(("asked again", f"{calls.again:,} items"))
+        rows.append(("asked again", write_count(calls.again, "item")))
     return rows
 
 
@@ -230,7 +240,7 @@ def describe_seed_filter(run: RunStatistics) -> str:
     seeds = run.seeds
     left = seeds.read - seeds.used - seeds.refused
     others = f", {left:,} left out by the settings" if left > 0 else ""
-    return f"{seeds.used:,} seeds used of {seeds.read:,} read, {seeds.refused:,} refused by the pre-filter{others}"
+    return f"{write_count(seeds.used, 'seed')} used of {seeds.read:,} read, {seeds.refused:,} refused by the pre-filter{others}"
 
 
 def draw_sparkline(shares: Iterable[float]) -> str:
@@ -277,7 +287,7 @@ def format_run_cost(run: RunStatistics) -> str:
     if run.usage.cost is None:
         return "unknown"
     known = f"${run.usage.cost:,.2f}" if run.usage.cost >= 0.01 or not run.usage.cost else "under $0.01"
-    return f"{known}, and {run.unpriced:,} replies of unknown price" if run.unpriced else known
+    return f"{known}, and {write_count(run.unpriced, 'reply')} of unknown price" if run.unpriced else known
 
 
 def format_time(at: float) -> str:

@@ -89,7 +89,8 @@ def make_spending_table(run: RunStatistics) -> RenderableType | None:
     table = make_table("items", ">replies", ">tokens in", ">cached", ">tokens out", ">cost")
     for row in report_rows.list_spending_rows(run):
         table.add_row(*row)
-    return Group(table, report_rows.describe_cost_per_accepted(run)) if run.spent else None
+    counted = any(spent.prompt or spent.completion for spent in run.spent.values())
+    return Group(table, report_rows.describe_cost_per_accepted(run)) if counted else None
 
 
 def make_frequent_table(run: RunStatistics) -> Table | None:

@@ -156,7 +156,7 @@ def test_pairs_on_the_command_line(tmp_path: Path) -> None:
     write_groups(tmp_path)
     done = run_simia("export", "grpo", "--pairs", "0.5", "--to", "trl", "--out", tmp_path / "out", "--runs", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert f"1 pairs in {tmp_path / 'out'}" in done.stdout
+    assert f"1 pair in {tmp_path / 'out'}" in done.stdout
     assert f"6 {NO_EXAMPLE}" in done.stdout
     done = run_simia("export", "grpo", "--pairs", "0.5", "--to", "openai", "--runs", tmp_path)
     assert "preference pairs are written for llamafactory and trl, not for openai" in done.stderr

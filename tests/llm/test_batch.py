@@ -119,7 +119,7 @@ async def test_answers_that_come_twice_or_are_none_are_told_and_do_no_harm(tmp_p
     said: list[str] = []
     found = await session(tmp_path, 2, said)
     assert [reply and reply.text for reply in found] == ["first", None]
-    assert said == [f"1 answers in 2 files of {tmp_path / 'results'}; 1 were there already; 3 lines cannot be read"]
+    assert said == [f"1 answer in 2 files of {tmp_path / 'results'}; 1 were there already; 3 lines cannot be read"]
     assert len(list(lines(tmp_path))) == 2, "what failed and was then answered is not asked again"
 
 

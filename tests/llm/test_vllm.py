@@ -210,7 +210,7 @@ async def test_run_batch_takes_our_file_and_we_take_its_answers(python: Path, mo
     backend = BatchBackend(BatchSettings(model="simulator", folder=folder), say=said.append)
     await backend.start()
     await backend.close()
-    assert said == [f"2 answers in 1 files of {folder / 'results'}"]
+    assert said == [f"2 answers in 1 file of {folder / 'results'}"]
     more = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     run = Run.read_only(tmp_path, "r")
     statuses = [item.status for item in run.ledger.items()]

@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
+import yaml
 from rich.console import Console
 
 from simia.errors import Code
@@ -39,7 +40,7 @@ async def test_the_tables_say_what_matters(run: Run, width: int) -> None:
         "6 answered, 3 without an answer",
         "1 possibly paid twice",
         "600 in (40% from the prefix cache), 60 out",
-        "$1.25, and 1 replies of unknown price",
+        "$1.25, and 1 reply of unknown price",
         "4 / 6 / 7 messages, 1 / 2 / 3 calls",
         "2 with an error of a tool, 1 of them recovered from",
         "duplicate 1 33% the same trajectory was accepted before",
@@ -70,6 +71,19 @@ async def test_the_verdicts_of_judges_are_counted(run: Run) -> None:
     assert "only structure was checked" not in flat
     write_html(run, collect_statistics(run), run.folder / "page.html")
     assert "has a verdict on 2 of 3 accepted" in (run.folder / "page.html").read_text()
+
+
+async def test_a_batch_answered_by_hand_reports_nothing_that_was_not_measured(run: Run) -> None:
+    assert "replies a minute" in printed(collect_statistics(run))
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    config["llm"] = {"kind": "batch", "model": "hand", "folder": "b"}
+    (run.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    run.ledger.db.write("ledger", "UPDATE attempt SET prompt = 0, completion = 0, cached = 0, cost = NULL")
+    run.ledger.flush()
+    flat = " ".join(printed(collect_statistics(run)).split())
+    assert "tokens not counted: the replies came without counts" in flat
+    for words in ("replies a minute", "s median", "for each accepted", "tokens in"):
+        assert words not in flat, words
 
 
 async def test_a_run_that_has_nothing_yet_prints(run: Run) -> None:
