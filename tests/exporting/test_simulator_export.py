@@ -22,6 +22,8 @@ from simia.envs.users import EpisodeView
 from simia.envs.worlds.executable import make_executable_backend
 from simia.errors import UserError
 from simia.evaluation.simulator_score import make_truth
+from simia.exporting import CardFacts
+from simia.exporting import export as export_trajectories
 from simia.exporting.simulator_export import NoTrainingRowsError, export_simulator
 from simia.exporting.simulator_notes import list_notes
 from simia.exporting.simulator_rows import (
@@ -215,6 +217,20 @@ def test_a_repeated_export_replaces_the_packs_of_the_earlier_one(played: Path, t
     assert {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()} == {
         *report.files, "held_out_prompts/mine/world.py", "held_out_prompts/todos_tools/notes.txt",
     }  # fmt: skip
+
+
+def test_a_folder_of_a_simulator_holds_no_other_export(played: Path, tmp_path: Path) -> None:
+    export(played, tmp_path / "out")
+    recipe = tmp_path / "out" / "train.yaml"
+    recipe.write_text(recipe.read_text().replace("seed: 42", "seed: 43"))
+    (note,) = [note for note in export(played, tmp_path / "out").notes if "train.yaml" in note]
+    assert "is kept" in note
+    assert yaml.safe_load(recipe.read_text())["seed"] == 43
+    with pytest.raises(UserError, match=r"holds an export of another format \(simulator\)"):
+        export_trajectories([], tmp_path / "out", to="llamafactory", facts=CardFacts())
+    export_trajectories([], tmp_path / "rows", to="openai", facts=CardFacts())
+    with pytest.raises(UserError, match=r"holds an export of another format \(openai\)"):
+        export(played, tmp_path / "rows")
 
 
 def test_a_held_out_pack_has_one_system_text() -> None:
