@@ -49,10 +49,14 @@ class ScriptTurn(StrictModel):
 
 
 class PartSpec(StrictModel):
-    """A part of a reward."""
+    """A part of a reward. Its `kind` is written also where only fields that were set are: without it a part cannot be read."""
 
     weight: float = Field(1.0, gt=0)
     """Weight in a mean."""
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Mark `kind` as set."""
+        self.model_fields_set.add("kind")
 
 
 class StateSpec(PartSpec):

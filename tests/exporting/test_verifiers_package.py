@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from simia.exporting.requirements import BUILD_WHEEL, EVALUATION_ONLY
+from simia.pack import Pack
 from simia.version import __version__
 from tests.command import run_simia
 from tests.exporting.test_harbor_tasks import drop_code, make_pack
@@ -35,6 +36,15 @@ def test_the_project_holds_the_pack_with_the_chosen_tasks(tmp_path: Path) -> Non
     module = ast.parse((tmp_path / "out" / "simia_my_pack" / "__init__.py").read_text())
     names = [node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     assert names == ["Taskset", "Harness", "Environment", "load_environment"]
+
+
+@pytest.mark.parametrize(("form", "place"), [("verifiers", "simia_my_pack/pack"), ("openenv", "pack")])
+def test_tasks_with_goals_can_be_read_from_the_export(tmp_path: Path, form: str, place: str) -> None:
+    goals = [{"query": "What is on my list?", "calls": [{"name": "list_todos"}], "parts": [{"kind": "trace"}]}]
+    pack, out = make_pack(tmp_path / "my_pack", lambda head: None, {"id": "goals-1", "goals": goals}), tmp_path / "out"
+    assert run_simia("pack", "export", pack, "--to", form, "--out", out).returncode == 0
+    copied, known = Pack.load(out / place), Pack.load(pack)
+    assert [task.identity for task in copied.tasks] == [task.identity for task in known.tasks]
 
 
 @pytest.mark.parametrize(("form", "extras"), [("verifiers", "sandbox"), ("openenv", "serve,sandbox")])
