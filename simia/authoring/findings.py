@@ -42,6 +42,7 @@ class Fault(StrEnum):
     STATE_NOT_ROUND = "state_not_round"
     NO_SOLUTION = "no_solution"
     REFERENCE_FAILS = "reference_fails"
+    REFUSED_CALL = "refused_call"
     NOTHING_TO_VERIFY = "nothing_to_verify"
     STATE_UNSEEN = "state_unseen"
     NOTHING_SCORES = "nothing_scores"
@@ -64,6 +65,7 @@ class Fault(StrEnum):
 REMARKS = {
     Fault.TRUE_AT_RESET,
     Fault.UNJUDGED,
+    Fault.REFUSED_CALL,
     Fault.UNTESTED_TOOL,
     Fault.GLOBAL_STATE,
     Fault.SIDE_EFFECT_SCORES,

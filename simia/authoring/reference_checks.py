@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from simia.authoring.findings import Fault, Finding
 from simia.authoring.gate_agents import play_task
+from simia.authoring.tool_tests import BROKEN
 from simia.envs.environment import Environment
 from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.play.following_agent import ID
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import Code
+from simia.json_values import iterate_strings
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.state import Change, apply_changes
@@ -70,16 +73,39 @@ async def check_incomplete_solution(environment: Environment, task: Task, refere
     ]
 
 
+def check_refused_calls(environment: Environment, task: Task, reference: Trajectory) -> list[Finding]:
+    """Report calls of the solution that may change the state and that the tool refuses. That is right only in a task about the refusal;
+    in any other task an agent whose call succeeds ends in another state than the solution."""
+    found = []
+    results = [at for at, message in enumerate(reference.messages) if message.role == "tool"]
+    for number, (action, at) in enumerate(zip(task.actions, results, strict=False), start=1):
+        result = reference.messages[at]
+        if result.error is None or result.error in BROKEN or not may_write(environment, action):
+            continue
+        texts = [reference.system or "", *(message.text for message in reference.messages[:at])]
+        seen = {each for text in texts for each in ID.findall(text)}
+        named = [each for text in iterate_strings(action.arguments) for each in ID.findall(text) if each not in seen]
+        unseen = f"; no message before it has {', '.join(named[:SHOWN])}" if named else ""
+        words = f"call {number} of the solution, {action.name}, is refused: {result.text[:200]}{unseen}"
+        found.append(Finding(Fault.REFUSED_CALL, task.id, words))
+    return found
+
+
 def find_writes(environment: Environment, task: Task, reference: Trajectory) -> list[Action]:
     """The actions of the solution that may change the state and were not refused when they were played, the last first."""
-    backend = environment.backend
-    writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
     results = [message for message in reference.messages if message.role == "tool"]
     return [
         action
         for action, result in reversed(list(zip(task.actions, results, strict=False)))
-        if result.error is None and writes.get(action.by, {}).get(action.name, True)
+        if result.error is None and may_write(environment, action)
     ]
+
+
+def may_write(environment: Environment, action: Action) -> bool:
+    """Whether an action may change the state."""
+    backend = environment.backend
+    writes = backend.writes if isinstance(backend, ExecutableBackend) else {}
+    return writes.get(action.by, {}).get(action.name, True)
 
 
 def remove_action(task: Task, action: Action) -> Task:

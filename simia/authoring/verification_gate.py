@@ -24,6 +24,7 @@ from simia.authoring.reference_checks import (
     check_incomplete_solution,
     check_integrity,
     check_record,
+    check_refused_calls,
     check_repeatable,
     list_changes,
     value_or_zero,
@@ -191,6 +192,7 @@ class VerificationGate:
                 found.append(
                     Finding(Fault.REFERENCE_FAILS, task.id, f"{cause}reward {describe_reward(reference.reward)}")
                 )
+        found += check_refused_calls(environment, task, reference)
         found += await check_incomplete_solution(environment, task, reference)
         found += check_checklist(task, reference, again)
         found += check_record(pack, task, reference)

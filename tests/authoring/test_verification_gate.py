@@ -102,6 +102,20 @@ async def test_a_solution_whose_tool_fails_names_the_tool(tmp_path: Path) -> Non
     assert detail.startswith("add_todo failed, see tool_failed; reward 0")
 
 
+async def test_a_refused_call_of_a_solution_is_a_remark(tmp_path: Path) -> None:
+    guess = {"calls": [{"name": "finish_todo", "arguments": {"todo_id": "T-4711"}}]}
+    asked = {**copy.deepcopy(ADD), "id": "asked", "script": [{"user": "Buy bread; T-4711 is done."}, *ADD["script"][1:]]}
+    odd = task(ADD, script=[*ADD["script"][:2], guess, ADD["script"][2]])
+    asked["script"].insert(2, guess)
+    report = await gate(small(tmp_path / "p", tasks_jsonl=[GOOD, ADD, odd, asked]))
+    assert report.passed
+    found = {each.where: each.detail for each in report.list_findings() if each.fault is Fault.REFUSED_CALL}
+    assert found.keys() == {"odd", "asked"}
+    assert found["odd"].startswith("call 2 of the solution, finish_todo, is refused: ")
+    assert found["odd"].endswith("; no message before it has T-4711")
+    assert "no message before it" not in found["asked"], "the user may be mistaken"
+
+
 async def test_a_check_that_tosses_a_coin_is_found_out(tmp_path: Path) -> None:
     """Ten coins: that all fall alike twice is one in a thousand."""
     coins = {f"odd{i}": CASES[Fault.IMPURE_CHECK]["reward"]["parts"][0]["code"]["odd"] for i in range(10)}
