@@ -16,6 +16,9 @@ pytest.importorskip("prometheus_client")
 from simia.config import load_config
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
+from simia.envs.play.agent_kinds import AGENTS
+from simia.envs.play.baseline_agents import ReferenceAgent
+from simia.envs.remote.remote_pack import NEED_SOLUTIONS, refuse_server_settings
 from simia.envs.text_episode import share_environment
 from simia.errors import UserError
 from simia.evaluation.scores import collect_rewards, read_episodes
@@ -146,6 +149,15 @@ def test_what_cannot_be_played_is_one_line(address: str, tmp_path: Path) -> None
     gone = run_simia("rollout", "http://127.0.0.1:9/x", "--agent", "nothing", "--runs", tmp_path)
     assert gone.stderr.splitlines()[-1].endswith("is the server running?")
     assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+def test_agents_that_play_the_solution_are_refused() -> None:
+    plays = {name for name, agent in AGENTS.items() if isinstance(agent, type) and issubclass(agent, ReferenceAgent)}
+    assert set(NEED_SOLUTIONS) == plays
+    for name in NEED_SOLUTIONS:
+        config = RolloutConfig.model_validate({"pack": "https://host/shop", "agent": name})
+        with pytest.raises(UserError, match=f"^agent is {name}, but https://host/shop does not send the tasks' solutions"):
+            refuse_server_settings(config)
 
 
 async def test_rewards_of_a_server_are_not_computed_again(address: str, tmp_path: Path) -> None:

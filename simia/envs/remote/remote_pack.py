@@ -25,6 +25,8 @@ OWN_FIELDS = {"pack", "packs", "token_env", "tasks", "split", "limit", "difficul
 """Settings of the client when a server plays the episodes; the server decides the others."""
 AGENT_FIELDS = {"llm", "limits"}
 """Settings of the agent's model, where an agent plays on this machine."""
+NEED_SOLUTIONS = ("reference", "following", "repeating")
+"""Agents that play a task's solution, which servers do not send."""
 ADDRESS = re.compile(r"https?://", re.IGNORECASE)
 
 
@@ -94,9 +96,9 @@ def refuse_server_settings(config: EnvironmentConfig, given: Sequence[str] = ())
         raise UserError(
             f"{unusable[0]} is a setting of the server: leave it out here and give it to simia serve; settings that are allowed here: {', '.join(own)}"
         )
-    if config.agent_kind == "reference":
+    if config.agent_kind in NEED_SOLUTIONS:
         raise UserError(
-            f"agent is reference, but {addresses[0]} does not send the tasks' solutions: choose another agent, such as llm, nothing or random"
+            f"agent is {config.agent_kind}, but {addresses[0]} does not send the tasks' solutions: choose another agent, such as llm, nothing or random"
         )
 
 
