@@ -30,6 +30,7 @@ from simia.pack_files import (
     parse_yaml,
     read_bytes,
     read_lines,
+    refuse_duplicate_keys,
     summarize_error,
 )
 from simia.pack_provenance import PackProvenance, ToolEdge
@@ -338,7 +339,9 @@ def read_pack_text(path: Path) -> str:
 
 def read_tools(path: Path) -> list[ToolSpec]:
     try:
-        rows = orjson.loads(read_bytes(path, MOST_TOOLS))
+        data = read_bytes(path, MOST_TOOLS)
+        rows = orjson.loads(data)
+        refuse_duplicate_keys(path, data, rows)
         if not isinstance(rows, list):
             raise SchemaError("a list of tools is expected")
         if len(rows) > MOST_TOOL_COUNT:
@@ -372,12 +375,15 @@ def find_bad_parameter(tool: ToolSpec) -> str:
 
 
 def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
-    """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line."""
+    """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line and, without `make`, for a key that
+    occurs twice."""
     rows = []
     for number, line in read_lines(path):
         row = None
         try:
             row = orjson.loads(line.strip())
+            if make is None:  # trajectories are written by programs, and many
+                refuse_duplicate_keys(path, line, row, number)
             rows.append(make(row) if make else cls.model_validate(row))
         except orjson.JSONDecodeError as error:
             raise UserError(f"{path}, line {number}: {explain_json_error(error)}") from None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import orjson
 import yaml
 from pydantic import ValidationError
 
@@ -17,18 +20,26 @@ from simia.errors import UserError, explain_json_error
 MOST_YAML, MOST_TOOLS, MOST_LINE, MOST_ROWS = 256 << 10, 16 << 20, 16 << 20, 1 << 30  # bytes
 MOST_TOOL_COUNT, MOST_DEPTH, MOST_ALIASES = 5_000, 50, 100
 MOST_WORDS = 300
+TWICE = "the key {key!r} occurs twice in the same object: remove or rename one"
 VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".bzr", ".jj", "CVS", "_darcs"})
 RECORD = "synthesis.json"
 """The record of a synthesis in its pack. It quotes tasks and solutions."""
 LEFTOVERS = ("~", ".orig", ".rej", ".bak", ".swp", ".swo")
+TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?|[{}]', re.DOTALL)
+"""In valid JSON: a key with its colon, another string, or a brace."""
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PlainLoader(LOADER):  # type: ignore[misc]
-    """YAML without merge keys, whose result can be exponentially larger than their text."""
+    """YAML without merge keys, whose result can be exponentially larger than their text, and without keys that occur twice."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Refuse a merge key."""
+        """Refuse a merge key and a key that occurs twice."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: {TWICE.format(key=key.value)}")
+            seen.add((key.tag, str(key.value)))
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             raise yaml.YAMLError(
                 f"line {node.start_mark.line + 1}: merge keys (<<) are not supported; write the keys out"
@@ -60,6 +71,32 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 raise UserError(f"{path}, line {number}: longer than {MOST_LINE:,} bytes")
             if line.strip():
                 yield number, line
+
+
+def refuse_duplicate_keys(path: Path, data: bytes, value: Any, first: int = 1) -> None:
+    """Raise `UserError` with the line of a key that an object has twice; readers of JSON keep only the last.
+
+    Args:
+        path: The file.
+        data: A JSON text of it.
+        value: What the text was parsed to.
+        first: Number of the text's first line in the file.
+    """
+    with suppress(orjson.JSONEncodeError):  # raised for deeply nested values
+        if orjson.dumps(value) == data.strip():
+            return  # written by a program: nothing was lost
+    objects: list[set[str]] = []
+    for token in TOKEN.finditer(data):
+        if token[0] == b"{":
+            objects.append(set())
+        elif token[0] == b"}":
+            objects.pop()
+        elif token[1] is not None:
+            key = orjson.loads(token[0][: -len(token[1])])
+            if key in objects[-1]:
+                line = first + data.count(b"\n", 0, token.start())
+                raise UserError(f"{path}, line {line}: {TWICE.format(key=key)}"[: MOST_WORDS + len(str(path))])
+            objects[-1].add(key)
 
 
 def parse_yaml(path: Path) -> Any:

@@ -14,7 +14,7 @@ from simia.authoring.code_lint import MOST_CODE
 from simia.authoring.findings import Fault, Finding
 from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
-from simia.pack_files import read_bytes
+from simia.pack_files import read_bytes, refuse_duplicate_keys
 from simia.state import merge_patch
 from simia.state_schema import read_path
 from simia.task import ChecklistSpec, Task, TraceSpec
@@ -153,12 +153,17 @@ def check_tables(pack: Pack, functions: set[str] | None) -> list[Finding]:
 
 
 def read_initial_state(pack: Pack) -> Any:
-    """The tables of the pack's state file; None if it has none."""
+    """The tables of the pack's state file; None if it has none. Raises `UserError` for a key that occurs twice."""
     path = pack.path_of("state") if pack.file and pack.file.state and pack.file.state.endswith(".json") else None
+    if path is None:
+        return None
     try:
-        return orjson.loads(path.read_bytes()) if path else None
+        data = path.read_bytes()
+        state = orjson.loads(data)
     except (OSError, orjson.JSONDecodeError):  # reported when the world is opened
         return None
+    refuse_duplicate_keys(path, data, state)
+    return state
 
 
 def list_check_functions(pack: Pack) -> set[str] | None:

@@ -14,6 +14,7 @@ from simia.authoring.code_lint import lint_code
 from simia.authoring.findings import Fault, Finding
 from simia.authoring.scaffold import CODE, PACK, TASKS, TESTS, TOOLS
 from simia.authoring.validate import validate_pack
+from simia.errors import UserError
 from tests.packs.small import small
 
 
@@ -101,6 +102,12 @@ async def test_a_tool_without_a_test_is_a_remark(tmp_path: Path) -> None:
     findings = await found(tmp_path / "p", tests_jsonl=TESTS[:1])
     assert {(f.fault, f.where) for f in findings} == {(Fault.UNTESTED_TOOL, t["name"]) for t in TOOLS[1:]}
     assert not any(finding.refuses for finding in findings)
+
+
+async def test_a_row_that_occurs_twice_in_the_state_is_refused(tmp_path: Path) -> None:
+    state = '{"todos": {\n"T-1": {"text": "a"},\n"T-1": {"text": "b"}}}'
+    with pytest.raises(UserError, match=r"state\.json, line 3: the key 'T-1' occurs twice in the same object"):
+        await found(tmp_path / "p", state_json=state)
 
 
 # -- names and settings ------------------------------------------------------------------------------------------------

@@ -42,6 +42,11 @@ TASK = {"id": "t", "instruction": "x"}
         ),
         ({"tools_json": '[{"name": '}, "tools.json: not JSON: it ends too early (column 11)"),
         ({"policy_md": b"\xff\xfe"}, "not UTF-8"),
+        (
+            {"tools_json": '[{"name": "a",\n"reads": [],\n"re\\u0061ds": []}]'},
+            "tools.json, line 3: the key 'reads' occurs twice in the same object: remove or rename one",
+        ),
+        ({"pack_yaml": "format: 2\nname: x\nmatch: {}\nmatch: {}\n"}, "line 4: the key 'match' occurs twice"),
     ],
 )
 def test_a_malformed_pack_is_one_line(tmp_path: Path, files: dict[str, Any], words: str) -> None:
@@ -66,6 +71,17 @@ def test_a_malformed_task_is_named_by_its_line(tmp_path: Path, rows: list[Any], 
     with pytest.raises(UserError) as caught:
         _ = pack.tasks
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tasks", "tests"])
+def test_a_key_that_occurs_twice_in_a_line_is_refused(tmp_path: Path, name: str) -> None:
+    pack = small(tmp_path / "p")
+    path = tmp_path / f"p/{name}.jsonl"
+    lines = path.read_text().splitlines()
+    assert getattr(pack, name), "without it the file is read"
+    path.write_text("\n".join([lines[0], f'{{"extra": {{"b": ["}}{{", {{"b": 1}}]}}, "extra": {{}}, {lines[1][1:]}']))
+    with pytest.raises(UserError, match=rf"{name}\.jsonl, line 2: the key 'extra' occurs twice in the same object"):
+        _ = getattr(Pack.load(tmp_path / "p"), name)
 
 
 def test_a_cut_line_is_named_once_with_its_number(tmp_path: Path) -> None:
