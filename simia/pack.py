@@ -266,19 +266,13 @@ class Pack(BaseModel):
     def tasks(self) -> list[Task]:
         """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
-        tasks = read_pack_rows(path, Task) if path else []
-        seen: set[str] = set()
-        for task in tasks:
-            if task.id in seen:
-                raise UserError(f"{path}: duplicate task id {task.id!r}; ids must be unique")
-            seen.add(task.id)
-        return tasks
+        return read_pack_rows(path, Task, unique="task id") if path else []
 
     @cached_property
     def tests(self) -> list[ToolTest]:
-        """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row."""
+        """The tool tests of `tests.jsonl`. Raises `UserError` for a malformed row or a duplicate name."""
         path = self.path_of("tests")
-        return read_pack_rows(path, ToolTest) if path else []
+        return read_pack_rows(path, ToolTest, unique="test name") if path else []
 
     @cached_property
     def references(self) -> dict[str, Trajectory]:
@@ -374,10 +368,12 @@ def find_bad_parameter(tool: ToolSpec) -> str:
     return ""
 
 
-def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None) -> list[T]:
-    """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line and, without `make`, for a key that
-    occurs twice."""
-    rows = []
+def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None, unique: str = "") -> list[T]:
+    """Read a JSONL file of a pack. Raises `UserError` with the line's number for a malformed line, for a value of the field `unique` (`task
+    id`: of `id`) that an earlier line has, and, without `make`, for a key that occurs twice."""
+    rows: list[T] = []
+    lines: dict[str, int] = {}
+    field = unique.rpartition(" ")[2]
     for number, line in read_lines(path):
         row = None
         try:
@@ -391,6 +387,10 @@ def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = N
             raise UserError(
                 f"{path}, line {number}: {explain_validation_error(cls, error, row)[1][:MOST_WORDS]}"
             ) from None
+        if unique and (first := lines.setdefault(value := getattr(rows[-1], field), number)) != number:
+            raise UserError(
+                f"{path}, line {number}: duplicate {unique} {value!r}; {field}s must be unique (line {first} has it too)"
+            )
     return rows
 
 

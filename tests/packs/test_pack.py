@@ -59,7 +59,7 @@ def test_a_malformed_pack_is_one_line(tmp_path: Path, files: dict[str, Any], wor
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([TASK, TASK], "duplicate task id 't'; ids must be unique"),
+        ([TASK, TASK], "line 2: duplicate task id 't'; ids must be unique (line 1 has it too)"),
         ([{**TASK, "rewards": {}}], "line 1: unknown key 'rewards': did you mean 'reward'?"),
         ([TASK, {**TASK, "id": "u", "script": [{"user": "a", "agent": "b"}]}], "line 2: script.0"),
         ([{**TASK, "reward": {"parts": [{"kind": "guess"}]}}], "line 1: reward.parts.0"),
@@ -71,6 +71,13 @@ def test_a_malformed_task_is_named_by_its_line(tmp_path: Path, rows: list[Any], 
     with pytest.raises(UserError) as caught:
         _ = pack.tasks
     assert words in str(caught.value)
+
+
+def test_the_name_of_a_tool_test_is_unique(tmp_path: Path) -> None:
+    test = {"name": "all", "call": {"name": "list_todos"}}
+    pack = small(tmp_path / "p", tests_jsonl=[test, {**test, "name": "again"}, test])
+    with pytest.raises(UserError, match=r"line 3: duplicate test name 'all'; names must be unique \(line 1 has it too\)"):
+        _ = pack.tests
 
 
 @pytest.mark.parametrize("name", ["tasks", "tests"])
