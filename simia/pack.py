@@ -36,7 +36,7 @@ from simia.pack_files import (
 from simia.pack_provenance import PackProvenance, ToolEdge
 from simia.state_schema import StateSchema
 from simia.task import CallLimits, Match, Task
-from simia.tool import SchemaError, ToolSpec, compile_schema
+from simia.tool import SchemaError, ToolSpec, read_tool
 from simia.tool_test import ToolTest
 from simia.trajectory import Trajectory
 
@@ -340,32 +340,14 @@ def read_tools(path: Path) -> list[ToolSpec]:
             raise SchemaError("a list of tools is expected")
         if len(rows) > MOST_TOOL_COUNT:
             raise SchemaError(f"{len(rows):,} tools; at most {MOST_TOOL_COUNT:,} are read")
-        tools = [ToolSpec.model_validate(row) for row in rows]
-        for tool in tools:
-            try:
-                compile_schema(tool.parameters)
-            except SchemaError as error:
-                raise SchemaError(f"tool {tool.name}: {find_bad_parameter(tool)}{error}") from None
-    except (orjson.JSONDecodeError, ValidationError, SchemaError) as error:
+        tools = [read_tool(row, number) for number, row in enumerate(rows, start=1)]
+    except (orjson.JSONDecodeError, SchemaError) as error:
         raise UserError(f"{path}: {summarize_error(error)}") from None
     counts = Counter(tool.name for tool in tools)
     twice = next((name for name, count in counts.items() if count > 1), None)
     if twice:
         raise UserError(f"{path}: duplicate tool name {twice!r}; names must be unique")
     return tools
-
-
-def find_bad_parameter(tool: ToolSpec) -> str:
-    """Name the parameter whose own schema is wrong; empty if the fault is not in a single parameter."""
-    properties = tool.parameters.get("properties")
-    for name, schema in properties.items() if isinstance(properties, dict) else ():
-        try:
-            compile_schema(schema)
-        except SchemaError:
-            return f"parameter {name}: "
-        except (TypeError, ValueError):
-            return ""
-    return ""
 
 
 def read_pack_rows(path: Path, cls: type[T], make: Callable[[Any], T] | None = None, unique: str = "") -> list[T]:

@@ -15,11 +15,12 @@ from itertools import islice
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from simia.config_errors import explain_validation_error
 from simia.schema_cost import MOST_LEVELS, SchemaError, count_states, estimate_cost, find_patterns
 
-__all__ = ["CompiledSchema", "SchemaError", "ToolSpec", "compile_schema"]
+__all__ = ["CompiledSchema", "SchemaError", "ToolSpec", "compile_schema", "read_tool"]
 
 # RFC 3339 wants a zone and seconds; tools in the wild mean "10:00" and "2025-09-17T09:30", and so do their users.
 TIME = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
@@ -246,3 +247,32 @@ def walk_json(value: Any, depth: int = 0, key: str | None = None) -> Iterator[tu
 
 def join_dotted(path: list[Any]) -> str:
     return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+
+
+def read_tool(row: Any, number: int) -> ToolSpec:
+    """Read a row of a list of tools. `number`: its place, counted from 1. Raises `SchemaError` that names the tool for a malformed row and for
+    a schema that cannot be used."""
+    try:
+        tool = ToolSpec.model_validate(row)
+    except ValidationError as error:
+        name = row.get("name") if isinstance(row, dict) else None
+        which = f"tool {name}" if isinstance(name, str) else f"tool {number} of the list"
+        raise SchemaError(f"{which}: {explain_validation_error(ToolSpec, error, row)[1]}") from None
+    try:
+        compile_schema(tool.parameters)
+    except SchemaError as error:
+        raise SchemaError(f"tool {tool.name}: {find_bad_parameter(tool)}{error}") from None
+    return tool
+
+
+def find_bad_parameter(tool: ToolSpec) -> str:
+    """Name the parameter whose own schema is wrong; empty if the fault is not in a single parameter."""
+    properties = tool.parameters.get("properties")
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        try:
+            compile_schema(schema)
+        except SchemaError:
+            return f"parameter {name}: "
+        except (TypeError, ValueError):
+            return ""
+    return ""

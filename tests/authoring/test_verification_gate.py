@@ -104,7 +104,11 @@ async def test_a_solution_whose_tool_fails_names_the_tool(tmp_path: Path) -> Non
 
 async def test_a_refused_call_of_a_solution_is_a_remark(tmp_path: Path) -> None:
     guess = {"calls": [{"name": "finish_todo", "arguments": {"todo_id": "T-4711"}}]}
-    asked = {**copy.deepcopy(ADD), "id": "asked", "script": [{"user": "Buy bread; T-4711 is done."}, *ADD["script"][1:]]}
+    asked = {
+        **copy.deepcopy(ADD),
+        "id": "asked",
+        "script": [{"user": "Buy bread; T-4711 is done."}, *ADD["script"][1:]],
+    }
     odd = task(ADD, script=[*ADD["script"][:2], guess, ADD["script"][2]])
     asked["script"].insert(2, guess)
     report = await gate(small(tmp_path / "p", tasks_jsonl=[GOOD, ADD, odd, asked]))

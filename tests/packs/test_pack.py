@@ -33,6 +33,14 @@ TASK = {"id": "t", "instruction": "x"}
             "which is not a file in the pack's folder",
         ),
         ({"pack_yaml": "format: 1\nname: x\nmatch: {a: fuzzy}\n"}, "match"),
+        (
+            {"tools_json": '[{"name": "a"}, {"name": "b", "raeds": []}]'},
+            "tools.json: tool b: unknown key 'raeds': did you mean 'reads'?",
+        ),
+        (
+            {"tools_json": '[{"name": "a"}, {"description": "b"}]'},
+            "tools.json: tool 2 of the list: name: a value is required",
+        ),
         ({"tools_json": "{}"}, "a list of tools is expected"),
         ({"tools_json": '[{"name": "a"}, {"name": "a"}]'}, "duplicate tool name 'a'; names must be unique"),
         ({"tools_json": '[{"name": "a", "parameters": {"$ref": "http://x/y"}}]'}, "only references within the schema"),
@@ -45,6 +53,14 @@ TASK = {"id": "t", "instruction": "x"}
         (
             {"tools_json": '[{"name": "a",\n"reads": [],\n"re\\u0061ds": []}]'},
             "tools.json, line 3: the key 'reads' occurs twice in the same object: remove or rename one",
+        ),
+        (
+            {"pack_yaml": "format: 2\nname: x\nschema: {tables: {columns: {columns: {status: {valuess: 1}}}}}\n"},
+            "unknown key 'schema.tables.columns.columns.status.valuess': did you mean 'schema.tables.columns.columns.status.values'?",
+        ),
+        (
+            {"pack_yaml": "format: 2\nname: x\nschema: {tables: {jobs: {rows: 1}}}\n"},
+            "unknown key 'schema.tables.jobs.rows': known here: columns, key, match, path",
         ),
         ({"pack_yaml": "format: 2\nname: x\nmatch: {}\nmatch: {}\n"}, "line 4: the key 'match' occurs twice"),
     ],
@@ -76,7 +92,9 @@ def test_a_malformed_task_is_named_by_its_line(tmp_path: Path, rows: list[Any], 
 def test_the_name_of_a_tool_test_is_unique(tmp_path: Path) -> None:
     test = {"name": "all", "call": {"name": "list_todos"}}
     pack = small(tmp_path / "p", tests_jsonl=[test, {**test, "name": "again"}, test])
-    with pytest.raises(UserError, match=r"line 3: duplicate test name 'all'; names must be unique \(line 1 has it too\)"):
+    with pytest.raises(
+        UserError, match=r"line 3: duplicate test name 'all'; names must be unique \(line 1 has it too\)"
+    ):
         _ = pack.tests
 
 

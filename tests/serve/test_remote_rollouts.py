@@ -156,7 +156,9 @@ def test_agents_that_play_the_solution_are_refused() -> None:
     assert set(NEED_SOLUTIONS) == plays
     for name in NEED_SOLUTIONS:
         config = RolloutConfig.model_validate({"pack": "https://host/shop", "agent": name})
-        with pytest.raises(UserError, match=f"^agent is {name}, but https://host/shop does not send the tasks' solutions"):
+        with pytest.raises(
+            UserError, match=f"^agent is {name}, but https://host/shop does not send the tasks' solutions"
+        ):
             refuse_server_settings(config)
 
 
