@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -97,12 +97,23 @@ def locate_error(values: Any, error: Mapping[str, Any]) -> tuple[str, ...]:
 
 def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
     """Find the sections that an error location of pydantic may lead to; its step for a union member is the member's kind."""
-    models = [cls]
+    models, in_mapping = [cls], False
     for step in path:
-        fields = [model.model_fields[step] for model in models if isinstance(step, str) and step in model.model_fields]
-        inner = [each for field in fields for each in find_models_in(field.annotation)]
+        if in_mapping:  # the step is a key of the mapping, and no field
+            in_mapping = False
+            continue
+        named = [
+            field for model in models for name, field in model.model_fields.items() if step in (name, field.alias)
+        ]
+        inner = [each for field in named for each in find_models_in(field.annotation)]
+        in_mapping = bool(inner) and any(is_mapping(field.annotation) for field in named)
         models = inner or [model for model in models if step in list_kinds(model)] or models
     return models
+
+
+def is_mapping(annotation: Any) -> bool:
+    """Whether a type is a mapping, or such a mapping or null."""
+    return get_origin(annotation) is dict or any(get_origin(each) is dict for each in get_args(annotation))
 
 
 def list_kinds(model: type[BaseModel]) -> list[str]:
