@@ -181,6 +181,19 @@ async def test_penalties_are_subtracted_after_combining(todo: Path) -> None:
     assert value_of(found) == 0.5
 
 
+@pytest.mark.parametrize(("kind", "free"), [("errors", 0), ("calls", 1)])
+async def test_calls_that_an_event_refuses_do_not_count_for_penalties(todo: Path, kind: str, free: int) -> None:
+    spec = {"parts": [{"kind": "state"}], "penalties": [{"kind": kind, "free": free, "each": 0.25}]}
+    task = make_task(instruction="Milk.", reference=[ADD], reward=spec)
+    add, wrong = call("add_todo", text="Buy milk"), call("finish_todo", todo_id="T-9999")
+    perturb = {"schedule": [{"kind": "rate_limit"}]}
+    played = await play_with(todo, task, Steps(add, add, add), perturb=perturb)
+    assert [m.error for m in played.messages if m.role == "tool"] == [Code.TOOL_ERROR, Code.TOOL_ERROR, None]
+    assert value_of(played) == 1.0
+    found = await play_with(todo, task, Steps(add, add, wrong, add), perturb=perturb)
+    assert value_of(found) == 0.75, "the agent's own errors and calls count"
+
+
 async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:
     task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": [{"kind": "trace"}]})
     looked = await play_with(todo, task, Steps(call("list_todos"), call("add_todo", text="Buy milk")))

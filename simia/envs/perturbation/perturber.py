@@ -69,6 +69,8 @@ class Perturber:
         self._seen: dict[str, tuple[int, ToolResult]] = {}
         """Call → number of changes before it was last made, and its result."""
         self._changes = 0
+        self._refusing: dict[str, Perturbation] = {}
+        """Kind → the event of that kind that refuses further calls; `refused` in its details has the messages with these refusals."""
         self._repeats: dict[str, list[Perturbation]] = {}
         """Call → events after which the same call, made again, gives the regular result."""
         self._withdrawn: Perturbation | None = None
@@ -78,7 +80,7 @@ class Perturber:
         """Copy it for a forked episode."""
         made = copy.copy(self)
         names = (
-            "records", "_due", "_rng", "_user", "_confirmed", "_held", "_renamed", "_seen", "_repeats", "_withdrawn",
+            "records", "_due", "_rng", "_user", "_confirmed", "_held", "_renamed", "_seen", "_refusing", "_repeats", "_withdrawn",
         )  # fmt: skip
         copies = copy.deepcopy({name: getattr(self, name) for name in names})  # all at once: records stay shared
         for name, value in copies.items():
@@ -126,6 +128,7 @@ class Perturber:
         standing = self._find_standing(call, key)
         if standing is not None:
             self._calls += 1
+            self._refusing[standing].detail.setdefault("refused", []).append(at)
             return (await self._steer(world, call, standing, {})) if steered else effects.make_error(call, standing)
         return await (self._call_model if steered else self._call_code)(world, call, key, at)
 
@@ -327,6 +330,8 @@ class Perturber:
         kept = {name: value for name, value in detail.items() if name not in SHOWN_ONLY}
         record = Perturbation(kind=kind, message=at, tool=call.name, happened=happened, detail=kept, **more)
         self.records.append(record)
+        if kind in REFUSING:
+            self._refusing[kind] = record
         if kind not in ("renamed_field", "injected_instruction"):
             self._repeats.setdefault(key, []).append(record)
 

@@ -152,6 +152,8 @@ def judge_goals(
 def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
     """Return the amount that a penalty subtracts."""
     failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
+    disturbed = list_excused(trajectory)
+    excused = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if at in disturbed}
     found = 0
     for at, message in enumerate(trajectory.messages):
         if message.role != "assistant":
@@ -160,8 +162,19 @@ def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
         for call in message.calls:
             counts = spec.tools is None or call.name in spec.tools
             wrong = any((place, call.id) in failed for place in results)
-            found += counts and (wrong or spec.kind == "calls")
+            own = all((place, call.id) not in excused for place in results)
+            found += counts and own and (wrong or spec.kind == "calls")
     return min(spec.most, spec.each * max(0, found - spec.free))
+
+
+def list_excused(trajectory: Trajectory) -> set[int]:
+    """Indices of the results of calls that do not count for a penalty: an event of `perturb` refused the call, or the agent had to repeat it."""
+    found: set[int] = set()
+    failed = {at for at, message in enumerate(trajectory.messages) if message.error}
+    for event in trajectory.perturbations:
+        if event.tool is not None and (event.reaction == "repeated" or event.message in failed):
+            found |= {event.message, *event.detail.get("refused", [])}
+    return found
 
 
 def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:
