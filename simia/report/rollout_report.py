@@ -63,7 +63,7 @@ def print_rollout(run: Run, to: Console) -> None:
     print_counts(to, "ended", ends, ends.total())
     print_counts(to, f"of {calls:,} calls and {turns:,} turns, errors", errors, calls or 1)
     print_perturbations(count_perturbations(disturbed), to)
-    hardest = sorted((average_rewards(values), task, len(values)) for task, values in rewards.items())
+    hardest, unscored = rank_tasks(rewards)
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
     table.columns[0].overflow = "fold"  # a task's name holds its pack's and must not be cut
     for mean, task, tries in hardest[:MOST_TASKS]:
@@ -71,6 +71,9 @@ def print_rollout(run: Run, to: Console) -> None:
     to.print(table)
     if len(hardest) > MOST_TASKS:
         to.print(f"and {len(hardest) - MOST_TASKS} more tasks", highlight=False)
+    if unscored:
+        more = f" and {len(unscored) - MOST_TASKS} more" if len(unscored) > MOST_TASKS else ""
+        to.print(make_plain_text(f"without a scored episode: {', '.join(unscored[:MOST_TASKS])}{more}"), soft_wrap=True)
 
 
 def print_scores(scores: RolloutStatistics, run: Run, to: Console, parts: Mapping[str, float] | None = None) -> None:
@@ -108,9 +111,17 @@ def print_counts(to: Console, what: str, counts: Counter[str], whole: int) -> No
         to.print(f"{what}: {listed}", markup=False, highlight=False, soft_wrap=True)
 
 
-def average_rewards(values: list[float | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else 0.0
+def rank_tasks(rewards: Mapping[str, Sequence[float | None]]) -> tuple[list[tuple[float, str, int]], list[str]]:
+    """Return (mean reward of its scored episodes, task, number of its episodes) for each task, the hardest first; and the tasks without a
+    scored episode, which have no mean."""
+    found, unscored = [], []
+    for task, values in sorted(rewards.items()):
+        known = [value for value in values if value is not None]
+        if known:
+            found.append((sum(known) / len(known), task, len(values)))
+        else:
+            unscored.append(task)
+    return sorted(found), unscored
 
 
 def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> None:

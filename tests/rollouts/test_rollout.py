@@ -24,6 +24,7 @@ from simia.envs.play.random_arguments import Sampler
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
+from simia.report.rollout_report import rank_tasks
 from simia.rollouts.session import RolloutResult as RolledOut
 from simia.rollouts.session import resume_rollout, start_rollout
 from simia.rollouts.settings import RolloutConfig
@@ -281,6 +282,12 @@ def test_what_reads_amplifications_says_what_a_rollout_is(tmp_path: Path, monkey
         result = runner.invoke(app, words)
         assert isinstance(result.exception, UserError), words
         assert "rollout" in str(result.exception)
+
+
+def test_a_task_without_a_scored_episode_is_not_among_the_hardest() -> None:
+    ranked, unscored = rank_tasks({"lost": [None, None], "half": [0.5, None], "never": [0.0], "always": [1.0, 1.0]})
+    assert ranked == [(0.0, "never", 1), (0.5, "half", 2), (1.0, "always", 2)]
+    assert unscored == ["lost"]
 
 
 def test_an_endpoint_is_asked_with_its_own_tool_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
