@@ -102,9 +102,7 @@ def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type
         if in_mapping:  # the step is a key of the mapping, and no field
             in_mapping = False
             continue
-        named = [
-            field for model in models for name, field in model.model_fields.items() if step in (name, field.alias)
-        ]
+        named = [field for model in models for name, field in model.model_fields.items() if step in (name, field.alias)]
         inner = [each for field in named for each in find_models_in(field.annotation)]
         in_mapping = bool(inner) and any(is_mapping(field.annotation) for field in named)
         models = inner or [model for model in models if step in list_kinds(model)] or models

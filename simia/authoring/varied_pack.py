@@ -32,6 +32,7 @@ from simia.authoring.varied_prices import (
     choose_factor,
     derive_amount,
     iterate_amounts,
+    iterate_columns,
     list_amounts,
     pair_numbers,
     replace_amounts,
@@ -84,6 +85,10 @@ class VariedPackReport:
     """Kind of values → how many different ones were replaced."""
     factor: float | None = None
     """Factor of all amounts; None: amounts are unchanged."""
+    scaled: list[str] = field(default_factory=list)
+    """Columns of the state that hold amounts, by their names; empty if prices are kept."""
+    unscaled: list[str] = field(default_factory=list)
+    """The other columns with numbers; empty if prices are kept."""
     kept: dict[str, str] = field(default_factory=dict)
     """Value that was left alone → why."""
     left_out: dict[str, str] = field(default_factory=dict)
@@ -132,6 +137,10 @@ async def vary_pack(
     if "prices" not in keep:
         report.factor = choose_factor(
             [each for one in states for each in iterate_amounts(one) if each not in in_code], rng
+        )
+        columns = {each for one in states for each in iterate_columns(one)}
+        report.scaled, report.unscaled = (
+            sorted({name for name, is_amount in columns if is_amount is kind}) for kind in (True, False)
         )
     if not mapping.values and report.factor is None:
         why = "all kinds are kept" if set(keep) == set(KINDS) else "no people, identifiers or prices in its state"

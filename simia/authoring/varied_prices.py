@@ -48,6 +48,20 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def iterate_columns(state: Any, column: str = "", *, inside: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield (column, whether it holds amounts) for each number of a state. A key with a digit is taken for a row's, not for a column's."""
+    if isinstance(state, dict):
+        money = any(MONEY.search(key) for key in state)
+        for key, each in state.items():
+            name = column if any(map(str.isdigit, key)) else key
+            yield from iterate_columns(each, name, inside=is_money(key, money))
+    elif isinstance(state, list):
+        for each in state:
+            yield from iterate_columns(each, column, inside=inside)
+    elif is_number(state):
+        yield column, inside
+
+
 def choose_factor(amounts: Iterable[float], rng: random.Random) -> float | None:
     """A factor that keeps whole cents; None if there is no amount but 0."""
     known = [each for each in amounts if each]

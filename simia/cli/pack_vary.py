@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,21 @@ from simia.errors import UserError
 from simia.pack import Pack
 from simia.terminal import one_line, say
 
+if TYPE_CHECKING:
+    from simia.authoring.varied_pack import VariedPackReport
+
 SHOWN = 20
+
+
+def describe_columns(report: VariedPackReport) -> str:
+    """Name the columns of the state whose numbers were scaled, and those whose numbers were not; empty if there are no numbers."""
+    scaled, unscaled = (
+        one_line(", ".join(names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        for names in (report.scaled, report.unscaled)
+    )
+    if not unscaled:
+        return f"columns with prices: {scaled}" if scaled else ""
+    return f"columns with prices: {scaled or 'none'}; other columns with numbers, left as they are: {unscaled}"
 
 
 def vary_values(
@@ -38,7 +52,7 @@ def vary_values(
 ) -> None:
     """Write a copy of a pack with other names, identifiers and prices in its state, tasks, solutions, tests and texts. Every task of the copy
     passes the gate. For harder or easier tasks, which a model writes, use `simia synth vary`."""
-    from simia.authoring.varied_pack import KINDS, VariedPackReport, vary_pack
+    from simia.authoring.varied_pack import KINDS, vary_pack
 
     loaded = Pack.load(pack)
     kept = [kind for kind in KINDS if kind in (keep or [])]
@@ -62,6 +76,8 @@ def vary_values(
     counts = ", ".join(f"{count} {kind}" for kind, count in report.replaced.items())
     factor = "prices as they were" if report.factor is None else f"prices times {report.factor:g}"
     say(f"replaced: {counts or 'no texts'}; {factor}")
+    if line := describe_columns(report):
+        say(line)
     for why, count in Counter(report.kept.values()).most_common():
         values = [value for value, reason in report.kept.items() if reason == why]
         more = f" and {count - SHOWN} more" if count > SHOWN else ""

@@ -16,6 +16,7 @@ from simia.authoring.varied_pack import VariedPackReport, vary_pack
 from simia.authoring.varied_prices import (
     choose_factor,
     derive_amount,
+    iterate_columns,
     list_amounts,
     replace_amounts,
     replace_literals,
@@ -29,6 +30,7 @@ from simia.authoring.varied_values import (
     map_people,
     replace_values,
 )
+from simia.cli.pack_vary import describe_columns
 from simia.pack import Pack
 from tests.command import run_simia
 from tests.packs.small import small
@@ -150,6 +152,15 @@ def test_amounts_of_a_state_keep_whole_cents_and_those_of_the_code() -> None:
         "lines": [{"price": 12}],
     }
     assert isinstance(scaled["rate_cents"], int)
+
+
+def test_columns_with_and_without_amounts_are_named() -> None:
+    state = {"jobs": {"J-1": {"labour": 25.0, "lines": [{"price": 3.5, "done": True}]}}, "stock": {"P-1": 3}}
+    assert set(iterate_columns(state)) == {("labour", False), ("price", True), ("stock", False)}
+    report = VariedPackReport(1, scaled=["price"], unscaled=["labour", "stock"])
+    words = "columns with prices: price; other columns with numbers, left as they are: labour, stock"
+    assert describe_columns(report) == words
+    assert describe_columns(VariedPackReport(1)) == ""
 
 
 def test_a_sum_follows_from_its_terms_or_is_unknown() -> None:
