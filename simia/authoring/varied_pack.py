@@ -155,7 +155,7 @@ async def vary_pack(
             return changed if report.factor is None else scale_amounts(changed, report.factor, in_code)
 
         write_changed_files(pack, draft, change, lambda text: replace_values(text, pattern, mapping.values), out.name)
-        varied = [change(row) for row in rows]
+        varied = [change({key: each for key, each in row.items() if key != "measured"}) for row in rows]
         replace_rows(draft / tasks_path.relative_to(root), varied)
         if report.factor is not None:
             policy = list_amounts(pack.policy or "")

@@ -18,7 +18,7 @@ MONEY = re.compile(
 VALUE = re.compile(r"^value$")
 FACTORS = (0.8, 1.2, 1.4, 1.6)  # of amounts that are multiples of 5 cents: the results are whole cents
 WHOLE_FACTORS = (2, 3)
-NUMBER = re.compile(r"(?<![\w.,\\-])(\d{1,3}(?:,\d{3})+|\d+)(?:(\\?\.|,|\[\.,\]|\[,\.\])(\d{2}))?(?![\w]|[.,]\d)")
+NUMBER = re.compile(r"(?<![\w.,\\-])(\d{1,3}(?:,\d{3})+|\d+)(?:(\\?\.|,|\[\.,\]|\[,\.\])(\d{1,2}))?(?![\w]|[.,]\d)")
 BEFORE = re.compile(r"([€$£]|\b(EUR|USD|GBP)) ?$")
 AFTER = re.compile(r" ?([€£]|(EUR|USD|GBP|euros?|dollars?|pounds?)\b)")
 LITERAL = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-])")
@@ -99,12 +99,12 @@ def pair_numbers(old: Any, new: Any) -> Iterator[tuple[float, float]]:
 
 
 def parse_amount(found: re.Match[str]) -> float:
-    return float(found[1].replace(",", "")) + (int(found[3]) / 100 if found[3] else 0)
+    return float(found[1].replace(",", "")) + (int(found[3].ljust(2, "0")) / 100 if found[3] else 0)
 
 
 def names_money(text: str, found: re.Match[str]) -> bool:
-    """Whether a number in a text is an amount: it has cents, or a currency beside it."""
-    if found[3] is not None:
+    """Whether a number in a text is an amount: it has two decimals, or a currency beside it."""
+    if found[3] is not None and len(found[3]) == 2:
         return True
     return BEFORE.search(text[: found.start()]) is not None or AFTER.match(text[found.end() :]) is not None
 
@@ -121,7 +121,10 @@ def replace_amounts(text: str, pairs: dict[float, float], bare: Collection[float
         whole, cents = divmod(round(new * 100), 100)
         if found[3] is None and not cents:
             return str(whole)
-        return f"{whole}{found[2] or '.'}{cents:02d}"
+        decimals = f"{cents:02d}"
+        if found[3] is not None and len(found[3]) == 1:
+            decimals = decimals.removesuffix("0")
+        return f"{whole}{found[2] or '.'}{decimals}"
 
     return NUMBER.sub(write, text)
 

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+from simia.authoring.scaffold import TASKS as ROWS
 from simia.authoring.varied_pack import VariedPackReport, vary_pack
 from simia.authoring.varied_prices import (
     choose_factor,
@@ -121,12 +122,16 @@ def test_values_are_replaced_as_whole_words() -> None:
         ("€75 or 75 euros", "€90 or 90 euros"),
         ("75 days, 39 pieces, room 75", "75 days, 39 pieces, room 75"),
         ("75", "90"),
+        ("49.9", "59.88"),
+        ("€12,5 and 12.5 euros", "€15,0 and 15.0 euros"),
+        ("12.5 km on 12.5.2025, 49.9 %", "12.5 km on 12.5.2025, 49.9 %"),
         ("on 9 April 2025 (€75)", "on 9 April 2025 (€90)"),
         ("$1,200.50", "$2401.00"),
     ],
 )
 def test_amounts_are_told_from_other_numbers(text: str, changed: str) -> None:
-    assert replace_amounts(text, {39.85: 47.82, 75.0: 90.0, 1200.5: 2401.0, 2025.0: 1.0}, {75.0}) == changed
+    pairs = {39.85: 47.82, 75.0: 90.0, 1200.5: 2401.0, 2025.0: 1.0, 49.9: 59.88, 12.5: 15.0}
+    assert replace_amounts(text, pairs, {75.0, 49.9}) == changed
 
 
 def test_amounts_in_the_code_of_checks() -> None:
@@ -232,7 +237,7 @@ def test_the_same_seed_gives_the_same_pack_and_what_is_to_stay_stays(tmp_path: P
 
 
 def test_values_that_the_code_names_are_left_alone(tmp_path: Path) -> None:
-    pack = small(tmp_path / "todos")
+    pack = small(tmp_path / "todos", tasks_jsonl=[{**row, "measured": {"me": {"n": 4, "solved": 1}}} for row in ROWS])
     code = (tmp_path / "todos" / "tools.py").read_text(encoding="utf-8")
     (tmp_path / "todos" / "tools.py").write_text(
         f"FIRST = 'T-1001'\n{code}".replace('"""A list', "# A list", 1).replace('`ToolError`s."""', ""),
@@ -241,6 +246,7 @@ def test_values_that_the_code_names_are_left_alone(tmp_path: Path) -> None:
     report = vary(pack, tmp_path / "new")
     assert report.kept == {"T-1001": "the pack's code names it"}
     assert report.replaced["ids"] == 1
+    assert [task.measured for task in Pack.load(tmp_path / "new").tasks] == [{}, {}], "nobody measured them"
     written = (tmp_path / "new" / "state.json").read_text(encoding="utf-8")
     assert "T-1001" in written
     assert "T-1002" not in written
