@@ -8,6 +8,7 @@ mimesis, which has no Thai and no Vietnamese. It is imported when the first name
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -48,6 +49,7 @@ LOCALES = {
 DEFAULT = "en"
 FAMILY_FIRST = {"zh", "ja", "ko", "vi"}
 NO_SPACE = {"zh", "ko"}
+UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 NAME = re.compile(r"[^\W\d_][^\d_.,()]*")
 
 Names = tuple[tuple[str, str], ...]
@@ -149,6 +151,12 @@ def read_pairs(table: Any) -> Names:
 def write_handle(name: str) -> str:
     """Write a name in lower-case ASCII letters."""
     return re.sub("[^a-z]", "", anyascii(name).lower())
+
+
+def spell_handles(name: str) -> list[str]:
+    """List the spellings of a name in lower-case ASCII letters: accents dropped, and then umlauts written out, as `oe` for `ö`."""
+    forms = (name, unicodedata.normalize("NFC", name).lower().translate(UMLAUTS))
+    return list(dict.fromkeys(filter(None, map(write_handle, forms))))
 
 
 @cache

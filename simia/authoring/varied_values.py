@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simia.authoring.fresh_people import choose_person, write_handle
+from simia.authoring.fresh_people import choose_person, spell_handles
 from simia.pack import Pack
 from simia.quality.mentions import contains_phrase
 
@@ -148,7 +148,7 @@ def map_people(names: Iterable[str], mails: Iterable[str], words: set[str], rng:
             continue
         known.add(new.casefold())
         found.values[part] = new
-        handles[write_handle(part) or part.casefold()] = new.casefold()
+        handles |= dict.fromkeys(spell_handles(part) or [part.casefold()], new.casefold())
     initials = map_initials(names, found.values)
     for mail in sorted(mails):
         local, _, host = mail.partition("@")
@@ -168,7 +168,8 @@ def map_initials(names: Iterable[str], values: Mapping[str, str]) -> dict[tuple[
     for name in names:
         first, *_, last = name.split(" ")
         if first in values and last in values:
-            found[first[:1].casefold(), write_handle(last) or last.casefold()] = values[first][:1].casefold()
+            for handle in spell_handles(last) or [last.casefold()]:
+                found[first[:1].casefold(), handle] = values[first][:1].casefold()
     return found
 
 

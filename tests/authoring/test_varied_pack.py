@@ -90,6 +90,16 @@ def test_people_get_other_names_in_their_mail_addresses_too() -> None:
     assert joined["zoe.dewit@example.com"] == f"{joined['Zoë']}.{joined['Wit']}@example.com".casefold()
 
 
+def test_umlauts_are_written_in_two_ways_in_mail_addresses() -> None:
+    mails = ["joerdis.assmann@x.example", "jordis_assmann@x.example", "m.mueller@x.example", "mueller@x.example"]
+    found = map_people(["Jördis Aßmann", "Mia Müller"], mails, set(), random.Random(2)).values
+    first, last = found["Jördis"].casefold(), found["Aßmann"].casefold()
+    assert found["joerdis.assmann@x.example"] == f"{first}.{last}@x.example"
+    assert found["jordis_assmann@x.example"] == f"{first}_{last}@x.example"
+    assert found["m.mueller@x.example"] == f"{found['Mia'][0]}.{found['Müller']}@x.example".casefold()
+    assert found["mueller@x.example"] == f"{found['Müller']}@x.example".casefold()
+
+
 def test_people_are_known_by_their_table_too_and_initials_follow() -> None:
     state = {
         "staff": {"S-1": {"name": "Mirela Popa", "room": {"name": "North Wing"}}},
