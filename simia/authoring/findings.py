@@ -32,6 +32,7 @@ class Fault(StrEnum):
     NO_USER = "no_user"
     TOO_FEW_CALLS = "too_few_calls"
     BAD_CALL = "bad_call"
+    BAD_ANSWER = "bad_answer"
     NEVER_ASKED = "never_asked"
     INTEGRITY = "integrity"
     CONTRACT = "contract"

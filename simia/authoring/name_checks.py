@@ -12,12 +12,13 @@ import orjson
 
 from simia.authoring.code_lint import MOST_CODE
 from simia.authoring.findings import Fault, Finding
+from simia.envs.rewards.answer import find_answer_fault
 from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
 from simia.pack_files import read_bytes, refuse_duplicate_keys
 from simia.state import merge_patch
 from simia.state_schema import read_path
-from simia.task import ChecklistSpec, Task, TraceSpec
+from simia.task import AnswerSpec, ChecklistSpec, Task, TraceSpec
 
 
 def suggest_names(unknown: Collection[str], known: Collection[str]) -> str:
@@ -42,6 +43,7 @@ def check_pack_names(pack: Pack) -> list[Finding]:
             detail = f"the solution makes {calls} calls, and the limit is {most}"
             found.append(Finding(Fault.TOO_FEW_CALLS, f"task {task.id}", detail))
         found += check_solution_calls(pack, task)
+        found += check_answers(task)
         if task.withheld and task.script:
             found += check_withheld(task)
     return [*found, *check_starts(pack), *check_user(pack)]
@@ -59,6 +61,13 @@ def check_solution_calls(pack: Pack, task: Task) -> list[Finding]:
             detail = f"call {number} of the solution, {action.name}: {where or 'arguments'}: {what}"[:300]
             found.append(Finding(Fault.BAD_CALL, f"task {task.id}", detail))
     return found
+
+
+def check_answers(task: Task) -> list[Finding]:
+    """Check that the expected answers can be compared with an answer: expressions that can be used, numbers, words."""
+    parts = [*task.reward.parts, *(part for goal in task.goals for part in goal.parts)]
+    faults = [find_answer_fault(each, part) for part in parts if isinstance(part, AnswerSpec) for each in part.expect]
+    return [Finding(Fault.BAD_ANSWER, f"task {task.id}", f"expect: {why}"[:300]) for why in faults if why]
 
 
 def check_withheld(task: Task) -> list[Finding]:

@@ -129,6 +129,14 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
         {"tasks_jsonl": row(reward={"parts": [{"kind": "state"}], "penalties": [{"tools": ["burn"]}]})},
         "task todo-1: unknown_name: penalties: burn",
     ),
+    "regex": (
+        {"tasks_jsonl": row(reward={"parts": [{"kind": "answer", "match": "regex", "expect": ["(?i)yes", "(15"]}]})},
+        "task todo-1: bad_answer: expect: '(15' is no usable expression",
+    ),
+    "number": (
+        {"tasks_jsonl": [{"id": "t", "goals": [{"query": "?", "parts": [{"kind": "answer", "match": "number", "expect": ["fifteen"]}]}]}]},
+        "task t: bad_answer: expect: 'fifteen' is no number",
+    ),
     "trace": (
         {"tasks_jsonl": row(reward={"parts": [{"kind": "trace", "mask": {"burn": ["x"]}}]})}, "task todo-1: unknown_name: trace: burn",
     ),
