@@ -6,6 +6,9 @@ control characters.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import orjson
 from rich.console import Console
 from rich.padding import Padding
@@ -50,6 +53,16 @@ def print_message(message: Message, console: Console) -> None:
                 2,
             )
         )
+
+
+def list_outcome_lines(row: Mapping[str, Any]) -> list[str]:
+    """Describe the reward of an episode with its parts and reasons, and its ending. `row`: its stored trajectory."""
+    reward, end = row.get("reward") or {}, row.get("end") or {}
+    parts = ", ".join(f"{name} {value:g}" for name, value in (reward.get("parts") or {}).items())
+    value = "none" if reward.get("value") is None else f"{reward['value']:g}"
+    lines = [f"reward: {value}" + (f" ({parts})" if parts else "")]
+    lines += [f"why: {reason}" for reason in (reward.get("rationale") or "").splitlines()]
+    return [*lines, f"ended: {end.get('kind', 'terminated')}, {end.get('code', 'no reason')}"]
 
 
 def format_call(call: ToolCall) -> Text:

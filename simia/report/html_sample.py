@@ -20,6 +20,7 @@ import orjson
 
 from simia.errors import Issue
 from simia.jobs import Run
+from simia.report.conversation import list_outcome_lines
 from simia.trajectory import Message, ToolCall, Trajectory
 
 T = TypeVar("T")
@@ -61,6 +62,8 @@ class SampleItem:
     cut: bool
     more: int
     size: int
+    outcome: list[str]
+    """Of an episode: its reward with parts and reasons, and its ending, line by line."""
 
     @property
     def tools(self) -> list[str]:
@@ -149,6 +152,7 @@ def load_sample_item(run: Run, item: str, verdict: str, drawn: str) -> SampleIte
         cut=len(text) > MOST_REPLY,
         more=len(trajectory.messages) - len(turns) if trajectory else 0,
         size=size,
+        outcome=list_outcome_lines(body["trajectory"]) if trajectory is not None and trajectory.reward else [],
     )
 
 

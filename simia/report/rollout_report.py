@@ -20,6 +20,7 @@ from simia.evaluation.perturbations import count_perturbations
 from simia.evaluation.scores import read_episodes
 from simia.jobs import Run
 from simia.report.console import make_plain_text
+from simia.report.conversation import list_outcome_lines
 from simia.report.evaluation_report import load_users_tasks
 from simia.report.pack_scores import print_pack_scores
 from simia.report.perturbation_table import list_perturbation_lines, print_perturbations
@@ -126,12 +127,7 @@ def rank_tasks(rewards: Mapping[str, Sequence[float | None]]) -> tuple[list[tupl
 
 def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> None:
     """Print the reward of an episode with its parts and reasons, its ending and, for a rollout, who failed. `row`: its stored trajectory."""
-    reward, end = row.get("reward") or {}, row.get("end") or {}
-    parts = ", ".join(f"{name} {value:g}" for name, value in (reward.get("parts") or {}).items())
-    value = "none" if reward.get("value") is None else f"{reward['value']:g}"
-    lines = [f"reward: {value}" + (f" ({parts})" if parts else "")]
-    lines += [f"why: {reason}" for reason in (reward.get("rationale") or "").splitlines()]
-    lines.append(f"ended: {end.get('kind', 'terminated')}, {end.get('code', 'no reason')}")
+    lines = list_outcome_lines(row)
     if run.is_rollout:
         episodes = list(read_episodes(run, item))
         tasks, notes = load_users_tasks(run, episodes)

@@ -99,5 +99,8 @@ async def test_the_reports_of_a_rollout_show_them(tmp_path: Path) -> None:
     text = "\n".join(line for line in text.splitlines() if not line.startswith("perturbation: "))
     assert text.count("rate_limit") == text.count("injected_instruction") == 2
     assert {each["kind"]: each["happened"] for each in figures}["any"] == made
-    assert "<h2>Perturbations</h2>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h2>Perturbations</h2>" in page
+    assert '<p class="dim">reward: 1 (' in page
+    assert '<p class="dim">why: state: ' in page
     assert "perturb" in CONDITIONS
