@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +50,9 @@ def draw_set(
     head = freeze_samples(samples, path, seed=seed)
     print_mix(samples)
     say(f"frozen in {path}: {head.count} calls, digest {head.digest}")
-    say(f"next: simia fidelity --frozen {path} --knowledge code --set llm.base_url=URL --set llm.model=NAME")
+    say(
+        f"next: simia fidelity --frozen {shlex.quote(str(path))} --knowledge code --set llm.base_url=URL --set llm.model=NAME"
+    )
 
 
 def refuse_state_folder(pack: Pack) -> None:

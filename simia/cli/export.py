@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -227,7 +228,9 @@ def export(
 
         say(f"uploaded to {push_folder(target, push, report.files, public=public)}")
     if to in ("llamafactory", "codegym"):
-        say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+        say(
+            f"next: simia train llamafactory {shlex.quote(str(target))}   (or there: llamafactory-cli train train.yaml)"
+        )
 
 
 def write_simulator(
@@ -267,7 +270,7 @@ def write_simulator(
     say("|Δ| of the training rows: " + ", ".join(f"{name}: {number}" for name, number in report.classes.items()))
     for note in report.notes:
         say_error(f"note: {note}")
-    say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+    say(f"next: simia train llamafactory {shlex.quote(str(target))}   (or there: llamafactory-cli train train.yaml)")
 
 
 def write_pairs(
@@ -299,7 +302,9 @@ def write_pairs(
         say_error(f"note: {note}")
     say(f"{write_count(report.rows, 'pair')} in {target}")
     if to == "llamafactory":
-        say(f"next: simia train llamafactory {target}   (or there: llamafactory-cli train train.yaml)")
+        say(
+            f"next: simia train llamafactory {shlex.quote(str(target))}   (or there: llamafactory-cli train train.yaml)"
+        )
 
 
 def refuse_push(push: str | None, to: Format) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +101,7 @@ def agentbench(
 
     folder = import_problems(problems, out, scripts=scripts, train=train, licence=licence, say=say)
     found = event_loop.run_command(find_answers(folder, say))
-    say(f"solutions found by running the examples: {found}; next: simia pack gate {folder}")
+    say(f"solutions found by running the examples: {found}; next: simia pack gate {shlex.quote(str(folder))}")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -216,7 +217,7 @@ def upgrade(pack: Annotated[str, typer.Argument(help="Folder of a pack. Its pack
     done = upgrade_pack(loaded)
     for line in done:
         say(line)
-    say(f"next: simia pack validate {pack}" if done else "already format 2")
+    say(f"next: simia pack validate {shlex.quote(pack)}" if done else "already format 2")
 
 
 @app.command()
@@ -256,14 +257,14 @@ def new(
         from simia.authoring.scaffold import scaffold_pack
 
         scaffold_pack(folder)
-        say(f"next: simia pack validate {folder} && simia pack gate {folder}")
+        say(f"next: simia pack validate {shlex.quote(str(folder))} && simia pack gate {shlex.quote(str(folder))}")
         return
     from simia.importers.any_source import start_pack
 
     for gap in start_pack(folder, source, dialect=dialect, say=say):
         say(f"missing  {gap}")
     seeds = bool(Pack.load(folder).seeds)
-    say(f"next: simia {f'amplify --seeds {folder}' if seeds else f'pack show {folder}'}")
+    say(f"next: simia {'amplify --seeds' if seeds else 'pack show'} {shlex.quote(str(folder))}")
 
 
 def new_from_trajectories(seeds: str, out: Path | None, dialect: str | None, settings: list[str] | None) -> None:
@@ -276,6 +277,6 @@ def new_from_trajectories(seeds: str, out: Path | None, dialect: str | None, set
         raise UserError("--out is missing: simia pack new --from trajectories SEEDS --out FOLDER")
     given = add_endpoint_kind(settings)
     folders = import_trajectories(seeds, out, dialect=dialect, settings=load_config(GoalSettings, None, given), say=say)
-    packs = f"stage.pack={folders[0]}" if len(folders) == 1 else f"'stage.packs=[{', '.join(map(str, folders))}]'"
+    packs = f"stage.pack={folders[0]}" if len(folders) == 1 else f"stage.packs=[{', '.join(map(str, folders))}]"
     without = "--set evaluate=null --set grpo.eval_strategy=no"  # the config evaluates on another pack's tasks
-    say(f"next: simia train trl trl/seeds --set {packs} {without} --dry-run")
+    say(f"next: simia train trl trl/seeds --set {shlex.quote(packs)} {without} --dry-run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -92,4 +93,4 @@ def vary_values(
     say(
         f"{report.tasks - len(report.left_out)} of {report.tasks} tasks pass the gate; doing nothing earns {floors.get('nothing', 0.0):.3f}"
     )
-    say(f"written to {out}; next: simia pack validate {out}")
+    say(f"written to {out}; next: simia pack validate {shlex.quote(str(out))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ def questions(
     say(f"{write_count(len(files), 'question')}: {', '.join(path.name for path in files)} in {folder}")
     print_unreadable_answers(waiting)
     say(f"ask each file in a new chat, and save the whole answer as {folder / 'answers' / files[0].name} and so on")
-    say(f"next: simia runs answers {run} {folder}{name_runs(runs)}")
+    say(f"next: simia runs answers {run} {shlex.quote(str(folder))}{name_runs(runs)}")
 
 
 def answers(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ def import_codegym(
         write_pack_files(draft, {"policy.md": POLICY, "tasks.jsonl": tasks})
     solved = sum("reference" in row for row in tasks)
     say(
-        f"{out}: {len(tasks)} of {len(rows)} inputs became tasks, {solved} with calls of its own solve; next: simia pack gate {out}"
+        f"{out}: {len(tasks)} of {len(rows)} inputs became tasks, {solved} with calls of its own solve; next: simia pack gate {shlex.quote(str(out))}"
     )
     return out
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -364,7 +365,7 @@ def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
     options = option_words(pack)
     if options:
         say(f"open it with {options}: a pack grants itself nothing")
-    say(f"next: write tasks into {out}/tasks.jsonl, then {f'simia rollout {out} {options}'.strip()}")
+    say(f"next: write tasks into {out}/tasks.jsonl, then {f'simia rollout {shlex.quote(str(out))} {options}'.strip()}")
 
 
 def remove_control_characters(text: str, *, lines: bool = False) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,7 @@ def import_tasks(
     apart = sum("evaluation" in row["tags"] for row in rows)
     say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
     if solved := sum("reference" in row for row in rows):
-        say(f"{solved} tasks have a solution; next: simia pack record {out}")
+        say(f"{solved} tasks have a solution; next: simia pack record {shlex.quote(str(out))}")
     return out
 
 

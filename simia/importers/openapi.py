@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,9 @@ def report_operations(
         say(f"it needs credentials ({'; '.join(found.schemes)}); no tool has an argument for them")
     if address:
         grants = ["--network", *(f"--variable {name}" for name in list_credential_variables(credentials))]
-        say(f"calls go to {address} where the network is granted: simia rollout {out} {' '.join(grants)}")
+        say(
+            f"calls go to {address} where the network is granted: simia rollout {shlex.quote(str(out))} {' '.join(grants)}"
+        )
     say(f"{out}: {len(found.operations)} tools")
 
 

@@ -279,7 +279,8 @@ def test_the_command_says_what_was_done_and_what_is_wrong(tmp_path: Path) -> Non
         failed = run_simia("pack", "vary", "todos", *words, cwd=tmp_path)
         assert failed.returncode != 0
         assert why in failed.stderr
-    none = run_simia("pack", "vary", "todos", "--out", "other", "--replace", "nothing here=xx", cwd=tmp_path)
+    none = run_simia("pack", "vary", "todos", "--out", "other pack", "--replace", "nothing here=xx", cwd=tmp_path)
+    assert none.stdout.splitlines()[-1].endswith("next: simia pack validate 'other pack'")
     assert "left alone, since no text of the pack has it: nothing here" in none.stdout + none.stderr
     failed = run_simia("pack", "vary", "office", "--out", "x", cwd=tmp_path)
     assert "keeps its state in files" in failed.stderr

@@ -76,6 +76,11 @@ def test_a_missing_file_is_no_pack_of_another_name(tmp_path: Path) -> None:
     assert line == "simia: data/seeds/apigen-mt_5k.json does not exist"
 
 
+def test_paths_with_spaces_are_quoted_in_commands_to_paste(tmp_path: Path) -> None:
+    done = run_simia("pack", "new", "Neue Welt", cwd=tmp_path)
+    assert done.stdout.splitlines()[-1] == "next: simia pack validate 'Neue Welt' && simia pack gate 'Neue Welt'"
+
+
 def test_episodes_without_a_reward_are_for_mcp(tmp_path: Path) -> None:
     done = run_simia("serve", "customer_service", "--openenv", "--unscored", cwd=tmp_path)
     assert done.returncode == 2
