@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import orjson
 import pytest
 import yaml
 
+from simia.authoring import gate_agents, pack_coverage, reference_checks, verification_gate
 from simia.authoring.findings import Fault
 from simia.authoring.gate_report import GateReport
 from simia.authoring.scaffold import PACK, TASKS, TOOLS
@@ -339,6 +341,14 @@ def test_a_record_of_other_results_is_named(tmp_path: Path) -> None:
     report = asyncio.run(gate(Pack.load(tmp_path / "p")))
     assert report.passed
     assert [(f.fault, f.where) for f in report.list_findings()] == [(Fault.STALE_REFERENCE, "todo-1")]
+
+
+def test_the_docs_name_every_fault_of_the_gate() -> None:
+    modules = (verification_gate, reference_checks, pack_coverage, gate_agents)
+    sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in modules]
+    named = {Fault[name] for text in sources for name in re.findall(r"Fault\.([A-Z_]+)", text)}
+    docs = (Path(__file__).parents[2] / "docs" / "packs.md").read_text(encoding="utf-8")
+    assert {str(fault) for fault in named if f"`{fault}`" not in docs} == set()
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
