@@ -118,7 +118,13 @@ def show(
 def print_item(run: Run, item: str, out: Terminal) -> None:
     """Print the findings of an item, the outcome of an episode, and the trajectory, or the replies that hold none."""
     from simia.report.conversation import print_trajectory
-    from simia.report.rollout_report import list_compared_calls, print_differences, print_outcome, refuse_unknown_item
+    from simia.report.rollout_report import (
+        list_compared_calls,
+        print_differences,
+        print_named_changes,
+        print_outcome,
+        refuse_unknown_item,
+    )
     from simia.trajectory import Trajectory
 
     body = run.ledger.result(item)
@@ -131,6 +137,7 @@ def print_item(run: Run, item: str, out: Terminal) -> None:
             print_outcome(run, item, body["trajectory"], out)
         print_trajectory(Trajectory.from_row(body["trajectory"]), out)
         print_differences(list_compared_calls(run, item), out)
+        print_named_changes(body["trajectory"], out)
         return
     for key in run.ledger.reply_keys(item):
         reply = run.ledger.recall(key)

@@ -1,7 +1,7 @@
 """The report of a rollout: rewards, endings of episodes, errors, the hardest tasks, and the comparison with a shadow back end.
 
-With `backend=shadow` each call is answered by both worlds. Two answers agree if both refuse, or if both succeed with the
-same values. `simia fidelity` measures how similar other answers are.
+With `backend=shadow` each call is answered by both worlds. Two answers agree if both refuse, or if both succeed with the same values, and if
+the changes of the state that the simulator names are exact. `simia fidelity` measures how similar other answers are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simia.errors import UserError
-from simia.evaluation.failures import classify_failures
+from simia.evaluation.failures import Failure, classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.evaluation.perturbations import count_perturbations
 from simia.evaluation.scores import read_episodes
@@ -132,11 +132,21 @@ def print_outcome(run: Run, item: str, row: Mapping[str, Any], to: Console) -> N
         episodes = list(read_episodes(run, item))
         tasks, notes = load_users_tasks(run, episodes)
         failures = classify_failures(episodes, tasks)
-        lines += [f"failure: {each.party}, {each.kind}: {each.detail}" for each in failures]
+        lines += list_failure_lines(failures, run.saved_config().get("backend"))
         lines += [f"note: {each}" for each in notes]
     lines += list_perturbation_lines(row)
     for line in lines:
         to.print(make_plain_text(line), soft_wrap=True)
+
+
+def list_failure_lines(failures: Sequence[Failure], backend: Any) -> list[str]:
+    """Write who failed. Where a simulator returned results, a note says that an agent's failure may be the simulator's."""
+    lines = [f"failure: {each.party}, {each.kind}: {each.detail}" for each in failures]
+    if backend not in ("executable", "shadow") and any(each.party == "agent" for each in failures):
+        lines.append(
+            "note: a simulator returned the results: if they or their changes are wrong, the agent is not at fault"
+        )
+    return lines
 
 
 def refuse_unknown_item(run: Run, item: str) -> NoReturn:
@@ -169,39 +179,69 @@ def summarize_shadow(run: Run) -> str | None:
     if run.saved_config().get("backend") != "shadow":
         return None
     rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
-    fates = Counter(map(compare_answers, rows))
+    fates = Counter(map(compare_call_answers, rows))
     lost = Counter(str(row["lost"]) for row in rows if "lost" in row)
     why = f" (mostly {lost.most_common(1)[0][0][:LONGEST]})" if lost else ""
-    same, different = fates["agrees"], fates["differs"]
-    return f"shadow: {len(rows)} calls, {same} agree, {different} differ, {lost.total()} lost{why}"
+    other, changes = fates["differs"], fates["differs in the changes"]
+    only = f" ({changes} only in the changes)" if changes else ""
+    return f"shadow: {len(rows)} {'call' if len(rows) == 1 else 'calls'}, {fates['agrees']} agree, {other + changes} differ{only}, {lost.total()} lost{why}"
 
 
-def compare_answers(row: Mapping[str, Any]) -> str:
-    """Return `agrees`, `differs` or, without an answer of the simulated world, `lost`."""
+def compare_call_answers(row: Mapping[str, Any]) -> str:
+    """Return `agrees`, `differs`, `differs in the changes` (with equal answers) or, without a simulated answer, `lost`."""
     if "lost" in row:
         return "lost"
+    if not has_same_answer(row):
+        return "differs"
+    return "agrees" if row.get("transition", {}).get("exact", True) else "differs in the changes"
+
+
+def has_same_answer(row: Mapping[str, Any]) -> bool:
+    """Whether both worlds refuse a call, or both return the same values."""
     real, simulated = row["real"], row["simulated"]
     one, two = real["content"], simulated["content"]
     if real["failed"] or simulated["failed"]:
-        same = real["failed"] == simulated["failed"]
-    else:
-        same = json_kind(one) == json_kind(two) and Counter(iterate_leaves(one)) == Counter(iterate_leaves(two))
-    return "agrees" if same else "differs"
+        return bool(real["failed"] == simulated["failed"])
+    return json_kind(one) == json_kind(two) and Counter(iterate_leaves(one)) == Counter(iterate_leaves(two))
 
 
 def print_differences(rows: Sequence[Mapping[str, Any]], to: Console) -> None:
-    """Print each call of an episode, and both answers if they differ."""
+    """Print each call of an episode, both answers if they differ, and the changes of the state if there are any."""
     if rows:
         to.print("simulated world compared with the real one:", highlight=False)
     for row in rows:
-        fate = compare_answers(row)
+        fate = compare_call_answers(row)
         lines = [f"{row['step']}. {row['name']} {write_compact_json(row['arguments'])}: {fate}"]
         if fate == "lost":
             lines.append(f"     {row['lost']}")
         for world in ("real", "simulated") if fate == "differs" else ():
             refusal = "refuses: " if row[world]["failed"] else ""
             lines.append(f"     {world:<9} {refusal}{write_compact_json(row[world]['content'])}")
+        lines += list_change_lines(row.get("transition", {}))
         if row.get("issue"):
             lines.append(f"     issue     {row['issue']}")
         for line in lines:
             to.print(make_plain_text(f"  {line}"), soft_wrap=True)
+
+
+def list_change_lines(step: Mapping[str, Any]) -> list[str]:
+    """Write the true changes of a call and those that the simulator named: one line if they are equal, none if there are none."""
+    real, simulated = step.get("real", []), step.get("simulated", [])
+    if real == simulated:
+        lines = [f"     changes   {write_compact_json(real)}"] if real else []
+    else:
+        told = {"expected": real, "named   ": simulated}
+        lines = [f"     changes   {which} {write_compact_json(each)}" for which, each in told.items()]
+    return [*lines, *([f"     changes   cannot be applied: {step['fault']}"] if "fault" in step else [])]
+
+
+def print_named_changes(row: Mapping[str, Any], to: Console) -> None:
+    """Print the changes that the simulator named in an episode of a simulated world, in the order of its answers; nothing if it named none.
+    `row`: the stored trajectory."""
+    evidence = row.get("evidence") or {}
+    named = evidence.get("simulated") or []
+    if not named or "differences" in evidence:
+        return
+    to.print("changes that the simulator named:", highlight=False)
+    for change in named:
+        to.print(make_plain_text(f"  {write_compact_json(change)}"), soft_wrap=True)
