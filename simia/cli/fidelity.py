@@ -240,17 +240,17 @@ def reopen_lost_episodes(runs: Path, name: str) -> None:
 
 
 def print_fidelity(pack: str, found: Rows) -> None:
-    # shape: results match the schema; outcome: success and refusal agree; F1: of the results' values; again: share of earlier values that
-    # a repeated look-up returns; clash: answers that the ledger or the schema refused; astray: distance of the simulated changes from the
-    # real ones at the last step. The headers are short so that the table fits 80 columns.
+    # docs/simulator-fidelity.md explains the columns. The headers are short so that the table fits 80 columns.
     out = Terminal()
-    table = Table("knows", "ledger", "calls", "shape", "outcome", "F1", "again", "clash", "astray")
+    free = any(each.distance for each in found.values())
+    columns = "knows", "ledger", "calls", "shape", "outcome", "F1", "again", "refused", *(["distance"] if free else [])
+    table = Table(*columns, collapse_padding=free)
     for column in table.columns:
         column.no_wrap = True
     for (kind, ledger), each in found.items():
         total = each.total
-        astray = format_share(list(each.distance.values())[-1]) if each.distance else ""
-        more = format_share(total.memory), str(total.contradicting), astray
+        distance = [format_share(list(each.distance.values())[-1]) if each.distance else ""] if free else []
+        more = format_share(total.memory), str(total.contradicting), *distance
         table.add_row(kind, "yes" if ledger else "no", *format_figures(total), *more)
     say(f"{pack}: the simulated world compared with the real one")
     out.print(table)

@@ -321,7 +321,9 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
         assert "context: None → 9000: choose another --name" in str(other.exception)
         free = CliRunner().invoke(build_app(), [*words, "--no-forced", "--knowledge", "schema"])
         assert free.exit_code == 0, free.output
-        assert re.search(r"│ schema +│ no .*[01]\.\d{3} +│$", free.output, re.M), free.output  # how far astray
+        assert re.search(r"^│ schema *│ *no *│.*[01]\.\d{3} *│$", free.output, re.M), (
+            free.output
+        )  # the last column is `distance`
         kept = json.loads((tmp_path / "runs/fidelity-todos/fidelity.json").read_text())
         assert [(each["knows"], each["ledger"]) for each in kept["rows"]] == [
             *((kind, ledger) for kind in ("schema", "reference") for ledger in (True, False)),
@@ -431,3 +433,19 @@ def test_the_best_row_is_one_that_was_answered(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out.partition("best row")[2]
     assert "get_answered" in said
     assert "get_lost" not in said
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_table_fits_80_columns_and_every_heading_is_explained(
+    free: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = {"distance": 0.5} if free else {}
+    found = measure_fidelity([row(PENDING, PENDING, issue="refused by the schema", **more)], {})
+    print_fidelity("p", {("reference", True): found})
+    printed = capsys.readouterr().out.splitlines()
+    heads = [word.strip() for word in printed[2].strip("┃").split("┃")]
+    wanted = ["knows", "ledger", "calls", "shape", "outcome", "F1", "again", "refused"]
+    assert heads == [*wanted, *(["distance"] if free else [])]
+    assert max(map(len, printed)) <= 80
+    page = (Path(__file__).parents[2] / "docs" / "simulator-fidelity.md").read_text()
+    assert [each for each in heads if f"| {each} |" not in page] == []
