@@ -13,10 +13,11 @@ import typer
 from rich.table import Table
 
 from simia import event_loop
+from simia.cli.open_questions import print_batches
 from simia.cli.terminal_output import WAITS
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 from simia.version import __version__
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ def draw_set(
     for pack in loaded.values():
         refuse_state_folder(pack)
         found = event_loop.run_command(list_candidates(pack, seed=seed, split=split, limit=limit, others=others))
-        say_error(f"{pack.name}: {len(found)} different calls")
+        say_error(f"{pack.name}: {len(found)} different {'call' if len(found) == 1 else 'calls'}")
         candidates += found
     samples = draw_samples(candidates, count, seed=seed)
     head = freeze_samples(samples, path, seed=seed)
     print_mix(samples)
-    say(f"frozen in {path}: {head.count} calls, digest {head.digest}")
+    say(f"frozen in {path}: {write_count(head.count, 'call')}, digest {head.digest}")
     say(
         f"next: simia fidelity --frozen {shlex.quote(str(path))} --knowledge code --set llm.base_url=URL --set llm.model=NAME"
     )
@@ -127,12 +128,16 @@ def measure_set(
         named[kind] = done.rows
         lost = Counter(str(row["lost"]).partition(":")[0] for row in done.rows if "lost" in row)
         answered = len(done.rows) - lost.total()
-        say_error(f"{kind}: {answered} of {len(done.rows)} calls answered")
+        say_error(f"{kind}: {answered} of {write_count(len(done.rows), 'call')} answered")
+        unreadable = [str(row["lost"]) for row in done.rows if str(row.get("lost")).startswith(f"{Code.UNPARSABLE}:")]
+        if unreadable:
+            told = f"{write_count(len(unreadable), 'answer')} cannot be used, which is final, since each call is asked once"
+            say_error(f"{kind}: {told}; the first: {unreadable[0]}")
         if done.waiting:
             waiting[kind] = done.waiting
         elif open_loss := [each for each in lost if each != Code.UNPARSABLE]:
-            outages[kind] = f"{lost.total()} calls lost, mostly: {open_loss[0]}"
-    say(f"{path}: digest {head.digest}, {len(samples)} calls, model {model}")
+            outages[kind] = f"{write_count(lost.total(), 'call')} lost, mostly: {open_loss[0]}"
+    say(f"{path}: digest {head.digest}, {write_count(len(samples), 'call')}, model {model}")
     out = Terminal()
     specs = {tool.name: tool for pack in loaded.values() for tool in (*pack.tools, *pack.user_tools)}
     print_changes(named, specs, out)
@@ -152,6 +157,8 @@ def measure_set(
         say(f"saved in {folder}: fidelity.json{'' if can_plot() else f'; {NO_PLOTS}'}")
     for kind, why in (waiting | outages).items():
         say(f"not complete: {kind}: {why}")
+    if waiting:
+        print_batches(next(iter(configs.values())).model_dump(mode="json", include={"llm", "simulator"}))
     if waiting or outages:
         say("next: run the same command again; it asks only for what is missing")
         raise typer.Exit(1 if outages else WAITS)

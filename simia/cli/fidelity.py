@@ -15,11 +15,12 @@ from rich.table import Table
 
 from simia import event_loop
 from simia.cli.call_samples import draw_set, measure_set
+from simia.cli.open_questions import print_batches
 from simia.cli.options import GRANT_READ, LIMIT, RUNS, SPLIT, add_endpoint_settings, make_granted_paths, parse_settings
 from simia.cli.terminal_output import WAITS, format_share
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
     from simia.evaluation.fidelity import Fidelity, ToolFidelity
@@ -111,6 +112,7 @@ def fidelity(
         raise UserError("name exactly one pack to measure; several packs need --sample or --frozen")
     pack = packs[0]
     from simia.evaluation.chained_tasks import make_chained_pack
+    from simia.jobs.run import saved_config
     from simia.pack import Pack
     from simia.report.change_report import print_changes, print_rewards
 
@@ -153,7 +155,10 @@ def fidelity(
             found[kind, ledger] = done.figures
             if ledger or holds:
                 measured[kind] = done
-            counts = f"{total.calls} calls, {total.lost} lost, F1 {format_share(total.value_f1)}"
+            f1 = f", F1 {format_share(total.value_f1)}" if total.value_f1 is not None else ""
+            counts = f"{write_count(total.calls, 'call')}, {total.lost} lost{f1}"
+            if unreadable := [str(row["lost"]) for row in done.rows if "lost" in row and not is_transient_loss(row)]:
+                counts += f"; an answer that cannot be used is final: {unreadable[0]}"
             say_error(f"{name_row(kind, ledger)}: {counts}")
     print_fidelity(loaded.name, found)
     print_changes(named := {kind: done.rows for kind, done in measured.items()}, {}, Terminal())
@@ -161,6 +166,8 @@ def fidelity(
     save_figures(folder, loaded.name, found, named)
     for run, why in unfinished.items():
         say(f"not complete: {run}: {why}")
+    for run in sorted(waits)[:1]:  # all rows ask the same model
+        print_batches(saved_config(runs / run))
     if unfinished:
         say("next: run the same command again; it asks only for what is missing")
         raise typer.Exit(WAITS if waits == unfinished.keys() else 1)
@@ -212,7 +219,7 @@ async def measure_run(
         rows = [row for item in run.ledger.items() for row in list_compared_calls(run, item.id)]
         rewards = compare_run_rewards(run)
     lost = Counter(row["lost"] for row in rows if is_transient_loss(row))
-    why = f"{lost.total()} calls lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
+    why = f"{write_count(lost.total(), 'call')} lost, mostly: {lost.most_common(1)[0][0]}" if lost else ""
     loaded = Pack.load(pack)
     specs = {tool.name: tool for tool in (*loaded.tools, *loaded.user_tools)}
     (runs / name / "differences.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
@@ -255,7 +262,7 @@ def print_fidelity(pack: str, found: Rows) -> None:
     say(f"{pack}: the simulated world compared with the real one")
     out.print(table)
     if lost := sum(each.total.lost for each in found.values()):
-        say(f"{lost} calls without an answer: no figure counts them")
+        say(f"{write_count(lost, 'call')} without an answer: no figure counts {'it' if lost == 1 else 'them'}")
     for kind, bought in compare_ledgers(found).items():
         say(f"{kind}: the ledger buys {', '.join(f'{each} of {what}' for what, each in bought.items())}")
     answered = [each for each in found.values() if each.total.answered]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simia.errors import UserError
 from simia.jobs import Run
@@ -23,12 +24,12 @@ def is_batch_folder(run: str) -> bool:
     return any(Path(run).glob("requests-*.jsonl"))
 
 
-def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
-    """The questions without an answer of a run's batch folders, or of the batch folder itself. Raises `UserError` if the run has no such folder."""
-    from simia.llm.question_files import find_batch_folders, list_open_questions
+def find_batches(runs: Path, run: str) -> list[Path]:
+    """The batch folders of a run, or the batch folder itself. Raises `UserError` if the run has no such folder."""
+    from simia.llm.question_files import find_batch_folders
 
     if is_batch_folder(run):
-        return list_open_questions([Path(run)])
+        return [Path(run)]
     with contextlib.closing(Run.read_only(runs, run)) as opened, searching_from(opened.start_folder):
         batches = find_batch_folders(opened.saved_config())
     if not batches:
@@ -38,7 +39,26 @@ def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
             raise UserError(
                 f"the run's batch folder {batch} is missing: put it back, or run this in the folder that it was moved to"
             )
-    return list_open_questions(batches)
+    return batches
+
+
+def find_open_questions(runs: Path, run: str) -> list[OpenQuestion]:
+    """The questions without an answer of a run's batch folders, or of the batch folder itself. Raises `UserError` if the run has no such folder."""
+    from simia.llm.question_files import list_open_questions
+
+    return list_open_questions(find_batches(runs, run))
+
+
+def print_batches(config: Any) -> None:
+    """Print for each batch of a config how to answer its questions by hand, and which answers could not be read."""
+    from simia.llm.question_files import find_batch_folders, list_open_questions
+
+    for folder in find_batch_folders(config):
+        waiting = list_open_questions([folder])
+        if waiting:
+            print_unreadable_answers(waiting)
+            texts = shlex.quote(f"{folder}-questions")
+            say(f"to answer by hand or in a chat window: simia runs questions {shlex.quote(str(folder))} {texts}")
 
 
 def print_unreadable_answers(waiting: Sequence[OpenQuestion]) -> None:

@@ -9,12 +9,17 @@ from typing import Annotated
 
 import typer
 
-from simia.cli.open_questions import find_open_questions, is_batch_folder, print_unreadable_answers
+from simia.cli.open_questions import (
+    find_batches,
+    find_open_questions,
+    is_batch_folder,
+    print_unreadable_answers,
+)
 from simia.cli.options import RUN, RUNS
 from simia.cli.terminal_output import name_runs
 from simia.errors import UserError
 from simia.jobs import Run
-from simia.terminal import say, write_count
+from simia.terminal import say, say_error, write_count
 
 
 def questions(
@@ -51,9 +56,16 @@ def answers(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Store the answers in FOLDER/answers for the next `simia runs resume`. Some answers may be missing."""
-    from simia.llm.question_files import read_answers
+    from simia.llm.question_files import list_numbers, list_open_questions, read_answers
 
-    waiting = find_open_questions(runs, run)
+    batches = find_batches(runs, run)
+    waiting = list_open_questions(batches)
+    given = {path.stem for path in (folder / "answers").glob("*.txt")}
+    numbers, open_numbers = list_numbers(batches), {question.number for question in waiting}
+    if strange := sorted(given - numbers):
+        say_error(
+            f"note: {folder / 'answers'} has files of no question: {', '.join(f'{each}.txt' for each in strange[:10])}"
+        )
     missing = read_answers(waiting, folder)
     if waiting and len(missing) == len(waiting):
         raise UserError(
@@ -61,6 +73,8 @@ def answers(
         )
     stored = write_count(len(waiting) - len(missing), "answer")
     say(f"{stored} stored, {write_count(len(missing), 'question')} without an answer")
+    if before := sorted((given & numbers) - open_numbers):
+        say(f"stored before, and final: {', '.join(before)}")
     if missing:
         say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")
     say(

@@ -160,7 +160,7 @@ class BatchBackend:
     def place(self) -> str:
         """Where the requests wait and what to do."""
         files = ", ".join(path.name for path in self._written) or "the files written before"
-        return f"{files} in {self._folder}: put the answers into {self._folder / 'results'} and resume"
+        return f"{files} in {self._folder}: put the answers into {self._folder / 'results'}"
 
     async def start(self) -> None:
         hide(os.environ.get(DEFAULT_KEY_ENV, ""))  # used to send the files, and an answer may repeat it

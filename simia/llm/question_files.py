@@ -67,6 +67,16 @@ def read_named_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             yield row, name
 
 
+def list_numbers(folders: Sequence[Path]) -> set[str]:
+    """The numbers of all questions of the folders, answered ones included."""
+    found = set()
+    for at, folder in enumerate(folders, start=1):
+        prefix = f"{at}-" if len(folders) > 1 else ""
+        names = {name: None for path in list_question_files(folder) for _, name in read_named_rows(path)}
+        found |= {f"{prefix}{number:03}" for number in range(1, len(names) + 1)}
+    return found
+
+
 def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
     """List the questions without an answer, in the order in which they were written."""
     found = []
@@ -82,10 +92,10 @@ def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
         for path in list_question_files(folder):
             for row, name in read_named_rows(path):
                 bodies.setdefault(name, row["body"])
-        asked: dict[str, str] = {}  # digests of a question's own messages and of its answer → number
+        asked: dict[str, str] = {}  # digest of a question as it was asked first and of its answer → number
         for at_number, (name, body) in enumerate(bodies.items(), start=1):
-            number, repeated = f"{prefix}{at_number:03}", read_repeated(body["messages"])
-            first = digest(body["messages"][:-2] if repeated else body["messages"])
+            repeated = read_repeated(body["messages"])
+            number, first = f"{prefix}{at_number:03}", digest(body["messages"][: -2 if repeated else None])
             if name in answered:
                 asked[first + answered[name]] = number
             elif repeated is not None:

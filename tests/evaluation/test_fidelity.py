@@ -395,7 +395,11 @@ def test_an_answer_that_cannot_be_read_is_final(tmp_path: Path, monkeypatch: pyt
         words += ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=m"]
         done = CliRunner().invoke(build_app(), words)
         assert done.exit_code == 0, done.output
-        assert "calls without an answer: no figure counts them" in done.output
+        assert "without an answer: no figure counts" in done.output
+        assert re.search(r"lost; an answer that cannot be used is final: unparsable: .*cannot be read", done.output), (
+            done.output
+        )
+        assert not re.search(r"F1 *$|\b1 calls", done.output, re.M), done.output
         asked = len(endpoint.requests)
         assert CliRunner().invoke(build_app(), words).exit_code == 0
         assert len(endpoint.requests) == asked
@@ -449,3 +453,9 @@ def test_the_table_fits_80_columns_and_every_heading_is_explained(
     assert max(map(len, printed)) <= 80
     page = (Path(__file__).parents[2] / "docs" / "simulator-fidelity.md").read_text()
     assert [each for each in heads if f"| {each} |" not in page] == []
+
+
+def test_lost_calls_have_no_f1_and_one_call_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = measure_fidelity([row({"id": 1}, lost="connection: no")], {})
+    print_fidelity("p", {("schema", True): lost})
+    assert "1 call without an answer: no figure counts it\n" in capsys.readouterr().out

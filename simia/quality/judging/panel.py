@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from simia.errors import Code
 from simia.llm.engine import Engine
-from simia.llm.repeated_questions import VERDICT_AFTER, VERDICT_BEFORE
+from simia.llm.repeated_questions import UNREADABLE_VERDICT
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request
 from simia.quality.judging.judge_reply import Verdict, combine_votes, make_error, read_verdict
 from simia.quality.judging.rubric import Rubric
@@ -77,7 +77,7 @@ class Panelist:
                 why = read.detail or (read.error and read.error.meaning)
                 said: list[dict[str, Any]] = [
                     {"role": "assistant", "content": reply.text},
-                    {"role": "user", "content": f"{VERDICT_BEFORE}{why}{VERDICT_AFTER}"},
+                    {"role": "user", "content": UNREADABLE_VERDICT.format(why=why)},
                 ]
                 asked = request.model_copy(update={"messages": [*request.messages, *said]})
         return read

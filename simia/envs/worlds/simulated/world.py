@@ -21,6 +21,7 @@ from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
 from simia.llm.engine import BudgetReached, Engine
+from simia.llm.repeated_questions import FAULTY_ANSWERS, UNREADABLE_ANSWERS
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
 from simia.prompts import decode_result
@@ -30,8 +31,6 @@ from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, digest, write_compact_json
 
 SharedAnswers = tuple[list[Answer], list[str]]
-AGAIN = "That answer cannot stand: {why}. Answer all calls once more, in the same form, so that this is mended."
-UNREADABLE = "That could not be read: {why}. Answer all calls once more, with one JSON object in the form described."
 
 
 class SimulationServices(Protocol):
@@ -158,7 +157,7 @@ class SimulatedWorld:
                 answers = self.parse(reply.text, calls)
             except UnreadableAnswer as error:
                 why = str(error)
-                said = self._backend.feedback.write_complaint(reply.text, UNREADABLE.format(why=why))
+                said = self._backend.feedback.write_complaint(reply.text, UNREADABLE_ANSWERS.format(why=why))
                 if reply.truncated and most:
                     most *= 2  # reasoning may have used all tokens
                 continue
@@ -168,7 +167,7 @@ class SimulatedWorld:
             if not any(issues):
                 break
             why = "; ".join(issue for issue in issues if issue)
-            said = self._backend.feedback.write_complaint(reply.text, AGAIN.format(why=why))
+            said = self._backend.feedback.write_complaint(reply.text, FAULTY_ANSWERS.format(why=why))
         if best is None:
             raise Aborted(Code.UNPARSABLE, f"the simulator's answer cannot be read: {why}")
         return best
