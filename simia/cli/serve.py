@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from simia.envs.config import EnvironmentConfig
 
 PACKS = Annotated[
-    list[str], typer.Argument(metavar="PACK...", help="Packs by name or folder. Several only with --openenv.")
+    list[str],
+    typer.Argument(
+        metavar="PACK...",
+        help="Packs by name or folder; NAME=PACK gives one another name. Several only with --openenv.",
+    ),
 ]
 OPENENV_NEEDS = ["fastapi", "uvicorn", "websockets", "prometheus_client"]
 
@@ -123,10 +127,12 @@ def serve(
     words, pack = " ".join(packs), packs[0]
     if mcp == openenv:
         raise UserError(f"give exactly one protocol: simia serve {words} --mcp, or --openenv")
-    several = len(packs) > 1 or "*" in pack
+    shares = [read_share(word) for word in packs]
+    several = len(packs) > 1 or "*" in pack or isinstance(shares[0], dict)
     if several and mcp:
         raise UserError(f"{words}: MCP serves the tools of one pack; name one, or serve several with --openenv")
-    for name in packs:
+    for share in shares:
+        name = share["pack"] if isinstance(share, dict) else share
         if "*" not in name:
             find_resource("seeds", name)  # a wrong name is reported before a missing package
     missing = [name for name in (OPENENV_NEEDS if openenv else ["mcp"]) if find_spec(name) is None]
@@ -147,7 +153,7 @@ def serve(
         token = read_server_token(token_env, host, loopback=is_loopback(host), without=no_token)
         config = load_config(
             EnvironmentConfig, None, [f"seed={seed}", f"episode.turns={turns}", *(settings or [])],
-            **({"packs": packs} if several else {"pack": pack}), tasks=[task] if task else None,
+            **({"packs": shares} if several else {"pack": pack}), tasks=[task] if task else None,
             **{f"backend_settings__{name}": value for name, value in grants.items()},
         )  # fmt: skip
         limits = {"most": sessions, "lease": lease, "largest_frame": largest_frame, "token": token}
@@ -159,6 +165,12 @@ def serve(
     if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants, unscored)):
         sys.stdout.flush()
         os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
+
+
+def read_share(word: str) -> str | dict[str, str]:
+    """Read NAME=PACK as a pack with a name of its own; any other word is the pack itself."""
+    name, equals, pack = word.partition("=")
+    return {"pack": pack, "name": name} if equals and name and pack and not Path(word).exists() else word
 
 
 async def serve_openenv(

@@ -130,7 +130,10 @@ def mix_tasks(sources: Sequence[PackTasks], *, limit: int | None = None) -> list
     """
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"two packs are named {twice[0]!r}: give one another name, as packs: [{{pack: …, name: …}}]")
+        raise UserError(
+            f"two packs are named {twice[0]!r}: "
+            "give one another name, as NAME=PACK to simia serve or as packs: [{pack: …, name: …}] in a config"
+        )
     available = {source.name: len(source.tasks) for source in sources}
     weights = [source.weight for source in sources]
     if any(weight is None for weight in weights) and any(weight is not None for weight in weights):
