@@ -302,7 +302,10 @@ def diff(
     ] = False,
     runs: RUNS = Path("runs"),
 ) -> None:
-    """Compare two runs: settings, prompts, figures, common trajectories, and items with different verdicts."""
+    """Compare two amplifications or two syntheses: settings, prompts, figures, common trajectories, and items with different verdicts.
+
+    To compare rollouts and evaluations, use `simia eval compare`.
+    """
     from simia.jobs.diff import compare_runs
     from simia.report.run_comparison import list_diversity_figures, print_difference
 
