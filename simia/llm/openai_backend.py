@@ -278,10 +278,19 @@ def _explain_error(error: BaseException) -> str:
         # Without the quoted bytes: the HTTP library cuts them, and a part of a key is not found.
         return f"the endpoint does not speak HTTP: {re.split(QUOTED, error.message.strip())[0].strip()}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-        why = cause.strerror if isinstance(cause, socket.gaierror) or not cause.errno else os.strerror(cause.errno)
-        return f"Cannot connect to host {error.host}:{error.port} ({why})"
+        return explain_connector_error(error)
     return str(error) or type(error).__name__
+
+
+def explain_connector_error(error: aiohttp.ClientConnectorError) -> str:
+    """Describe a connection that was not made in one sentence: the host, the port and the system's reason."""
+    cause = error.os_error
+    if isinstance(cause, socket.gaierror):
+        why = cause.strerror
+    else:  # for a host with several addresses, the numbers are in the text alone
+        number = cause.errno or next((int(each) for each in re.findall(r"\[Errno (\d+)\]", str(cause))), None)
+        why = os.strerror(number) if number else cause.strerror
+    return f"Cannot connect to host {error.host}:{error.port} ({why or 'no reason given'})"
 
 
 def _read_header(name: str, template: str) -> str:

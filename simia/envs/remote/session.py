@@ -31,7 +31,7 @@ from simia.envs.remote.wire import (
     write_frame,
 )
 from simia.errors import Aborted, Code, UserError
-from simia.llm.openai_backend import clean_text
+from simia.llm.openai_backend import clean_text, explain_connector_error
 
 CONNECT_SECONDS = 10.0
 PING_SECONDS = 20.0
@@ -305,4 +305,6 @@ def explain_error(error: BaseException) -> str:
     """Describe a failed connection in one line, without the request."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_SECONDS:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return clean_text(explain_connector_error(error))
     return clean_text(str(error).splitlines()[0][:200]) if str(error) else type(error).__name__
