@@ -61,7 +61,10 @@ calls itself gives them as `calls`. The reward comes with `done`.
 import os
 import sys
 
-from openenv.core import GenericEnvClient
+try:
+    from openenv.core import GenericEnvClient
+except ModuleNotFoundError as error:
+    raise ImportError(f"this client needs the package {{error.name}}: pip install '{openenv}'") from None
 
 
 def connect(url: str) -> GenericEnvClient:
@@ -146,7 +149,7 @@ def write_openenv_folder(pack: Pack, tasks: Sequence[Task], out: Path, requireme
     build = f"RUN python -m simia.venvs {shlex.quote(how.python)}\n" if how and how.python else ""
     texts = {
         "__init__.py": f'"""The pack {name} as an environment of OpenEnv.{told}"""\n',
-        "client.py": CLIENT.format(task=tasks[0].id.replace("\\", "\\\\").replace('"', '\\"')),
+        "client.py": CLIENT.format(openenv=OPENENV, task=tasks[0].id.replace("\\", "\\\\").replace('"', '\\"')),
         "openenv.yaml": write_yaml(make_manifest(pack, tasks, name)),
         "pyproject.toml": write_toml(make_project(pack, name, project)).lstrip(),
         "server/__init__.py": '"""The server."""\n',

@@ -10,7 +10,7 @@ and `info["aborted"]` is True. Mask these episodes, since this 0.0 is not a verd
 episode lacks. For several environments use `SyncVectorEnv`, or `AsyncVectorEnv` with `shared_memory=False`, since shared memory supports
 listed characters only. Limit turns by the stage's `episode.turns`, which scores episodes; a `TimeLimit` would end them without a score.
 
-Imports gymnasium, which the user's environment must have.
+Imports gymnasium, which the user's environment must have: `pip install 'gymnasium>=1.0'`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ import string
 from pathlib import Path
 from typing import Any
 
-import gymnasium  # type: ignore[import-not-found,unused-ignore]
-from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
-
 from simia import event_loop
 from simia.envs.environment import Environment
 from simia.envs.text_episode import Keep, Stage, TextEpisodes, TextStep, messages_to_text, share_environment
 from simia.errors import UserError
+
+try:
+    import gymnasium  # type: ignore[import-not-found,unused-ignore]
+    from gymnasium import spaces  # type: ignore[import-not-found,unused-ignore]
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"simia.trainers.gymnasium needs the package {error.name}: pip install 'gymnasium>=1.0'"
+    ) from None
 
 MOST_CHARACTERS = 1 << 20
 SAMPLED = 64
