@@ -20,7 +20,8 @@
 A tool is a method marked `@read` (it does not change the state) or `@write` (it may change it). If it raises, the state is
 restored: `ToolError` is a refusal for the agent, any other exception a fault of the tool. Time, new ids and randomness come
 from the environment (`self.now`, `self.new_id`, `self.random`). They are derived from the episode's seed, the number of the
-call and the caller, so that episodes are reproducible. Tools must not use files, the network, the clock or global variables.
+call and the caller, so that episodes are reproducible. `self.now` is a `datetime`: `clock` of pack.yaml, and 20 seconds more
+for each earlier call of the episode (`SECONDS_A_CALL`), refused ones included. Tools must not use files, the network, the clock or global variables.
 
 A world of files derives from `FileTools`: it has a private folder in place of a state, in its own sandbox (`isolation: sandbox`).
 
@@ -108,7 +109,13 @@ def mark(method: F, by: str, *, writes: bool) -> F:
 
 
 class Moments:
-    """Time, new identifiers and randomness of an episode, and its end if a tool ends it."""
+    """Time, new identifiers and randomness of an episode, and its end if a tool ends it.
+
+    `now` (`datetime`): the time of the running call. The first call has the time `clock` of pack.yaml (default: 2025-01-01, 00:00), and
+    each further call of the agent or the user is `SECONDS_A_CALL` (20) seconds later. It has a time zone only if `clock` has one.
+    """
+
+    now: datetime
 
     def __init__(self) -> None:
         self._seed = ""
@@ -147,7 +154,10 @@ class Moments:
 
 
 class Tools(Moments, Generic[S]):
-    """Base class of a pack's world: `State` is the model, `self.state` an instance. There is one object per episode."""
+    """Base class of a pack's world: `State` is the model, `self.state` an instance. There is one object per episode.
+
+    `self.now`, `self.random`, `self.new_id` and `self.finish` are those of `Moments`.
+    """
 
     State: ClassVar[type[BaseModel]]
 

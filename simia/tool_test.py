@@ -19,7 +19,7 @@ class Expectation(StrictModel):
     error: str | None = None
     """Words of the error message. null: not compared."""
     changes: dict[str, Any] | None = None
-    """Dotted path of the state → its new value. null: not compared."""
+    """Dotted path of the state → its new value. Exempt columns need not be named. null: not compared."""
 
 
 class ToolTest(StrictModel):

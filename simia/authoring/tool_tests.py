@@ -7,16 +7,18 @@ a call that is refused, do not change the state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from simia.authoring.findings import Fault, Finding
+from simia.envs.rewards.compare_values import find_policy
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Code
 from simia.pack import Pack
 from simia.state import Change, diff_states
-from simia.task import Task
+from simia.task import Match, Task
 from simia.tool_test import ToolTest
 from simia.trajectory import ToolCall
 
@@ -28,7 +30,7 @@ async def run_tests(pack: Pack, backend: ExecutableBackend) -> list[Finding]:
     declared = await backend.declared()
     found: list[Finding] = []
     for test in pack.tests:
-        found += await run_test(test, backend, declared)
+        found += await run_test(test, backend, declared, pack.match)
     tested = {(test.call.by, test.call.name) for test in pack.tests}
     for by, tools in declared.items():
         found += [Finding(Fault.UNTESTED_TOOL, name) for name in tools if (by, name) not in tested]
@@ -47,9 +49,12 @@ class PlayedTest:
     """The state after the call; None if a call before it failed."""
 
 
-async def run_test(test: ToolTest, backend: ExecutableBackend, declared: dict[str, Any]) -> list[Finding]:
+async def run_test(
+    test: ToolTest, backend: ExecutableBackend, declared: dict[str, Any], policies: Mapping[str, Match]
+) -> list[Finding]:
+    """Return the findings of one test. `policies`: how values are compared, by dotted path: the pack's `match`."""
     writes = declared.get(test.call.by, {}).get(test.call.name, {}).get("writes", True)
-    return judge_test(test, await play_test(test, backend), writes=writes)
+    return judge_test(test, await play_test(test, backend), writes=writes, policies=policies)
 
 
 async def play_test(test: ToolTest, backend: ExecutableBackend) -> PlayedTest:
@@ -71,8 +76,11 @@ async def play_test(test: ToolTest, backend: ExecutableBackend) -> PlayedTest:
     return PlayedTest(result, diff_states(before, after), after)
 
 
-def judge_test(test: ToolTest, played: PlayedTest, *, writes: bool) -> list[Finding]:
-    """Return findings about the outcome of a test. `writes`: whether the tool may change the state."""
+def judge_test(
+    test: ToolTest, played: PlayedTest, *, writes: bool, policies: Mapping[str, Match] | None = None
+) -> list[Finding]:
+    """Return findings about the outcome of a test. `writes`: whether the tool may change the state. `policies`: how values are compared, by
+    dotted path; the values of exempt paths are not compared."""
     call, expect, result, changes = test.call, test.expect, played.result, played.changes
     if result.error in BROKEN:
         return [Finding(Fault.TOOL_FAILED, test.name, f"{result.call_id}: {result.detail or result.content}")]
@@ -92,7 +100,7 @@ def judge_test(test: ToolTest, played: PlayedTest, *, writes: bool) -> list[Find
         value = result.data if result.data is not None else result.content
         if expect.result is not None and (lack := find_missing_value(expect.result, value)):
             wrong = f"result: {lack}"
-        elif expect.changes is not None and (lack := find_unexpected_change(expect.changes, changes)):
+        elif expect.changes is not None and (lack := find_unexpected_change(expect.changes, changes, policies or {})):
             wrong = f"changes: {lack}"
     if wrong:
         found.append(Finding(Fault.TEST_FAILED, test.name, wrong))
@@ -118,11 +126,18 @@ def find_missing_value(expected: Any, value: Any, at: str = "") -> str | None:
     return None if same else f"{at.rstrip('.') or 'it'} is {value!r}, expected {expected!r}"
 
 
-def find_unexpected_change(expected: dict[str, Any], changes: list[Change]) -> str | None:
-    """Describe the first difference from the expected changes: path → new value (null: removed); `*` in a path stands for one key."""
+def find_unexpected_change(
+    expected: dict[str, Any], changes: list[Change], policies: Mapping[str, Match]
+) -> str | None:
+    """Describe the first difference from the expected changes: path → new value (null: removed); `*` in a path stands for one key. A change
+    of an exempt path may have any value, and need not be expected."""
     left = dict(expected)
     for change in changes:
         match = next((path for path in left if path_matches(path, change["path"])), None)
+        if find_policy(change["path"], policies) == "exempt":
+            if match is not None and "*" not in match:
+                left.pop(match)
+            continue
         if match is None:
             return f"{'.'.join(change['path'])} changes too, to {change.get('new')!r}"
         wanted = left[match]

@@ -375,7 +375,10 @@ async def verify(
         }
         assert isinstance(environment.backend, ExecutableBackend)
         declared = await environment.backend.declared()
-        faults = [any(f.refuses for f in await run_test(test, environment.backend, declared)) for test in pack.tests]
+        faults = [
+            any(f.refuses for f in await run_test(test, environment.backend, declared, pack.match))
+            for test in pack.tests
+        ]
     report.left_out |= failed
     found.verdicts = [each for each in found.verdicts if each.passed]
     report.gate = found

@@ -52,6 +52,8 @@ class Episode:
     environment: EpisodeContext
     task: Task
     world: World | None
+    """The world in which the calls run; None after the episode was closed, or if it could not be opened. Use `step` to act in it and `fork` to
+    copy it."""
     user: User
     seed: int = 0
     group: str | None = None

@@ -158,7 +158,7 @@ async def run_pack_tests(found: PackStatistics, environment: Environment) -> Non
     async def run(number: int) -> tuple[str, str]:
         test = pack.tests[number]
         async with places:
-            findings = await run_test(test, backend, declared)
+            findings = await run_test(test, backend, declared, pack.match)
         return test.call.name, "failure" if findings else test.expect.outcome
 
     for name, outcome in await asyncio.gather(*map(run, range(len(pack.tests)))):
