@@ -24,7 +24,8 @@ def rollout(
         typer.Option(
             "--agent",
             "-a",
-            help="llm (a model, the default), reference, following, repeating, or a baseline: nothing, canned, echo, policy, random.",
+            help="llm (a model, the default), reference, following, repeating, a baseline (nothing, canned, echo, policy, random), "
+            "or your own function as FILE.py:FUNCTION or MODULE:FUNCTION.",
         ),
     ] = None,
     backend: Annotated[
@@ -55,10 +56,11 @@ def rollout(
     """
     if name is not None:
         check_name(name)  # before a model is fetched
+    function = agent if agent is not None and ":" in agent else None
     grants = options.collect_grants(unsafe, network, variables, grant_read)
     resolved = load_config(
         RolloutConfig, config or "rollout/default", options.add_endpoint_settings(options.add_engine(settings, engine)),
-        pack=pack, agent=agent, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
+        pack=pack, agent=agent if function is None else "function", agent_function=function, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         **{f"backend_settings__{grant}": value for grant, value in grants.items()},
     )  # fmt: skip
     if pack is None and resolved.packs is None and not resolved.model_fields_set & {"pack"}:

@@ -40,6 +40,8 @@ def describe_origin(run: Run) -> str:
     agent, backend, facts = config.get("agent", "llm"), config.get("backend"), run.ledger.meta("facts") or {}
     if agent == "llm":
         said = [f"The agent is the model `{facts.get('model')}`."]
+    elif agent == "function":
+        said = [f"The agent is the Python function `{config.get('agent_function')}` of the run's author."]
     else:
         solution = ", which makes the calls of the tasks' solutions" if agent in REFERENCES else ""
         said = [f"The agent is `{agent}`{solution} and is no model."]

@@ -14,6 +14,7 @@ from typing import Any
 from simia.envs.environment import Environment, Episode
 from simia.envs.play.agent import Agent
 from simia.envs.play.agent_kinds import AGENTS
+from simia.envs.play.function_agent import FunctionAgent, load_agent_function
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
 from simia.envs.several_packs import CombinedPack
@@ -64,15 +65,18 @@ class EpisodePlayer:
         """`engine`: the engine of the agent's model; None if the agent is no model. `has_failed`: whether the run can no longer be written."""
         self._run_id, self._config, self._environment, self._engine = run_id, config, environment, engine
         self._has_failed = has_failed
+        self._function = load_agent_function(config.agent_function) if config.agent_function else None
         self.samples = [(task, sample) for task in tasks for sample in range(config.group)]
 
     async def produce(self, item: Item) -> Trajectory:
         config, (task, sample) = self._config, self.samples[item.ord]
-        agent: Agent = (
-            LLMAgent(self._engine, config.sampling, item=item.id)
-            if self._engine
-            else AGENTS[config.agent](task, sample)
-        )
+        agent: Agent
+        if self._engine:
+            agent = LLMAgent(self._engine, config.sampling, item=item.id)
+        elif self._function is not None:
+            agent = FunctionAgent(config.agent_name, self._function)
+        else:
+            agent = AGENTS[config.agent](task, sample)
         try:
             try:
                 episode = await self._environment.reset(task, seed=config.seed, group=task.id, name=item.id)
@@ -85,7 +89,7 @@ class EpisodePlayer:
             if self._has_failed():
                 raise
             trajectory = self.abort(task, Code.INTERNAL, f"{type(error).__name__}: {error}"[:300]).trajectory
-        model = self._engine.backend.model if self._engine else config.agent
+        model = self._engine.backend.model if self._engine else config.agent_name
         keys = agent.reply_keys if isinstance(agent, LLMAgent) else []
         about = {"run": self._run_id, "item": item.id, "model": model, "reply_keys": keys}
         return trajectory.model_copy(update={"provenance": trajectory.provenance.model_copy(update=about)})

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from simia import search_path, terminal
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.envs.opening import PreparedEnvironment, prepare_environment
+from simia.envs.play.function_agent import load_agent_function
 from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
@@ -129,6 +130,8 @@ async def work_on_rollout(
     handle_signals: bool = False,
 ) -> RolloutResult:
     """Prepare the environment, open the run, and play the remaining episodes."""
+    if config.agent_function is not None:
+        load_agent_function(config.agent_function)  # a wrong name is reported before a run is made
     async with contextlib.AsyncExitStack() as stack:
         cluster = open_cluster(config.engine, say, needs_sandbox=runs_code(config))
         if cluster is not None:
@@ -166,7 +169,7 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
     pack, tasks, models = prepared.pack, prepared.tasks, prepared.models
     backend = models.model("agent")
     return {
-        "model": backend.model if backend else config.agent,
+        "model": backend.model if backend else config.agent_name,
         "alias": backend.alias if backend else "none",
         "pack": pack.name,
         "contents": hash_contents(pack, tasks),

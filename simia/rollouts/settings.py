@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simia.config import OPERATIONAL
 from simia.envs.config import EnvironmentConfig
@@ -12,7 +12,9 @@ from simia.envs.play.llm_agent import LLMAgentSettings
 from simia.jobs.nodes.settings import ClusterSettings
 from simia.quality.teacher_filters import TeacherFilters
 
-AgentKind = Literal["reference", "following", "repeating", "nothing", "canned", "echo", "policy", "random", "llm"]
+AgentKind = Literal[
+    "reference", "following", "repeating", "nothing", "canned", "echo", "policy", "random", "llm", "function"
+]
 
 
 class RolloutSettings(EnvironmentConfig):
@@ -21,7 +23,12 @@ class RolloutSettings(EnvironmentConfig):
     agent: AgentKind = Field(
         "llm",
         description="The agent. llm: the model of `llm`. reference: the reference solution. following: the reference solution with "
-        "the ids that the results contain. repeating: the reference solution with repeated calls. Others: baselines.",
+        "the ids that the results contain. repeating: the reference solution with repeated calls. function: that of `agent_function`. Others: baselines.",
+    )
+    agent_function: str | None = Field(
+        None,
+        description="With `agent: function`: your own function that returns the agent's next message, as FILE.py:FUNCTION or "
+        "MODULE:FUNCTION. It runs in simia's process.",
     )
     group: int = Field(1, ge=1, description="Number of episodes of each task.")
     accept: float = Field(1.0, description="Minimum reward of an episode that is accepted for export as training data.")
@@ -41,6 +48,18 @@ class RolloutSettings(EnvironmentConfig):
     concurrency: int = Field(
         64, ge=1, json_schema_extra=OPERATIONAL, description="Maximum number of concurrent episodes."
     )
+
+    @model_validator(mode="after")
+    def require_agent_function(self) -> Self:
+        """Refuse `agent: function` without a function, and a function without `agent: function`."""
+        if (self.agent == "function") != (self.agent_function is not None):
+            raise ValueError("set agent: function and agent_function: FILE.py:FUNCTION together, or neither")
+        return self
+
+    @property
+    def agent_name(self) -> str:
+        """The agent's kind, or the name of its function."""
+        return self.agent_function or self.agent
 
     @property
     def agent_kind(self) -> str | None:

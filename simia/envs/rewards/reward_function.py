@@ -142,22 +142,30 @@ def check_steps(steps: list[float], episode: FinishedEpisode) -> None:
 
 def load_reward_function(name: str) -> RewardFunction:
     """Import the function that a config names. Raises `UserError` in one line."""
-    place, attribute = split_name(name)
+    return RewardFunction(name, load_function(name, "reward_function"))
+
+
+def load_function(name: str, setting: str) -> Callable[..., Any]:
+    """Import the function that a setting names. Raises `UserError` in one line, which begins with the setting."""
+    place, attribute = split_name(name, setting)
     try:
-        module = import_file(find_file(name, place)) if place.endswith(".py") else importlib.import_module(place)
+        module = (
+            import_file(find_file(name, place, setting)) if place.endswith(".py") else importlib.import_module(place)
+        )
         found = getattr(module, attribute, None)
     except UserError:
         raise
     except ModuleNotFoundError as error:
         own = error.name is not None and f"{place}.".startswith(f"{error.name}.")
         hint = f"; if it is a file, name it as ./{place}.py:{attribute}" if own else ""
-        raise UserError(f"reward_function {name}: {error}{hint}") from None
+        raise UserError(f"{setting} {name}: {error}{hint}") from None
     except (Exception, SystemExit) as error:
-        file = str(find_file(name, place).resolve()) if place.endswith(".py") else ""
-        raise UserError(f"reward_function {name} cannot be imported: {describe_error(error, file)}") from None
+        file = str(find_file(name, place, setting).resolve()) if place.endswith(".py") else ""
+        raise UserError(f"{setting} {name} cannot be imported: {describe_error(error, file)}") from None
     if not callable(found):
-        raise UserError(f"reward_function {name}: {place} has no function {attribute!r}")
-    return RewardFunction(name, found)
+        raise UserError(f"{setting} {name}: {place} has no function {attribute!r}")
+    function: Callable[..., Any] = found
+    return function
 
 
 def check_reward_function(name: str) -> None:
@@ -184,23 +192,23 @@ def make_absolute(name: str) -> str:
     return name if not place.endswith(".py") else f"{find_file(name, place)}:{attribute}"
 
 
-def split_name(name: str) -> tuple[str, str]:
+def split_name(name: str, setting: str = "reward_function") -> tuple[str, str]:
     """Split a name into the file or module and the function. Raises `UserError`."""
     place, _, attribute = name.rpartition(":")
     dotted = all(part.isidentifier() for part in place.split("."))
     if not attribute.isidentifier() or not (dotted or place.endswith(".py")):
-        raise UserError(f"reward_function {name!r}: {FORM}")
+        raise UserError(f"{setting} {name!r}: {FORM}")
     return place, attribute
 
 
-def find_file(name: str, place: str) -> Path:
+def find_file(name: str, place: str, setting: str = "reward_function") -> Path:
     """Find the file of a name. Raises `UserError` for a missing file, and for one in a pack or a run, which may be untrusted."""
     path = locate(place).absolute()
     if not path.is_file():
-        raise UserError(f"reward_function {name}: there is no file {path}")
+        raise UserError(f"{setting} {name}: there is no file {path}")
     for mark, kind in (("pack.yaml", "pack, whose code runs in the sandbox only"), ("ledger.db", "run's folder")):
         if any((folder / mark).exists() for folder in (*path.parents, *path.resolve().parents)):
-            raise UserError(f"reward_function {name}: the file lies in a {kind}; copy it elsewhere")
+            raise UserError(f"{setting} {name}: the file lies in a {kind}; copy it elsewhere")
     return path
 
 
