@@ -32,7 +32,7 @@ from simia.cli.pack_graph import pack_graph
 from simia.cli.pack_report import pack_report
 from simia.cli.pack_score import score_episode
 from simia.cli.pack_vary import vary_values
-from simia.cli.terminal_output import make_progress_bar
+from simia.cli.terminal_output import make_progress_bar, write_count
 from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
@@ -112,11 +112,11 @@ def gate(
     floors = f"doing nothing earns {idle:.3f} on average"
     for name, words in (("random", "random calls"), ("all_calls", "all calls")):
         floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
-    say(f"{passed} of {len(report.verdicts)} tasks pass; {floors}")
+    say(f"{passed} of {write_count(len(report.verdicts), 'task')} pass; {floors}")
     if line := report.explain_all_calls():
         say(line)
     if written:
-        say(f"{written} tasks written to {write}")
+        say(f"{write_count(written, 'task')} written to {write}")
     print_findings(report.list_findings(), f"{loaded.name}: every task passes")
 
 

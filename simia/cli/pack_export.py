@@ -10,7 +10,7 @@ import typer
 
 from simia import event_loop
 from simia.cli.options import LIMIT, PACK, SPLIT, TASKS, UNSAFE
-from simia.cli.terminal_output import make_progress_bar
+from simia.cli.terminal_output import make_progress_bar, write_count
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.terminal import say
@@ -112,8 +112,11 @@ def export_to_harbor(
         raise UserError(f"pack {pack.name} has no task that one agent can solve alone: {task}: {reason}")
     settings = ImageSettings(requirement, unsafe=trust_container, **({"base": base} if base else {}))
     folders = write_harbor_tasks(pack, found.tasks, out, settings)
-    refused = [f"left out: {count} tasks: {reason}" for reason, count in Counter(found.refused.values()).most_common()]
-    return [f"{len(folders)} tasks: the solution has reward 1, doing nothing 0", *refused]
+    refused = [
+        f"left out: {write_count(count, 'task')}: {reason}"
+        for reason, count in Counter(found.refused.values()).most_common()
+    ]
+    return [f"{write_count(len(folders), 'task')}: the solution has reward 1, doing nothing 0", *refused]
 
 
 def export_to_verifiers(pack: Pack, tasks: list[Task], out: Path, requirement: str) -> list[str]:
@@ -121,7 +124,9 @@ def export_to_verifiers(pack: Pack, tasks: list[Task], out: Path, requirement: s
     from simia.exporting.verifiers_package import write_verifiers_package
 
     name = write_verifiers_package(pack, tasks, out, requirement)
-    return [f"environment {name} with {len(tasks)} tasks; next: pip install it, then vf-eval {name} -m MODEL"]
+    return [
+        f"environment {name} with {write_count(len(tasks), 'task')}; next: pip install it, then vf-eval {name} -m MODEL"
+    ]
 
 
 def export_to_openenv(pack: Pack, tasks: list[Task], out: Path, requirement: str, base: str | None) -> list[str]:
@@ -129,4 +134,6 @@ def export_to_openenv(pack: Pack, tasks: list[Task], out: Path, requirement: str
     from simia.exporting.openenv_folder import write_openenv_folder
 
     name = write_openenv_folder(pack, tasks, out, requirement, **({"base": base} if base else {}))
-    return [f"environment {name} with {len(tasks)} tasks; next, in its folder: python -m server.app --port 8000"]
+    return [
+        f"environment {name} with {write_count(len(tasks), 'task')}; next, in its folder: python -m server.app --port 8000"
+    ]

@@ -11,7 +11,7 @@ import typer
 
 from simia import event_loop
 from simia.cli.options import GRANT_READ, NETWORK, PACK, UNSAFE, VARIABLES, collect_grants
-from simia.cli.terminal_output import make_progress_bar
+from simia.cli.terminal_output import make_progress_bar, write_count
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.terminal import one_line, say
@@ -88,7 +88,8 @@ def vary_values(
     if len(report.left_out) > SHOWN:
         say(f"and {len(report.left_out) - SHOWN} more tasks")
     if report.tests_left_out:
-        say(f"left out: {report.tests_left_out} tool tests that do not hold with the new values")
+        tests = write_count(report.tests_left_out, "tool test")
+        say(f"left out, since not true of the new values: {tests}")
     floors = report.gate.floors if report.gate else {}
     say(
         f"{report.tasks - len(report.left_out)} of {report.tasks} tasks pass the gate; doing nothing earns {floors.get('nothing', 0.0):.3f}"

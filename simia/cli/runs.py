@@ -243,7 +243,10 @@ def print_rescored(found: Rescored, at: str) -> None:
     for why, count in found.kept.most_common():
         say(f"{count} keep their reward: {why}")
     more = f", and {len(found.changed) - 10} more" if len(found.changed) > 10 else ""
-    say(f"other rewards: {len(found.changed)}" + (f" ({', '.join(found.changed[:10])}{more})" if found.changed else ""))
+    say(
+        f"episodes with another reward than before: {len(found.changed)}"
+        + (f" ({', '.join(found.changed[:10])}{more})" if found.changed else "")
+    )
     say(f"next: simia report {found.run}{at}")
 
 

@@ -115,6 +115,7 @@ def watch_rollout(
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         evaluation = run.saved_config().get("suite") is not None
+        accepts = run.ledger.accepted_count() > 0
         if evaluation:
             print_evaluation(collect_evaluation(run), Terminal(), name_runs(runs))
         else:
@@ -123,7 +124,7 @@ def watch_rollout(
         if line := summarize_shadow(run):
             say(line)
     if done.stop.kind != "complete" or not evaluation:
-        print_next_command(done.run_id, done.stop, runs)
+        print_next_command(done.run_id, done.stop, runs, exports=accepts)
     if evaluation:
         say(f"next: simia report {done.run_id} --html {done.run_id}.html{name_runs(runs)}")
 
@@ -178,12 +179,13 @@ def make_progress_bar(*columns: ProgressColumn) -> Progress:
     return Progress(*known, *columns, console=err, transient=True, disable=not err.is_terminal)
 
 
-def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "") -> None:
-    """Print the next command. Exits with an error code unless the run is complete: `WAITS` where answers to a batch are awaited, 130
+def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "", *, exports: bool = True) -> None:
+    """Print the next command. `exports`: whether the run has anything to export. Exits with an error code unless the run is complete: `WAITS` where answers to a batch are awaited, 130
     after Ctrl-C, else 1."""
     at = name_runs(runs)
     if stop.kind == "complete":
-        say(f"next: simia export {run_id} --to llamafactory --out data/{run_id}{at}")
+        export = f"simia export {run_id} --to llamafactory --out data/{run_id}{at}"
+        say(f"next: {export if exports else f'simia report {run_id}{at}'}")
         return
     detail = f" ({stop.detail})" if stop.detail else ""
     say(f"stopped: {stop.kind}{detail}; {done}nothing is lost")

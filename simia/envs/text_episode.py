@@ -26,7 +26,7 @@ from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.reward import Reward
 from simia.task import Task
-from simia.trajectory import End, Message, Trajectory, digest
+from simia.trajectory import End, Message, ToolCall, Trajectory, digest
 
 T = TypeVar("T")
 Keep = Callable[[Trajectory], Awaitable[None]]
@@ -223,6 +223,13 @@ def number_calls(message: Message, ids: str) -> Message:
 
 def messages_to_rows(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": m.role, "content": m.text} for m in messages]
+
+
+def render_call(call: ToolCall) -> str:
+    """Write a call as NAME(ARGUMENTS), or its own text where it could not be read."""
+    if call.arguments is None:
+        return " ".join(f"call that cannot be read: {call.name} {call.raw or ''}".split())
+    return f"{call.name}({call.arguments})"
 
 
 def messages_to_text(messages: Sequence[Message]) -> str:

@@ -92,7 +92,7 @@ these tools counts.
 """
 
 README = """\
-# {pack}: {count} tasks for Harbor
+# {pack}: {count} for Harbor
 {mark}
 Each folder is a task. Run all of them with an agent of Harbor's, from the folder above this one:
 

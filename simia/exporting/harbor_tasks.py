@@ -84,7 +84,10 @@ def write_harbor_tasks(pack: Pack, tasks: Iterable[Task], out: Path, settings: I
         write_task(pack, task, folder, settings)
         folders.append(folder)
     mark = f"\n**These tasks are {EVALUATION_ONLY}.**\n" if pack.evaluation else ""
-    (out / "README.md").write_text(README.format(pack=pack.name, count=len(folders), mark=mark), "utf-8")
+    (out / "README.md").write_text(
+        README.format(pack=pack.name, count=f"{len(folders)} {'task' if len(folders) == 1 else 'tasks'}", mark=mark),
+        "utf-8",
+    )
     return folders
 
 

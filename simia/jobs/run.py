@@ -276,7 +276,7 @@ def check_name(name: str) -> str:
     """Return the name for a new run. Raises `UserError` for a path, for a name that a command line would misread, and for `last`."""
     if not NAME.fullmatch(name) or name == "last":
         raise UserError(
-            f"a run cannot be named {name[:60]!r}: use up to 100 letters, digits, '.', '_' and '-', beginning with a letter or a digit;"
+            f"a run cannot be named {name[:60]!r}: use up to 100 letters a-z and A-Z, digits, '.', '_' and '-', beginning with a letter or a digit;"
             " 'last' means the latest run"
         )
     return name

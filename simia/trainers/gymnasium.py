@@ -21,7 +21,15 @@ from typing import Any
 
 from simia import event_loop
 from simia.envs.environment import Environment
-from simia.envs.text_episode import Keep, Stage, TextEpisodes, TextStep, messages_to_text, share_environment
+from simia.envs.text_episode import (
+    Keep,
+    Stage,
+    TextEpisodes,
+    TextStep,
+    messages_to_text,
+    render_call,
+    share_environment,
+)
 from simia.errors import UserError
 
 try:
@@ -106,7 +114,7 @@ class ToolEnv(gymnasium.Env):  # type: ignore[misc,unused-ignore]
         episode = self._session.episode
         if self.render_mode is None or episode is None:
             return None
-        calls = [", ".join(f"{call.name}({call.arguments})" for call in m.calls) for m in episode.view.messages]
+        calls = [", ".join(map(render_call, m.calls)) for m in episode.view.messages]
         rows = zip(episode.view.messages, calls, strict=True)
         return "\n\n".join(f"{m.role}: {messages_to_text([m]) or text}" for m, text in rows)
 

@@ -86,7 +86,7 @@ def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
 
 def test_a_rollout_is_scored_again_by_todays_tasks(folder: Path) -> None:
     play_both()
-    assert "other rewards: 0\n" in invoke("runs", "recheck", "wrong")
+    assert "episodes with another reward than before: 0\n" in invoke("runs", "recheck", "wrong")
     path = folder / "gym" / "tasks.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     for row in rows:

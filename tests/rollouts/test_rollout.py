@@ -228,7 +228,7 @@ def test_the_command_says_what_to_do_next_and_runs_show_it(tmp_path: Path, monke
     assert "pass@1" in runner.invoke(app, ["runs", "show", "first"]).output
     assert "first" in runner.invoke(app, ["runs", "list"]).output
     assert "finish_todo" in runner.invoke(app, ["runs", "show", "first", "--item", "todo-1.0"]).output
-    assert "other rewards: 0" in runner.invoke(app, ["runs", "recheck", "first"]).output
+    assert "episodes with another reward than before: 0" in runner.invoke(app, ["runs", "recheck", "first"]).output
     runs = sorted(path.name for path in (tmp_path / "runs").iterdir())
     for words, line in (
         (["rollout", "todos", "--agent", "reference", "--set", "user=nobody"], "no user named"),

@@ -16,6 +16,7 @@ from simia.trajectory import Trajectory
 
 TOLERANCE = 1e-6
 MOST_OFF = 0.5
+MOST_NAMED = 5  # missing calls in a reason
 Made = tuple[str, str, dict[str, Any]]
 
 
@@ -50,7 +51,9 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
     if changed:
         return PartResult(0.0, f"{reason}; {len(changed)} unneeded calls that change the state: {changed[0]}")
     if missing:
-        reason += f"; missing: {missing[0].name}({', '.join(missing[0].arguments)})"
+        named = [f"{each.name}({', '.join(each.arguments)})" for each in missing[:MOST_NAMED]]
+        reason += f"; missing: {', '.join(named)}"
+        reason += f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
     return PartResult(max(0.0, value - off), reason + (f"; {off:g} off for other calls" if off else ""))
 
 
