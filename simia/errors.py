@@ -123,7 +123,7 @@ class Code(MeaningfulCode):
     MAX_CALLS = "max_calls", "the agent reached its limit of calls"
     MAX_TOKENS = "max_tokens", "the agent reached its limit of tokens"
     USER_FAILED = "user_failed", "whoever plays the user failed"
-    AGENT_FAILED = "agent_failed", "the agent's model could not be asked"
+    AGENT_FAILED = "agent_failed", "the agent's model or function gave no message"
     # infrastructure of an episode
     NO_START = "no_start", "the task could not be set up"
     WORKER_LOST = "worker_lost", "the process that runs the world was lost"

@@ -3,8 +3,8 @@
 Rules decide, without a model. The first that applies determines the party:
 
 1. The episode has no reward: the code of its ending decides. A model that gave no reply, a budget or an error of simia is infrastructure; a
-   user simulator without a readable message is user; a task that could not be set up, a lost world or a state that could not be judged is
-   environment.
+   user simulator without a readable message is user; an agent's function that failed is agent; a task that could not be set up, a lost
+   world or a state that could not be judged is environment.
 2. A tool of the pack failed, crashed or timed out, rather than refuse a call: environment.
 3. The user is a model, and it named an identifier, address or long number that is neither in its task nor in the conversation; or wrote
    calls or results as text; or said the same three times; or more than half of its own calls failed; or it ended the conversation right
@@ -120,6 +120,8 @@ def find_abortion(row: Mapping[str, Any]) -> Finding:
     detail = reward.get("rationale") or next((each.get("detail", "") for each in reversed(row.get("issues", []))), "")
     if code == Code.USER_FAILED:
         return "user", "says nothing readable", detail
+    if code == Code.AGENT_FAILED:  # in a rollout, only a function of the user's own ends so
+        return "agent", "gives no message", detail
     if code in ENVIRONMENT:
         return "environment", ENVIRONMENT[Code(code)], detail
     kind = {Code.BUDGET: "budget reached", Code.INTERNAL: "error of simia"}.get(code, "model not reached")

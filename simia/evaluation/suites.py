@@ -96,13 +96,13 @@ def load_suite(name: str | Path, settings: list[str] | None = None, **overrides:
 def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> RolloutConfig:
     """Make the missing packs of a suite, and return the rollout over all of them. Raises `UserError` if data are missing.
 
-    A user is simulated only for an agent that is a model: the reference follows its script, other baselines get the task's text. If servers
-    play all packs, settings that only a server can have are dropped.
+    A user is simulated only for an agent that is a model or a function: the reference follows its script, other baselines get the task's
+    text. If servers play all packs, settings that only a server can have are dropped.
     """
     if not config.packs:
         raise UserError(f"suite {config.suite} names no packs: set packs, as packs: [{{pack: ./my-pack}}]")
     packs = [make_share(share, config.data, say) for share in config.packs]
-    player = config.player if config.agent == "llm" else None
+    player = config.player if config.agent in ("llm", "function") else None
     data = config.model_dump(mode="json", exclude={"kind", "data", "packs", "player"})
     shares = [share.model_dump(mode="json") for share in packs]
     player_data = None if player is None else player.model_dump(mode="json")

@@ -100,6 +100,11 @@ ROWS: dict[str, tuple[tuple[str, str, str], list[Message], dict[str, Any]]] = {
     "endpoint slow": (("infrastructure", "model not reached", "timeout"), CALLED, aborted(Code.TIMEOUT, "after 600 s")),
     "budget": (("infrastructure", "budget reached", "budget: $5"), [OPENING], aborted(Code.BUDGET, "$5 are spent")),
     "bug of simia": (("infrastructure", "error of simia", "KeyError"), [OPENING], aborted(Code.INTERNAL, "KeyError: 'x'")),
+    "own function": (
+        ("agent", "gives no message", "agent_function a.py:act: KeyError"),
+        [OPENING],
+        aborted(Code.AGENT_FAILED, "agent_function a.py:act: KeyError: 'x' (a.py, line 3)"),
+    ),
     "silent user": (
         ("user", "says nothing readable", "said nothing"),
         CALLED,
