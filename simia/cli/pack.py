@@ -32,13 +32,13 @@ from simia.cli.pack_graph import pack_graph
 from simia.cli.pack_report import pack_report
 from simia.cli.pack_score import score_episode
 from simia.cli.pack_vary import vary_values
-from simia.cli.terminal_output import make_progress_bar, write_count
+from simia.cli.terminal_output import make_progress_bar
 from simia.cli.variants import variants
 from simia.envs.worlds.pack_requests import describe_requests
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.report.console import Terminal
-from simia.terminal import one_line, say, say_json
+from simia.terminal import one_line, say, say_json, write_count
 
 app = typer.Typer(
     help="Packs: validate, show, new, gate, record, difficulty, report, graph, variants, vary, export, score, upgrade.",

@@ -10,10 +10,10 @@ import typer
 
 from simia import event_loop
 from simia.cli.options import LIMIT, PACK, SPLIT, TASKS, UNSAFE
-from simia.cli.terminal_output import make_progress_bar, write_count
+from simia.cli.terminal_output import make_progress_bar
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.terminal import say
+from simia.terminal import say, write_count
 from simia.version import __version__
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import typer
 
 from simia import event_loop
 from simia.cli.options import GRANT_READ, NETWORK, PACK, UNSAFE, VARIABLES, collect_grants
-from simia.cli.terminal_output import make_progress_bar, write_count
+from simia.cli.terminal_output import make_progress_bar
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.terminal import one_line, say
+from simia.terminal import one_line, say, write_count
 
 if TYPE_CHECKING:
     from simia.authoring.varied_pack import VariedPackReport
