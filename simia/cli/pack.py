@@ -112,7 +112,7 @@ def gate(
     floors = f"doing nothing earns {idle:.3f} on average"
     for name, words in (("random", "random calls"), ("all_calls", "all calls")):
         floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
-    say(f"{passed} of {write_count(len(report.verdicts), 'task')} pass; {floors}")
+    say(f"{passed} of {len(report.verdicts)} tasks pass; {floors}")
     if line := report.explain_all_calls():
         say(line)
     if written:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from simia import Message, ToolCall, Trajectory, UserError
-from simia.cli.terminal_output import print_next_command, write_count
+from simia.cli.terminal_output import print_next_command
 from simia.envs.rewards.trace import judge_trace
 from simia.envs.text_episode import render_call
 from simia.jobs.coordinator import Stop
 from simia.jobs.run import check_name
 from simia.task import Action, TraceSpec
+from simia.terminal import write_count
 
 
 def test_one_has_no_plural() -> None:

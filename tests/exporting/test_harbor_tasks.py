@@ -57,7 +57,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }  # fmt: skip
     told = export(make_pack(work / "my_pack", lambda head: None, reveal), work / "tasks")
     assert told.splitlines()[0] == "2 tasks: the solution has reward 1, doing nothing 0"
-    assert "left out: 1 tasks: needs a user who answers" in told
+    assert "left out: 1 task: needs a user who answers" in told
     return work / "tasks"
 
 

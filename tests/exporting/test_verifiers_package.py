@@ -26,7 +26,7 @@ def test_the_project_holds_the_pack_with_the_chosen_tasks(tmp_path: Path) -> Non
     pack = make_pack(tmp_path / "My pack")
     done = run_simia("pack", "export", pack, "--to", "verifiers", "--out", tmp_path / "out", "--split", "test")
     assert done.returncode == 0, done.stderr
-    assert "environment simia-my-pack with 1 tasks" in done.stdout
+    assert "environment simia-my-pack with 1 task;" in done.stdout
     project = tomllib.loads((tmp_path / "out" / "pyproject.toml").read_text())
     assert project["project"]["name"] == "simia-my-pack"
     assert project["project"]["dependencies"][0].startswith("simia[sandbox]==")
