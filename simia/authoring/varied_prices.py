@@ -103,7 +103,7 @@ def parse_amount(found: re.Match[str]) -> float:
 
 
 def names_money(text: str, found: re.Match[str]) -> bool:
-    """Whether a number in a text is an amount: it has two decimals, or a currency beside it."""
+    """Whether a number in a text is an amount: it has two decimals, or a currency next to it."""
     if found[3] is not None and len(found[3]) == 2:
         return True
     return BEFORE.search(text[: found.start()]) is not None or AFTER.match(text[found.end() :]) is not None

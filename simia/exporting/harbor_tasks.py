@@ -35,6 +35,7 @@ from simia.exporting.requirements import BASE_IMAGE, EVALUATION_ONLY, add_extra,
 from simia.exporting.single_turn import count_turns, make_final_answer
 from simia.pack import Pack
 from simia.task import Task
+from simia.terminal import write_count
 from simia.venvs import FOR_PACKS
 from simia.version import __version__
 
@@ -85,7 +86,7 @@ def write_harbor_tasks(pack: Pack, tasks: Iterable[Task], out: Path, settings: I
         folders.append(folder)
     mark = f"\n**These tasks are {EVALUATION_ONLY}.**\n" if pack.evaluation else ""
     (out / "README.md").write_text(
-        README.format(pack=pack.name, count=f"{len(folders)} {'task' if len(folders) == 1 else 'tasks'}", mark=mark),
+        README.format(pack=pack.name, count=write_count(len(folders), "task"), mark=mark),
         "utf-8",
     )
     return folders

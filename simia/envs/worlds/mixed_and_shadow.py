@@ -148,7 +148,7 @@ class PairWorld:
             "arguments": call.arguments,
             "real": result_to_row(result),
         }
-        if self.backend.simulated.feedback.shows_result(call, row["real"]["content"]):
+        if self.backend.simulated.feedback.shows_result(call, result.content):
             row["shown"] = True
         try:
             answer, issue = (await self.simulated.predict([call], by))[0]

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 
 from simia.envs.reference_solution import describe_observations, describe_reference
-from simia.envs.worlds.simulated.result_examples import ExampleCall, find_example_calls, read_result, write_on_one_line
+from simia.envs.worlds.simulated.result_examples import ExampleCall, find_example_calls, write_on_one_line
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.formats.reply.reply_json import RepairError, load_json, strip_reasoning
 from simia.keyed_changes import CHANGES_SCHEMA, ChangeError
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable
-from simia.prompts import load_template
+from simia.prompts import decode_result, load_template
 from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, write_compact_json
@@ -134,10 +134,10 @@ class Feedback:
             for tool in (*self.pack.tools, *self.pack.user_tools)
         ]
 
-    def shows_result(self, call: ToolCall, result: Any) -> bool:
+    def shows_result(self, call: ToolCall, result: str) -> bool:
         """Whether one of the examples is this call with this result, as when a measured task is also a seed or training reference."""
         return any(
-            each.arguments == call.arguments and read_result(each.result) == result
+            each.arguments == call.arguments and decode_result(each.result) == decode_result(result)
             for each in self.examples.get(call.name, [])
         )
 

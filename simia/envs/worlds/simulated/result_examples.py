@@ -10,8 +10,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable, quote
 from simia.tool import ToolSpec
@@ -65,11 +63,3 @@ def write_on_one_line(text: str) -> str:
     if "\n" in text.strip() and text.strip()[:1] not in "{[":
         return quote(text)
     return escape_unprintable(" ".join(text.split()))
-
-
-def read_result(text: str) -> Any:
-    """Read a result as the agent read it: JSON, else text."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return text
