@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from simia.errors import UserError
+from simia.pack_files import is_leftover
 from simia.synthesis.stage import Recipe, StageOutputs
 from simia.synthesis.stage_errors import describe_failure
 from simia.synthesis.stage_figures import SynthesisFigures, write_figures
@@ -48,12 +49,17 @@ def write_packs(recipe: Recipe, outputs: StageOutputs, figures: SynthesisFigures
 
 
 def is_same_tree(one: Path, other: Path) -> bool:
-    """Check whether two folders hold the same files with the same bytes."""
-    files = [sorted(str(path.relative_to(top)) for path in top.rglob("*") if path.is_file()) for top in (one, other)]
+    """Check whether two folders hold the same files with the same bytes. Leftovers such as bytecode are passed over."""
+    files = [list_files(top) for top in (one, other)]
     if files[0] != files[1]:
         return False
     _, different, unread = filecmp.cmpfiles(one, other, files[0], shallow=False)
     return not different and not unread
+
+
+def list_files(top: Path) -> list[str]:
+    paths = [path.relative_to(top) for path in top.rglob("*") if path.is_file()]
+    return sorted(str(path) for path in paths if not any(map(is_leftover, path.parts)))
 
 
 def refuse_unusable(out: Path) -> None:

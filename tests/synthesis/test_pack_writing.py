@@ -13,6 +13,7 @@ from simia.authoring.verification_gate import verify_tasks
 from simia.errors import UserError
 from simia.pack_provenance import PackProvenance
 from simia.synthesis.building.pack_writing import open_built, write_environment
+from simia.synthesis.pack_output import is_same_tree
 from simia.task import Task
 from tests.synthesis.build_fixtures import load_library
 
@@ -70,6 +71,17 @@ def test_equal_inputs_make_equal_bytes(tmp_path: Path) -> None:
     assert sorted(contents[0]) == [
         "checks.py", "pack.yaml", "policy.md", "state.json", "tasks.jsonl", "tests.jsonl", "tools.json", "tools.py",
     ]  # fmt: skip
+
+
+def test_bytecode_beside_the_code_makes_no_other_pack(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tools.py").write_text("LIMIT = 1\n")
+    (tmp_path / "second" / "__pycache__").mkdir()
+    (tmp_path / "second" / "__pycache__" / "tools.cpython-311.pyc").write_bytes(b"compiled")
+    assert is_same_tree(tmp_path / "first", tmp_path / "second")
+    (tmp_path / "second" / "tools.py").write_text("LIMIT = 2\n")
+    assert not is_same_tree(tmp_path / "first", tmp_path / "second")
 
 
 def test_the_code_can_be_read(tmp_path: Path) -> None:
