@@ -27,7 +27,8 @@ RESAMPLES = 1000
 FEWEST = 5  # episodes, from which on whole episodes are resampled; with fewer, calls are
 SHARES_WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
-"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift, shown; `episode` identifies the episode."""
+"""One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift, shown; `episode` identifies the episode, `sample` a
+call of a frozen set, which was made alone."""
 
 
 @dataclass
@@ -102,8 +103,8 @@ class Fidelity:
     tools: dict[str, ToolFidelity] = field(default_factory=dict)
     distance: dict[int, float] = field(default_factory=dict)
     """Step (from 1) → mean distance of the changes, 0 to 1; only if the simulator continued from its own answers."""
-    calls: dict[tuple[str, int], ToolFidelity] = field(default_factory=dict)
-    """(Episode, step) → counts of that call alone."""
+    calls: dict[tuple[str, int | str], ToolFidelity] = field(default_factory=dict)
+    """(Episode, step) → counts of that call alone; of a frozen set, (task, id of the sample)."""
     drift: dict[int, Estimate] = field(default_factory=dict)
     """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes; only if the simulator
     holds a state and continued from its own answers."""
@@ -156,7 +157,7 @@ def sum_calls(calls: Iterable[ToolFidelity]) -> ToolFidelity:
     return found
 
 
-def group_by_episode(calls: Mapping[tuple[str, int], T]) -> list[list[T]]:
+def group_by_episode(calls: Mapping[tuple[str, int | str], T]) -> list[list[T]]:
     grouped: dict[str, list[T]] = defaultdict(list)
     for (episode, _), each in calls.items():
         grouped[episode].append(each)
@@ -184,11 +185,12 @@ def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fide
     drifts: dict[int, list[float]] = defaultdict(list)
     before: dict[tuple[str, str, str], Row] = {}
     for row in rows:
-        place = (row.get("episode", ""), row["name"], write_compact_json(row["arguments"]))
-        each = compare_call(row, schemas.get(row["name"]), before.get(place))
+        episode = row.get("episode", "")
+        place = (episode, row["name"], write_compact_json(row["arguments"]))
+        each = compare_call(row, schemas.get(row["name"]), None if "sample" in row else before.get(place))
         before[place] = row
         found.tools.setdefault(row["name"], ToolFidelity()).add(each)
-        found.calls[row.get("episode", ""), row["step"]] = each
+        found.calls[episode, row.get("sample", row["step"])] = each
         if "distance" in row:
             distances[row["step"]].append(row["distance"])
         if "drift" in row:

@@ -151,6 +151,7 @@ async def test_the_frozen_sets_are_as_hard_as_envsimbench_and_a_perfect_simulato
     for knowledge, asked in (("code", fewer), ("state", shop)):
         rows = await compare(asked, packs, knowledge)
         assert [row["sample"] for row in rows] == [sample.id for sample in asked]
+        assert len(measure_fidelity(rows, specs).calls) == len(rows) > len({row["episode"] for row in rows})
         for axis in ("|Δ|", "outcome", "arguments"):
             for group, found in split_rows(rows, axis, specs).items():
                 total = found.total
