@@ -151,7 +151,7 @@ def mark(name: str, differences: Path, marks: Path = MARKS) -> None:
 
 def is_wrong(row: Mapping[str, Any]) -> bool:
     """Whether an answer is missing, or its outcome, a value of its result or its changes differ. The words of a refusal do not count."""
-    real, told = row["real"], row["simulated"]
+    real, told = row["real"], row.get("simulated")
     if not told or real["failed"] != told["failed"] or not row["transition"]["exact"]:
         return True
     return not real["failed"] and not are_equal(real["content"], told["content"])
