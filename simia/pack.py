@@ -36,6 +36,7 @@ from simia.pack_files import (
 from simia.pack_provenance import PackProvenance, ToolEdge
 from simia.state_schema import StateSchema
 from simia.task import CallLimits, Match, Task
+from simia.terminal import write_count
 from simia.tool import SchemaError, ToolSpec, read_tool
 from simia.tool_test import ToolTest
 from simia.trajectory import Trajectory
@@ -296,7 +297,7 @@ class Pack(BaseModel):
         found = self._by_id.get(task_id)
         if found is None:
             near = difflib.get_close_matches(task_id, self._by_id, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {len(self._by_id)} tasks"
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {write_count(len(self._by_id), 'task')}"
             raise UserError(f"pack {self.name} has no task {task_id!r}: {hint}")
         return found
 

@@ -32,8 +32,8 @@ def one_line(text: str) -> str:
 
 
 def write_count(n: int, noun: str) -> str:
-    """Write a number with its noun: 1 seed, 1,200 seeds."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    """Write a number with its noun: 1 seed, 1,200 seeds, 2 replies, 2 keys."""
+    plural = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
     return f"{n:,} {noun if n == 1 else plural}"
 
 

@@ -14,6 +14,7 @@ from simia.llm.prices import Price
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.quality.judging.rubric import Rubric
 from simia.quality.judging.settings import Judge
+from simia.terminal import write_count
 from simia.trajectory import Trajectory, Usage
 
 SAMPLE = 50  # items or seeds whose prompts are rendered
@@ -106,7 +107,7 @@ def describe_cost(groups: Sequence[RequestGroup]) -> list[str]:
     lines = []
     if len(groups) > 1:
         for each in groups:
-            size = f"{each.requests:,} requests of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
+            size = f"{write_count(each.requests, 'request')} of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
             lines.append(f"  {each.what} by {each.model}: {size}, {format_range([each])}")
     unknown = list(dict.fromkeys(each.model for each in groups if each.price is None))
     known = [each for each in groups if each.price is not None]

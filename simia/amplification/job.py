@@ -22,6 +22,7 @@ from simia.llm.engine import Engine
 from simia.llm.types import Reply, Request
 from simia.quality.acceptance import Acceptance, Outcome
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
+from simia.terminal import write_count
 
 DUPLICATE_CODES = {Code.DUPLICATE, Code.NEAR_DUPLICATE}
 
@@ -112,7 +113,7 @@ class AmplificationWork:
         accepted = self.acceptance.accepted
         if accepted >= self._config.n:
             return Stop("complete")
-        tried = f"{self._most} items were tried and {accepted} accepted{explain_rejections(self.progress)}"
+        tried = f"{write_count(self._most, 'item')} tried and {accepted} accepted{explain_rejections(self.progress)}"
         return Stop("attempts", f"{tried}; raise stop.attempts to go on")
 
 

@@ -125,7 +125,9 @@ def describe_seeds(seeds: Seeds, n: int, *, language: bool = True) -> list[str]:
     reasons = f"; refused: {refusals}" if refusals else ""
     lines = [f"{used}{reasons}{others}", *(f"  {line}" for line in refusals.describe_first()[:MOST_REASONS])]
     if n < len(seeds.order):
-        lines.append(f"the first {n:,} of {len(seeds.order):,} seeds are used: raise --n, or shuffle the file")
+        lines.append(
+            f"used: the first {n:,} of {write_count(len(seeds.order), 'seed')}; to use more, raise --n, or shuffle the file"
+        )
     return lines + (describe_weak_check(seeds.order[: min(n, LOOKED_AT)]) if language else [])
 
 
@@ -151,7 +153,7 @@ def explain_no_seeds(seeds: Seeds, groups: Mapping[str, list[Trajectory]], setti
     hint = ""
     if Code.UNKNOWN_TOOL in by_reason and not any(seed.tools for group in groups.values() for seed in group):
         hint = '; the rows list no tools: add "tools" to each row, or make a pack of them (simia pack new PACK --from FILE)'
-    return f"{names}: none of {seeds.read} seeds can be used: {'; '.join(reasons)}{hint}"
+    return f"{names}: none of {write_count(seeds.read, 'seed')} can be used: {'; '.join(reasons)}{hint}"
 
 
 def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
@@ -162,7 +164,9 @@ def remove_seeds(seeds: Seeds, refused: dict[str, list[Issue]]) -> Seeds:
     gone = [seed for seed in seeds.order if seed.id in refused]
     order = [seed for seed in seeds.order if seed.id not in refused]
     if not order:
-        raise UserError(f"the judge refused all {len(gone)} seeds; the first: {next(iter(refused.values()))[0]}")
+        raise UserError(
+            f"no seed is left, the judge refused {write_count(len(gone), 'seed')}; the first: {next(iter(refused.values()))[0]}"
+        )
     told = [RefusedSeed(seed.task_id or seed.id, refused[seed.id]) for seed in gone]
     left = {name: group for name, group in groups.items() if group}
     return Seeds(order, left, seeds.identifiers, seeds.refused + told, seeds.read)
@@ -248,4 +252,6 @@ async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mode
         except LLMFault as fault:
             if not isinstance(backend, DeferredBackend):
                 raise
-            raise SeedsPending(f"{backend.pending:,} questions about the seeds wait in {backend.place}") from fault
+            raise SeedsPending(
+                f"{write_count(backend.pending, 'question')} about the seeds to answer in {backend.place}"
+            ) from fault

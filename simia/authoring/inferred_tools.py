@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -30,10 +31,9 @@ def infer_tools(seeds: Iterable[Trajectory], known: Iterable[str] = ()) -> list[
 
 
 def infer_tool(name: str, calls: Sequence[dict[str, Any]]) -> ToolSpec:
-    word = "call" if len(calls) == 1 else "calls"
     return ToolSpec(
         name=name,
-        description=f"{MARK} {len(calls)} {word} in the seeds; what it does, and any other argument, is not written down.",
+        description=f"{MARK} {write_count(len(calls), 'call')} in the seeds; what it does, and any other argument, is not written down.",
         parameters=infer_object_schema(calls, 0),
     )
 

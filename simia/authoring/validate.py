@@ -10,6 +10,7 @@ from simia.authoring.name_checks import check_pack_names, suggest_names
 from simia.authoring.tool_tests import run_tests
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack, find_pack_file
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 
 
@@ -21,14 +22,14 @@ async def validate_pack(
     Raises `UserError` for files that cannot be read, and for a request that was not granted.
     """
     facts = [
-        f"{len(pack.tools)} tools, {len(pack.user_tools)} of the user's, {len(pack.tasks)} tasks, "
-        f"{len(pack.tests)} tests, {len(pack.seeds)} seeds"
+        f"{write_count(len(pack.tools), 'tool')}, {len(pack.user_tools)} of the user's, {write_count(len(pack.tasks), 'task')}, "
+        f"{write_count(len(pack.tests), 'test')}, {write_count(len(pack.seeds), 'seed')}"
     ]
     unsolved = sum(not task.solved and task.id not in pack.references for task in pack.tasks)
     if unsolved:
         all_of_them = "; set backend_settings.knowledge=schema there" if unsolved == len(pack.tasks) else ""
         facts.append(
-            f"{unsolved} of {len(pack.tasks)} tasks have no solution: the models of a simulated world see the task alone{all_of_them}"
+            f"{unsolved} of {write_count(len(pack.tasks), 'task')} without a solution: the models of a simulated world see the task alone{all_of_them}"
         )
     findings = [*check_seeds_and_tasks(pack), *check_pack_names(pack)]
     if pack.executable is None or pack.root is None:

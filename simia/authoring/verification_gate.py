@@ -51,6 +51,7 @@ from simia.pack import find_pack_file
 from simia.reward import Reward
 from simia.state import Change, apply_changes
 from simia.task import AnswerSpec, Match, StateSpec, Task, TraceSpec, ValueSpec
+from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory
 
 IDLE = {
@@ -134,7 +135,7 @@ class VerificationGate:
             verdict.findings.append(Finding(Fault.STATE_UNSEEN, task.id, "see the pack's finding"))
         if unseen:
             words = (
-                f"in {len(unseen)} tasks tools that write were called and the state never changed, so these rewards cannot see what was "
+                f"in {write_count(len(unseen), 'task')} tools that write were called and the state never changed, so these rewards cannot see what was "
                 "done: give the world's state to `dump`, or judge by trace or answer parts"
             )
             report.findings.append(Finding(Fault.STATE_UNSEEN, pack.name, words))

@@ -125,7 +125,9 @@ def show_dry_run(config: AmplifyConfig) -> None:
         say_error(line)
     doubtful = find_doubtful_seeds(seeds.order, config.checks)
     if doubtful:
-        say_error(f"{len(doubtful)} seeds are used although a truth check, which results must pass, finds something:")
+        say_error(
+            f"a truth check, which results must pass, finds something in {write_count(len(doubtful), 'seed')} in use:"
+        )
     for seed, issues in doubtful[:5]:
         say_error(f"  {seed.task_id or seed.id}: {issues[0]}")
     groups = estimate_cost(config, seeds, simulator)

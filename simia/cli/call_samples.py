@@ -45,7 +45,7 @@ def draw_set(
     for pack in loaded.values():
         refuse_state_folder(pack)
         found = event_loop.run_command(list_candidates(pack, seed=seed, split=split, limit=limit, others=others))
-        say_error(f"{pack.name}: {len(found)} different {'call' if len(found) == 1 else 'calls'}")
+        say_error(f"{pack.name}: {write_count(len(found), 'different call')}")
         candidates += found
     samples = draw_samples(candidates, count, seed=seed)
     head = freeze_samples(samples, path, seed=seed)

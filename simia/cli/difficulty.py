@@ -14,6 +14,7 @@ from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.report.console import Terminal
+from simia.terminal import write_count
 
 out = Terminal()
 err = Terminal(stderr=True)
@@ -75,7 +76,11 @@ def difficulty(
         path = store_measurements(loaded, name, measured)
         bands = Counter(describe_rate(each.rate) for each in measured.values())
         shares = ", ".join(f"{count} {band}" for band, count in bands.most_common())
-        out.print(f"{name}: {len(measured)} tasks measured in {path}: {shares}", highlight=False, soft_wrap=True)
+        out.print(
+            f"{name}: {write_count(len(measured), 'task')} measured in {path}: {shares}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def describe_rate(rate: float) -> str:

@@ -266,7 +266,9 @@ def write_simulator(
     for reason, number in report.left_out.items():
         say(f"{number} {reason} were left out")
     held = ", ".join(f"{number} by {use}" for use, number in report.held_out.items()) or "none"
-    say(f"{report.rows} training rows of {report.episodes} episodes in {target}, held out: {held}")
+    say(
+        f"{write_count(report.rows, 'training row')} of {write_count(report.episodes, 'episode')} in {target}, held out: {held}"
+    )
     say("|Δ| of the training rows: " + ", ".join(f"{name}: {number}" for name, number in report.classes.items()))
     for note in report.notes:
         say_error(f"note: {note}")
@@ -325,5 +327,5 @@ def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
         see = f": see simia report {runs[0].name}" if runs else ""
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
-    found = f"{report.trajectories:,} trajectories were read and none can be exported, mostly {reason} ({count:,})"
+    found = f"none of {write_count(report.trajectories, 'trajectory')} can be exported, mostly {reason} ({count:,})"
     return f"no row was written: {found}; the output above has an example of each reason"

@@ -62,7 +62,7 @@ def judge(
 
         def count(verdict: object) -> None:
             verdicts.append(verdict)
-            status.update(f"judging: {len(verdicts)} verdicts")
+            status.update(f"judging: {write_count(len(verdicts), 'verdict')}")
 
         judging = judge_saved_run(run, resolved, runs=runs, say=say_error, on_verdict=count)
         try:

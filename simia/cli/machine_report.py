@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, requires
 
+from simia.terminal import write_count
 from simia.version import __version__
 
 NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -67,7 +68,11 @@ def list_versions(names: list[str], installed: Mapping[str, str]) -> str:
 
 def describe_system() -> str:
     libc = " ".join(platform.libc_ver()).strip()
-    parts = [f"{platform.system()} {platform.release()} {platform.machine()}", libc, f"{os.cpu_count()} CPUs"]
+    parts = [
+        f"{platform.system()} {platform.release()} {platform.machine()}",
+        libc,
+        write_count(os.cpu_count() or 1, "CPU"),
+    ]
     return ", ".join(part for part in parts if part)
 
 

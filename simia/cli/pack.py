@@ -112,7 +112,7 @@ def gate(
     floors = f"doing nothing earns {idle:.3f} on average"
     for name, words in (("random", "random calls"), ("all_calls", "all calls")):
         floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
-    say(f"{passed} of {len(report.verdicts)} tasks pass; {floors}")
+    say(f"{passed} of {write_count(len(report.verdicts), 'task')} passed; {floors}")
     if line := report.explain_all_calls():
         say(line)
     if written:
@@ -205,7 +205,7 @@ def record(
     for line in recorded.skipped:
         say(f"not recorded: {line}")
     if unsolved := sum(not task.solved for task in loaded.tasks):
-        say(f"{unsolved} tasks have no solution")
+        say(f"{write_count(unsolved, 'task')} without a solution")
 
 
 @app.command()

@@ -86,12 +86,12 @@ def vary_values(
     for task, why in list(report.left_out.items())[:SHOWN]:
         say(f"left out: task {one_line(task)}: {one_line(why)}")
     if len(report.left_out) > SHOWN:
-        say(f"and {len(report.left_out) - SHOWN} more tasks")
+        say(f"and {write_count(len(report.left_out) - SHOWN, 'more task')}")
     if report.tests_left_out:
         tests = write_count(report.tests_left_out, "tool test")
         say(f"left out, since not true of the new values: {tests}")
     floors = report.gate.floors if report.gate else {}
     say(
-        f"{report.tasks - len(report.left_out)} of {report.tasks} tasks pass the gate; doing nothing earns {floors.get('nothing', 0.0):.3f}"
+        f"{report.tasks - len(report.left_out)} of {write_count(report.tasks, 'task')} passed the gate; doing nothing earns {floors.get('nothing', 0.0):.3f}"
     )
     say(f"written to {out}; next: simia pack validate {shlex.quote(str(out))}")

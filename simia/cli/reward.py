@@ -15,7 +15,7 @@ from simia.cli.options import RUNS, add_endpoint_settings
 from simia.errors import Code, UserError
 from simia.report.console import Terminal
 from simia.search_path import searching_from
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
     from simia.evaluation.calibration import Calibration
@@ -143,7 +143,7 @@ def stop_without_verdicts(rows: Sequence[Row], *, whole: bool = False) -> None:
 def print_calibration(found: Calibration) -> None:
     if not found.judged and found.unasked:
         raise UserError(
-            f"no episode was judged: the budget ended with {found.unasked} episodes unasked: raise limits.max_cost, limits.max_tokens or limits.max_requests"
+            f"no episode was judged: the budget ended with {write_count(found.unasked, 'episode')} unasked: raise limits.max_cost, limits.max_tokens or limits.max_requests"
         )
     if not found.judged:
         raise UserError("none of these episodes has both a reward by rules and a verdict")
@@ -165,5 +165,7 @@ def print_calibration(found: Calibration) -> None:
         share = found.cost / sum(found.kinds.values())
         say(f"cost of the verdicts: {found.cost:.4f} dollars, {share:.5f} each")
     if found.unasked:
-        say(f"not judged: budget ({found.unasked} episodes); run the same command with a higher cap to judge these")
+        say(
+            f"not judged: budget ({write_count(found.unasked, 'episode')}); run the same command with a higher cap to judge these"
+        )
         raise typer.Exit(1)

@@ -20,7 +20,7 @@ from simia.jobs.integrity import SYNTHESIS, TRAINING
 from simia.jobs.run import CompleteRun, saved_config
 from simia.jobs.tables import READ_ERRORS
 from simia.report.console import Terminal
-from simia.terminal import say, say_error, say_json
+from simia.terminal import say, say_error, say_json, write_count
 
 if TYPE_CHECKING:
     from simia.rollouts.recheck import Rescored
@@ -66,7 +66,7 @@ def make_run_row(folder: Path) -> list[str]:
         facts = ledger.meta("facts") or {}
         if condition.training:
             state = "in progress" if condition.working else "not running"
-            return [run.id, "", f"{condition.wanted} episodes", "", state, str(facts.get("model"))]
+            return [run.id, "", write_count(condition.wanted, "episode"), "", state, str(facts.get("model"))]
         n = facts.get("planned") or run.saved_config().get("n", "?")
         n = condition.wanted if run.is_synthesis else n
         ended = "in progress" if condition.working else condition.stop or "no: killed"
@@ -358,8 +358,10 @@ def gc(
         return
     lost = sum(each.spent_replies for each in able) if replies else 0
     if lost and not yes:
-        word = f"remove {lost} replies"
-        say_error(f"{lost:,} paid replies would be removed permanently; a better parser could not use them later")
+        word = f"remove {write_count(lost, 'reply')}"
+        say_error(
+            f"{write_count(lost, 'paid reply')} would be removed permanently; a better parser could not use them later"
+        )
         if typer.prompt(f"to continue, type: {word}", err=True, default="", show_default=False).strip() != word:
             raise UserError("nothing was changed")
     refused: list[UserError] = []

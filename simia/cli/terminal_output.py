@@ -18,7 +18,7 @@ from simia.jobs import Run, folders
 from simia.jobs.coordinator import Stop
 from simia.jobs.run import CompleteRun
 from simia.report.console import Terminal
-from simia.terminal import say, say_error
+from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
     from simia.amplification.session import Amplified
@@ -167,7 +167,9 @@ def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
             bar.update(task, completed=progress.done, total=progress.n, mean=mean)
             if bar.disable and time.monotonic() >= due:
                 due = time.monotonic() + LINE_SECONDS
-                say_error(f"{progress.run}: {progress.done:,} of {progress.n:,} episodes{f', {mean}' if mean else ''}")
+                say_error(
+                    f"{progress.run}: {progress.done:,} of {write_count(progress.n, 'episode')}{f', {mean}' if mean else ''}"
+                )
 
         yield update
 

@@ -11,7 +11,7 @@ from simia import event_loop
 from simia.cli.options import GRANT_READ, NETWORK, PACK, TASKS, UNSAFE, VARIABLES, collect_grants
 from simia.cli.terminal_output import make_progress_bar
 from simia.pack import Pack
-from simia.terminal import one_line, say
+from simia.terminal import one_line, say, write_count
 
 
 def variants(
@@ -40,16 +40,20 @@ def variants(
 
         report = event_loop.run_command(work())
     for tag in VARIANT_KINDS:
-        say(f"{tag}: {report.count(tag)} of {report.tasks} tasks ({report.count(tag, gated=False)} before the gate)")
+        say(
+            f"{tag}: {report.count(tag)} of {write_count(report.tasks, 'task')} ({report.count(tag, gated=False)} before the gate)"
+        )
     for title, rewards in (
         ("guessed the withheld value", [value for each in report.varied for value in each.guessed]),
         ("did not wait for the tool", [value for each in report.varied for value in each.hasty]),
     ):
         if rewards:
             full = sum(value >= 1 for value in rewards)
-            say(f"agents that {title}: {full} of {len(rewards)} episodes scored 1; such variants are refused")
+            say(
+                f"agents that {title}: {full} of {write_count(len(rewards), 'episode')} scored 1; such variants are refused"
+            )
     say(f"tried without success: {describe_faults(report) or 'none'}")
     if tasks:
         for name, refused in report.list_refusals():
             say(f"{one_line(name)}: {refused.fault}: {one_line(refused.detail)}")
-    say(f"{len(report.passed)} tasks written to {out}")
+    say(f"{write_count(len(report.passed), 'task')} written to {out}")

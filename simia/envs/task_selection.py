@@ -9,6 +9,7 @@ from simia.envs.config import DifficultyFilter, EnvironmentConfig
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.task import Task
+from simia.terminal import write_count
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ def filter_by_difficulty(pack: str, tasks: list[Task], wanted: DifficultyFilter)
     kept = [task for task in tasks if task.id in measured and wanted.low <= measured[task.id].rate <= wanted.high]
     if not kept:
         raise UserError(
-            f"pack {pack}: difficulty: none of the {len(measured)} measured tasks has a rate from {wanted.low} to {wanted.high}"
+            f"pack {pack}: difficulty: none of {write_count(len(measured), 'measured task')} has a rate from {wanted.low} to {wanted.high}"
         )
     if len(measured) < len(tasks):
         log.warning(

@@ -23,6 +23,7 @@ from simia.keyed_changes import KeyedChange, compute_keyed_changes
 from simia.pack import Pack
 from simia.state import count_leaf_changes, diff_states
 from simia.task import Action, Task
+from simia.terminal import write_count
 from simia.trajectory import digest, write_compact_json
 
 FORMAT = 1
@@ -205,7 +206,7 @@ def draw_samples(candidates: Sequence[CallSample], count: int, *, seed: int = 0)
     """
     if len(candidates) < count:
         raise UserError(
-            f"{len(candidates)} different calls were found, fewer than {count}: name more packs, or ask for fewer calls"
+            f"found {write_count(len(candidates), 'different call')}, fewer than {count}: name more packs, or ask for fewer calls"
         )
     strata: dict[str, list[CallSample]] = {name: [] for name in STRATA}
     for candidate in sorted(candidates, key=lambda each: digest([seed, each.id])):

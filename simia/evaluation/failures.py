@@ -28,6 +28,7 @@ from simia.errors import Code
 from simia.evaluation.scores import PlayedEpisode
 from simia.statistics import SUCCESS
 from simia.task import Task
+from simia.terminal import write_count
 
 Party = Literal["agent", "user", "environment", "infrastructure"]
 PARTIES: tuple[Party, ...] = ("agent", "user", "environment", "infrastructure")
@@ -158,7 +159,7 @@ def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None
     own = [each for each in messages if each["role"] == "tool" and each.get("visible_to") == ["user"]]
     failed = sum(bool(each.get("error")) for each in own)
     if 2 * failed > len(own):
-        return "user", "calls its tools wrongly", f"{failed} of {len(own)} calls failed"
+        return "user", "calls its tools wrongly", f"{failed} of {write_count(len(own), 'call')} failed"
     if (row.get("end") or {}).get("code") == Code.USER_STOP:
         last = next((read_message_text(each) for each in reversed(messages) if each["role"] == "assistant"), "")
         if last.rstrip().endswith("?") and (

@@ -17,6 +17,7 @@ from simia.exporting.simulator_rows import (
 )
 from simia.exporting.simulator_settings import SimulatorConfig
 from simia.exporting.simulator_split import BALANCE, LEAKS, NAMED, SplitRows, count_classes, find_class
+from simia.terminal import write_count
 
 MANY = 0.25  # share of calls over the cutoff from which on a note says so
 ADVICE = {
@@ -40,7 +41,7 @@ def list_notes(found: CollectedRows, split: SplitRows, config: SimulatorConfig) 
     rows, removed = len(split.train), split.left_out[BALANCE]
     if config.take is None and removed > rows:
         notes.append(
-            f"balancing the classes of |Δ| leaves out {removed} of {rows + removed} training rows: --set largest=1 keeps all"
+            f"balancing the classes of |Δ| leaves out {removed} of {write_count(rows + removed, 'training row')}: --set largest=1 keeps all"
         )
     name, most = max(count_classes(split.train).items(), key=lambda each: each[1])
     if config.largest < 1 and most > config.largest * rows:
@@ -82,5 +83,5 @@ def explain_no_rows(found: CollectedRows, split: SplitRows) -> str:
     else:
         advice = ADVICE.get(reason, "play more tasks")
     counts = [f"{count} {why} were left out" for why, count in left_out.items()]
-    counts += [f"{count} rows are held out by {use}" for use, count in held.items()]
-    return f"no training row of {found.episodes} episodes ({', '.join(counts) or 'they make no call'}), so nothing was written: {advice}"
+    counts += [f"{write_count(count, 'row')} held out by {use}" for use, count in held.items()]
+    return f"no training row of {write_count(found.episodes, 'episode')} ({', '.join(counts) or 'they make no call'}), so nothing was written: {advice}"

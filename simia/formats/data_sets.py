@@ -23,6 +23,7 @@ from simia.formats.hub import CONVERTED, HubCommit, HubName, is_hub_name, parse_
 from simia.formats.parquet_rows import import_arrow, read_table
 from simia.formats.row_conversion import FileRow
 from simia.formats.row_files import open_rows
+from simia.terminal import write_count
 from simia.trajectory import Trajectory
 
 TABLES = (".parquet", ".arrow")
@@ -145,7 +146,9 @@ def resolve_snapshot(path: Path) -> Path:
         return found
     known = sorted(each for each in snapshots.iterdir() if each.is_dir())
     if len(known) != 1:
-        raise UserError(f"{path} holds {len(known)} snapshots and no refs/main: give the folder of one snapshot")
+        raise UserError(
+            f"{path} holds {write_count(len(known), 'snapshot')} and no refs/main: give the folder of one snapshot"
+        )
     return known[0]
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simia.errors import Code, Issue
+from simia.terminal import write_count
 from simia.trajectory import Message, ToolCall, Trajectory
 
 RESULT_JOINT = "\n</tool_response>\n<tool_response>\n"
@@ -163,7 +164,7 @@ def write_observation(asked: Sequence[ToolCall], results: Sequence[Message], pla
     where = f"messages[{place}]"
     if len(results) != len(asked):
         code = Code.UNPAIRED_RESULT if len(results) > len(asked) else Code.UNPAIRED_CALL
-        raise UntrainableError(code, where, f"{len(asked)} calls, {len(results)} results")
+        raise UntrainableError(code, where, f"{write_count(len(asked), 'call')}, {write_count(len(results), 'result')}")
     ordered = list(results)
     if any(result.call_id is not None for result in results):
         by_id = {result.call_id: result for result in results}

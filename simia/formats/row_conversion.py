@@ -12,6 +12,7 @@ from typing import Any
 
 from simia.errors import Code, UserError
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, dump_json, find_fault, parse_json
+from simia.terminal import write_count
 from simia.trajectory import VERSION, Trajectory
 
 SAMPLE = 50
@@ -88,7 +89,7 @@ def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, o
             continue
         read = len(list(found.calls()))
         if calls > read:
-            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {calls} calls would be lost"
+            detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {write_count(calls, 'call')} would be lost"
             raise RowError(Code.BAD_ROW, detail)
 
 

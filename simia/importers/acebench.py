@@ -28,6 +28,7 @@ from simia.errors import UserError
 from simia.importers.benchmark_files import read_benchmark_rows, read_benchmark_text
 from simia.importers.bfcl import convert_document
 from simia.task import Task
+from simia.terminal import write_count
 from simia.venvs import Say
 
 NAME = "acebench"
@@ -114,7 +115,7 @@ def import_part(folder: Path, part: str, out: Path | None = None, say: Say = lam
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(read_benchmark_text(code / path, NEEDED), encoding="utf-8")
         copy_driver("acebench_world.py", draft / "tools.py")
-    say(f"{out}: {len(given)} tasks, {len(tools)} tools")
+    say(f"{out}: {write_count(len(given), 'task')}, {write_count(len(tools), 'tool')}")
     return out
 
 

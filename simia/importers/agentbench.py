@@ -27,6 +27,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trajectory import ToolCall
 from simia.venvs import Say
 
@@ -101,10 +102,13 @@ def import_problems(
         first = next(
             (f"{name} is not an AgentBench problem: {why}" for name, why in refused.items()), "the files are empty"
         )
-        raise UserError(f"{files}: none of the {len(refused)} entries can be imported; {first}")
+        raise UserError(f"{files}: none of {write_count(len(refused), 'entry')} can be imported; {first}")
     with draft_pack(out) as draft:
         write_agentbench_pack(draft, out.name, list(tasks.values()), train, licence)
-    say(f"{out}: {len(tasks)} tasks" + ("" if train else ", for evaluation only (--train: they are your own)"))
+    say(
+        f"{out}: {write_count(len(tasks), 'task')}"
+        + ("" if train else ", for evaluation only (--train: they are your own)")
+    )
     for reason, count in Counter(refused.values()).most_common():
         first = next(name for name, why in refused.items() if why == reason)
         say(f"left out, {count}: {reason} (first: {first})")

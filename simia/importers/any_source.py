@@ -25,6 +25,7 @@ from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
 from simia.quality.seed_filter import filter_seeds, filter_storable
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 from simia.venvs import Say
@@ -72,7 +73,7 @@ def start_pack(folder: Path, source: str, *, dialect: str | None = None, say: Sa
         for line in found.lines:
             say(line)
         write_pack(folder, found)
-        say(f"{folder}: {len(found.tools)} tools, {len(found.seeds)} seeds")
+        say(f"{folder}: {write_count(len(found.tools), 'tool')}, {write_count(len(found.seeds), 'seed')}")
     return find_gaps(Pack.load(folder))
 
 
@@ -137,7 +138,7 @@ def read_tool_list(path: Path) -> PackMaterial:
         )
     specs, left_out = tool_lists.make_tool_specs(rows)
     if not specs:
-        raise UserError(f"{path}: none of its {len(rows)} tools can be used; {left_out[0]}")
+        raise UserError(f"{path}: none of its {write_count(len(rows), 'tool')} can be used; {left_out[0]}")
     return PackMaterial(tools=specs, lines=left_out)
 
 
@@ -148,15 +149,15 @@ def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
     refused = [row for row in rows if not isinstance(row, Trajectory)]
     found.lines += [f"{path.name}, line {bad.line} is left out: {bad.detail}" for bad in refused[:SHOWN]]
     if len(refused) > SHOWN:
-        found.lines.append(f"and {len(refused) - SHOWN} more rows are left out")
+        found.lines.append(f"and {write_count(len(refused) - SHOWN, 'more row')}")
     read, unkept = filter_storable([row for row in rows if isinstance(row, Trajectory)])
     found.lines += [f"{seed.task_id or 'a row'} is left out: {issues[0].detail}" for seed, issues in unkept]
     if not read:
         why = f": {refused[0].detail}" if refused else ""
-        raise UserError(f"{path}: none of its {len(rows)} rows is a trajectory that can be read{why}")
+        raise UserError(f"{path}: none of its {write_count(len(rows), 'row')} is a trajectory that can be read{why}")
     used = [seed for seed in read if seed.tools or any(seed.calls())]
     if used and len(used) < len(read):
-        found.lines.append(f"{len(read) - len(used)} conversations without tools or calls are left out")
+        found.lines.append(f"left out: {write_count(len(read) - len(used), 'conversation')} without tools or calls")
         read = used
     listed, differ = merge_seed_tools(read)
     usable, lines = tool_lists.make_tool_specs([spec.model_dump(exclude={"identifiers"}) for spec in listed])
@@ -172,7 +173,9 @@ def read_seed_file(path: Path, dialect: str | None) -> PackMaterial:
         found.policy = texts.most_common(1)[0][0]
     if len(texts) > 1:
         others = sum(texts.values()) - texts[found.policy or ""]
-        found.lines.append(f"{others} seeds keep a system text of their own; the most frequent one is the policy")
+        found.lines.append(
+            f"the policy is the most frequent system text; {write_count(others, 'seed')} with another one"
+        )
     found.seeds = [strip_shared(seed, number, path.stem, found) for number, seed in enumerate(read, start=1)]
     return found
 
@@ -219,7 +222,7 @@ def find_gaps(pack: Pack) -> list[Gap]:
         (not pack.policy, "no policy (policy.md)", "agent and simulator get no rules"),
         (not pack.seeds, "no seeds (seeds.jsonl)", "`simia amplify` has no example to start from"),
         (pack.seeds and unused, f"no seed that calls {join_few(unused)}", "amplified trajectories will seldom call them"),
-        (refused, f"no use of {len(refused)} of {len(pack.seeds)} seeds", f"the pre-filter refuses them ({why})"),
+        (refused, f"no use of {len(refused)} of {write_count(len(pack.seeds), 'seed')}", f"the pre-filter refuses them ({why})"),
         (not pack.tasks, "no tasks (tasks.jsonl)", "`simia rollout` and `simia pack gate` have nothing to play"),
         (stateless, "no state (state.json)", "simulated results have no data to be consistent with"),
         (simulated, "no executable (tools.py)", "tools can only be simulated, and no reward can check the final state"),

@@ -26,6 +26,7 @@ from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing,
 from simia.errors import UserError
 from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_rows
 from simia.task import Task
+from simia.terminal import write_count
 from simia.venvs import Say, ensure_environment
 
 NAME = "bfcl"
@@ -84,13 +85,13 @@ def import_multi_turn(source: Path | None = None, out: Path | None = None, say: 
                 row.get("question", ())
             ):  # one task of an older version, which BFCL's checker always fails
                 say(
-                    f"{row['id']} is left out: it has {len(truth)} ground truths for {len(row.get('question', ()))} turns"
+                    f"{row['id']} is left out: it has {write_count(len(truth), 'ground truth')} for {write_count(len(row.get('question', ())), 'turn')}"
                 )
             else:
                 rows.append(convert_task(row, truth, tag, tools, signatures))
     with draft_pack(out) as draft:
         write_pack(draft, rows, [convert_document(each) for found in tools.values() for each in found], code)
-    say(f"{out}: {len(rows)} tasks, {sum(map(len, tools.values()))} tools")
+    say(f"{out}: {write_count(len(rows), 'task')}, {write_count(sum(map(len, tools.values())), 'tool')}")
     return out
 
 

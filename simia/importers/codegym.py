@@ -25,6 +25,7 @@ from simia.formats.python_calls import parse_python
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trajectory import ToolCall
 from simia.venvs import Say
 
@@ -85,12 +86,14 @@ def import_codegym(
             if answer
         ]
         if not tasks:
-            raise UserError(f"{source}: the reference answers none of the {len(rows)} inputs within its limits")
+            raise UserError(
+                f"{source}: the reference answers none of {write_count(len(rows), 'input')} within its limits"
+            )
         write_code(draft, source, found, licence=licence)
         write_pack_files(draft, {"policy.md": POLICY, "tasks.jsonl": tasks})
     solved = sum("reference" in row for row in tasks)
     say(
-        f"{out}: {len(tasks)} of {len(rows)} inputs became tasks, {solved} with calls of its own solve; next: simia pack gate {shlex.quote(str(out))}"
+        f"{out}: {len(tasks)} of {write_count(len(rows), 'input')} became tasks, {solved} with calls of its own solve; next: simia pack gate {shlex.quote(str(out))}"
     )
     return out
 

@@ -28,6 +28,7 @@ from simia.errors import Aborted, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import WorkerLimits
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trajectory import ToolCall
 from simia.venvs import Say, ensure_packages
 
@@ -97,7 +98,7 @@ def import_environment(
     with draft_pack(out) as draft:
         found, how = probe_environment(draft, wanted, say)
         write_gymnasium_pack(draft, wanted, found, how)
-    say(f"{out}: {wanted.tasks} tasks of {env_id}, isolation: {how['isolation']}")
+    say(f"{out}: {write_count(wanted.tasks, 'task')} of {env_id}, isolation: {how['isolation']}")
     if options := option_words(Pack.load(out.absolute())):
         say(f"open it with {options}: a pack grants itself nothing")
     return out

@@ -27,6 +27,7 @@ from simia.sandbox.grants import is_shown
 from simia.sandbox.limits import MB, WorkerLimits
 from simia.schema_repair import repair_schema
 from simia.task import Task
+from simia.terminal import write_count
 from simia.tool import SchemaError, compile_schema
 from simia.trajectory import ToolCall
 from simia.venvs import Say
@@ -359,7 +360,7 @@ def make_example_tasks(
 
 def report_import(out: Path, found: dict[str, Any], say: Say) -> None:
     pack = Pack.load(out.absolute())
-    parts = [f"{len(pack.tools)} tools", f"{len(pack.tasks)} example tasks"]
+    parts = [write_count(len(pack.tools), "tool"), write_count(len(pack.tasks), "example task")]
     parts += [f"{len(found[key])} {key} (see mcp.json)" for key in ("resources", "prompts") if found[key]]
     say(f"{out}: {', '.join(parts)}")
     options = option_words(pack)

@@ -27,6 +27,7 @@ from simia.formats.action_dialect import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
 from simia.importers.officebench_solutions import add_shipped_solutions
 from simia.task import Task
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.venvs import Say
 
@@ -90,9 +91,11 @@ def import_tasks(
     with draft_pack(out) as draft:
         write_officebench_pack(draft, groups, known, rows)
     apart = sum("evaluation" in row["tags"] for row in rows)
-    say(f"{out}: {len(rows)} tasks ({len(rows) - apart} for training, {apart} for evaluation only), {len(known)} tools")
+    say(
+        f"{out}: {write_count(len(rows), 'task')} ({len(rows) - apart} for training, {apart} for evaluation only), {write_count(len(known), 'tool')}"
+    )
     if solved := sum("reference" in row for row in rows):
-        say(f"{solved} tasks have a solution; next: simia pack record {shlex.quote(str(out))}")
+        say(f"{write_count(solved, 'task')} with a solution; next: simia pack record {shlex.quote(str(out))}")
     return out
 
 

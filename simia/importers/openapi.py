@@ -24,6 +24,7 @@ from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing,
 from simia.errors import UserError
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
+from simia.terminal import write_count
 from simia.venvs import Say
 
 LARGEST = 64 << 20
@@ -90,7 +91,7 @@ def report_operations(
     for line in found.lines[:SHOWN]:
         say(line)
     if len(found.lines) > SHOWN:
-        say(f"and {len(found.lines) - SHOWN} more operations are left out")
+        say(f"and {write_count(len(found.lines) - SHOWN, 'more operation')}")
     if found.schemes:
         say(f"it needs credentials ({'; '.join(found.schemes)}); no tool has an argument for them")
     if address:
@@ -98,7 +99,7 @@ def report_operations(
         say(
             f"calls go to {address} where the network is granted: simia rollout {shlex.quote(str(out))} {' '.join(grants)}"
         )
-    say(f"{out}: {len(found.operations)} tools")
+    say(f"{out}: {write_count(len(found.operations), 'tool')}")
 
 
 def list_credential_variables(credentials: Sequence[dict[str, str]]) -> list[str]:

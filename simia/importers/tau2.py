@@ -36,6 +36,7 @@ from pydantic import ValidationError
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
 from simia.task import Task
+from simia.terminal import write_count
 from simia.venvs import Say, ensure_environment
 
 DOMAINS = ("retail", "airline", "telecom")
@@ -65,7 +66,7 @@ def import_domain(domain: str, out: Path | None = None, say: Say = lambda line: 
     found = run_export(python, domain)
     with draft_pack(out) as draft:
         write_tau2_pack(draft, domain, found)
-    say(f"{out}: {len(found['tasks'])} tasks, {len(found['tools'])} tools")
+    say(f"{out}: {write_count(len(found['tasks']), 'task')}, {write_count(len(found['tools']), 'tool')}")
     return out
 
 

@@ -26,6 +26,7 @@ from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing,
 from simia.errors import UserError
 from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_text
 from simia.task import Task
+from simia.terminal import write_count
 from simia.venvs import Say
 
 NAME = "taubench"
@@ -81,7 +82,7 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
         write_pack_files(draft, contents)
         copy_code(root, domain, draft / "code")
         copy_driver("taubench_world.py", draft / "tools.py")
-    say(f"{out}: {len(rows)} tasks, {len(tools)} tools")
+    say(f"{out}: {write_count(len(rows), 'task')}, {write_count(len(tools), 'tool')}")
     return out
 
 

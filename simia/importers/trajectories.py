@@ -28,6 +28,7 @@ from simia.quality.seed_filter import filter_seeds, filter_storable
 from simia.quality.suites import detect_suite
 from simia.refusals import RefusalCounts
 from simia.task import Task
+from simia.terminal import write_count
 from simia.tool import SchemaError, ToolSpec
 from simia.trajectory import Trajectory
 
@@ -83,13 +84,18 @@ def import_trajectories(
     found = read_seed_source(source, dialect)
     groups = group_seeds(found)
     used = sum(len(group.seeds) for group in groups)
-    say(f"{used:,} seeds of {found.read:,} read" + (f"; refused: {found.refused}" if found.refused.total else ""))
+    say(
+        f"{write_count(used, 'seed')} of {found.read:,} read"
+        + (f"; refused: {found.refused}" if found.refused.total else "")
+    )
     for line in found.refused.describe_first()[:SHOWN]:
         say(f"  {line}")
     if not found.read:
         raise UserError(f"{source} holds no rows: give a file, pack or data set with seed trajectories")
     if not groups:
-        raise UserError(f"{source}: none of its {found.read} rows can become a task; see the reasons above")
+        raise UserError(
+            f"{source}: none of its {write_count(found.read, 'row')} can become a task; see the reasons above"
+        )
     if len(groups) > MOST_PACKS:
         raise UserError(
             f"{source}: its seeds have {len(groups)} different system texts, and each needs a pack of its own; at most {MOST_PACKS} packs are written: "
@@ -108,7 +114,9 @@ def import_trajectories(
     for folder, group in zip(folders, groups, strict=True):
         renamed = ", ".join(group.names.renamed[:SHOWN])
         several = f"; several schemas, each a tool of its own: {renamed}" if renamed else ""
-        say(f"{folder}: {len(group.tasks):,} tasks, {len(group.names.tools)} tools{several}")
+        say(
+            f"{folder}: {write_count(len(group.tasks), 'task')}, {write_count(len(group.names.tools), 'tool')}{several}"
+        )
     return folders
 
 
@@ -211,9 +219,11 @@ def rewrite_groups(groups: list[SeedGroup], settings: GoalSettings, out: Path, s
             kept += goal is None
             if goal is not None:
                 group.tasks[at] = task.model_copy(update={"instruction": goal[0], "knows": goal[1]})
-    say(f"{len(goals) - kept:,} goals written by {settings.llm and settings.llm.kind}; its replies are kept in {store}")
+    say(
+        f"{write_count(len(goals) - kept, 'goal')} written by {settings.llm and settings.llm.kind}; its replies are kept in {store}"
+    )
     if kept:
-        say(f"{kept:,} goals are the user's own messages: no reply of the model could be used")
+        say(f"{write_count(kept, 'goal')} taken from the user's messages: no reply of the model could be used")
 
 
 def write_seed_pack(folder: Path, name: str, group: SeedGroup, found: SeedSource, settings: GoalSettings) -> None:

@@ -24,6 +24,7 @@ from simia.jobs.integrity import FREED, SYNTHESIS, TRAINING, refuse_mixed, verif
 from simia.jobs.ledger import Ledger
 from simia.jobs.run import FILES, folders, last_use, saved_config, take_lock
 from simia.jobs.tables import PUT, READ_ERRORS, checksum, is_disk_full, open_read_only, refuse_empty
+from simia.terminal import write_count
 
 PARTS = ("", "-wal", "-shm")
 PAGE = "report.html"
@@ -160,10 +161,10 @@ def clean_locked(folder: Path, *, replies: bool) -> Freed:
             ledger.execute(f"DELETE FROM result WHERE rowid IN ({DERIVED})")
         derived = not replies and saved_config(folder).get("kind") != TRAINING
         again = ": `simia runs recheck` derives them again" if derived else ""
-        freed.done.append(f"{found.rejected_bodies:,} bodies of rejected results removed{again}")
+        freed.done.append(f"{write_count(found.rejected_bodies, 'body')} of rejected results removed{again}")
     if replies and found.spent_replies:
         remove_replies(folder)
-        freed.done.append(f"{found.spent_replies:,} replies of rejected items removed, for good")
+        freed.done.append(f"{write_count(found.spent_replies, 'reply')} of rejected items removed, for good")
     if found.slack or found.rejected_bodies or (replies and found.spent_replies):
         for file in FILES:
             vacuum(folder / file)

@@ -25,6 +25,7 @@ from simia.jobs.progress import Progress
 from simia.jobs.run import Run
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, describe_waiting
+from simia.terminal import write_count
 from simia.trajectory import Usage
 
 GRACE = 10.0  # seconds that work in flight gets after a stop
@@ -273,7 +274,9 @@ class Coordinator(Generic[R, O]):
         elif fault.code in FATAL:
             self.stop("endpoint", detail)
         elif self._faults_in_a_row >= self._settings.outage and fault.code is not Code.REPLAY_MISS:
-            self.stop("endpoint", f"{self._faults_in_a_row} calls in a row failed, the last one with {detail}")
+            self.stop(
+                "endpoint", f"{write_count(self._faults_in_a_row, 'call')} in a row failed, the last one with {detail}"
+            )
         elif fault.code in PASSING and self._tries[item.ord] < self._settings.item_tries:
             self._retry.append(item)
         else:

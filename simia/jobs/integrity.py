@@ -27,6 +27,7 @@ from simia.jobs.tables import (
     open_read_only,
     refuse_empty,
 )
+from simia.terminal import write_count
 
 # What must hold between the rows: a sentence, and a query that counts exceptions.
 RELATIONS = {
@@ -86,7 +87,7 @@ class Condition:
         if self.complete:
             return f"run {self.run} is complete"
         if self.training and self.working:
-            return f"run {self.run}: {self.wanted:,} episodes so far, the training is in progress: wait for its end"
+            return f"run {self.run}: {write_count(self.wanted, 'episode')} so far, the training is in progress: wait for its end"
         done = f"run {self.run}: {self.accepted:,} of {self.wanted:,} {self.unit}"
         if self.working:
             return f"{done}, run in progress: wait for its end"
@@ -169,7 +170,7 @@ def verify_file(connection: sqlite3.Connection, folder: Path, file: File) -> Non
         for table in COLUMNS[file]:
             changed = sum(not is_sound(table, row) for row in connection.execute(f"SELECT * FROM {schema}.{table}"))
             if changed:
-                raise make_damage_error(folder, file, f"{changed:,} rows of table {table} have changed")
+                raise make_damage_error(folder, file, f"{write_count(changed, 'changed row')} in table {table}")
     except READ_ERRORS as error:
         raise make_damage_error(folder, file, error) from None
 
@@ -182,9 +183,9 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
 
     findings = [f"{n:,} {what}" for what, query in RELATIONS.items() if (n := count(query))]
     if not (found.rollout or found.training) and (n := count(IN_ORDER)):
-        findings.append(f"{n:,} results were not accepted in their turn")
+        findings.append(f"{write_count(n, 'result')} not accepted in turn")
     if found.rollout and found.stop and (n := count(PASSED) - count("SELECT COUNT(*) FROM accepted")) > 0:
-        findings.append(f"{n:,} episodes are missing from the accepted ones")
+        findings.append(f"{write_count(n, 'episode')} missing from the accepted ones")
     if found.stop == "complete" and found.accepted < found.wanted:
         findings.append(f"it ended as complete with {found.wanted:,}")
     row = connection.execute("SELECT value FROM kept.meta WHERE name = ?", (FREED,)).fetchone()
@@ -197,10 +198,10 @@ def find_inconsistencies(connection: sqlite3.Connection, found: Condition) -> li
     if recent or named:  # files of 0.1.0 do not hold how many were removed on request
         lost += max(0, missing.get(1, 0) - (int(row[0]) if row else 0))
     if lost:
-        findings.append(f"{lost:,} replies are lost")
+        findings.append(f"{write_count(lost, 'lost reply')}")
         found.lost_replies = lost
     if n := count(UNKNOWN):
-        findings.append(f"{n:,} replies are unknown to the ledger")
+        findings.append(f"{write_count(n, 'reply')} unknown to the ledger")
     return findings
 
 
@@ -223,7 +224,7 @@ def refuse_lost_replies(folder: Path) -> None:
         except READ_ERRORS as error:
             raise make_damage_error(folder, "replies", error) from None
     if lost:
-        raise make_damage_error(folder, "replies", f"{lost:,} replies are lost")
+        raise make_damage_error(folder, "replies", f"{write_count(lost, 'lost reply')}")
 
 
 def is_worked_on(folder: Path, *, by_several: bool = False) -> bool:

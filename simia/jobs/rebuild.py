@@ -44,6 +44,7 @@ from simia.jobs.tables import (
     unpack,
 )
 from simia.llm.types import Reply
+from simia.terminal import write_count
 
 PARTS = ("", "-wal")
 STOPPED = ("stopped", '{"kind":"rebuilt","detail":""}')
@@ -67,11 +68,11 @@ class Salvaged:
     changed: Counter[str] = field(default_factory=Counter)
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.replies:,} replies were read"
+        yield f"{write_count(self.replies, 'reply')} read"
         if self.lost_replies:
-            yield f"{self.lost_replies:,} replies that the ledger knows are lost"
+            yield f"{write_count(self.lost_replies, 'reply')} of the ledger lost"
         for table, count in self.changed.items():
-            yield f"{count:,} rows of table {table} were damaged and left out"
+            yield f"{write_count(count, 'damaged row')} of table {table} left out"
 
 
 def salvage(root: Path, name: str) -> Salvaged:

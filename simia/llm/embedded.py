@@ -24,7 +24,7 @@ from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prompt_slots import PromptSlots
 from simia.llm.types import LLMFault, Reply, Request
 from simia.search_path import locate
-from simia.terminal import say_error
+from simia.terminal import say_error, write_count
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class EmbeddedBackend:
             if self.restarts >= self.settings.restarts:
                 raise LLMFault(
                     Code.CONNECTION,
-                    f"the embedded model died {self.restarts + 1} times, its last output: {last or 'none'}",
+                    f"the embedded model died {write_count(self.restarts + 1, 'time')}, its last output: {last or 'none'}",
                     retry=False,
                 )
             self.restarts += 1

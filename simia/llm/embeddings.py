@@ -19,6 +19,7 @@ import orjson
 from simia.errors import Code
 from simia.llm.http_response import read_json, read_usage
 from simia.llm.types import LLMFault, Reply, Request
+from simia.terminal import write_count
 
 SparseVector = dict[str, float]
 """Feature → value; features that a text does not have are left out."""
@@ -120,7 +121,7 @@ def load_vectors(reply: Reply, count: int) -> list[list[float]]:
     except (ValueError, TypeError):
         vectors = []
     if len(vectors) != count:
-        detail = f"expected a JSON list of {count} vectors as the reply's text"
+        detail = f"expected a JSON list of {write_count(count, 'vector')} as the reply's text"
         raise LLMFault(Code.BAD_REPLY_BODY, detail, retry=False)
     return vectors
 

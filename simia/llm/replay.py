@@ -28,6 +28,7 @@ from simia.config import Config
 from simia.errors import Code, UserError
 from simia.llm.types import LLMFault, Reply, Request
 from simia.search_path import locate
+from simia.terminal import write_count
 from simia.trajectory import digest
 
 UNNAMED = "recorded requests"  # stands for the prompt files of rows that name none
@@ -148,7 +149,7 @@ class ReplayBackend:
         if self.matches_draws and all(row.draw != draw for row in self._rows):
             return f"no reply is recorded for sample {draw}"
         if self._undrawn[prompt]:
-            return f"all {len(self._undrawn[prompt])} replies to this prompt are used; none is left for sample {draw}"
+            return f"no reply to this prompt is left for sample {draw}: {write_count(len(self._undrawn[prompt]), 'reply')} recorded, all used"
         draws = sorted(known for hashed, known in self._drawn if hashed == prompt)
         if draws:
             return f"the prompt is recorded for sample {', '.join(draws[:5])}, not for sample {draw}"

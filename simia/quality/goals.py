@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from simia.errors import Code, Issue
 from simia.quality.suites.base import is_failure, parse_object
 from simia.quality.tool_effects import find_effect
+from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory
 
 GoalOutcome = Literal["done", "missing", "recovered", "refused", "withdrawn"]
@@ -88,7 +89,9 @@ def find_unaddressed_goals(t: Trajectory, goals: Sequence[PlannedGoal]) -> Itera
     wanted = Counter(goal.tool for goal in goals if goal.tool and goal.outcome not in NOT_DONE)
     for tool, count in wanted.items():
         if called[tool] < count:
-            yield make_goal_issue(f"{tool} was planned {count} times and called {called[tool]} times")
+            yield make_goal_issue(
+                f"{tool} was planned {write_count(count, 'time')} and called {write_count(called[tool], 'time')}"
+            )
         elif is_change(t, tool) and not count_successes(calls, tool):
             yield make_goal_issue(f"every call of {tool} failed, and it was planned to succeed")
     for goal in goals:

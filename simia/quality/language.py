@@ -18,6 +18,7 @@ from functools import cache
 from simia.errors import Code, Issue
 from simia.quality.scripts import LETTERS, OF_LANGUAGE, find_by_letters, find_script, find_scripts
 from simia.quality.trajectory_view import TrajectoryView
+from simia.terminal import write_count
 from simia.trajectory import Trajectory
 
 LONGEST = 600  # characters that are looked at: more changes no answer
@@ -307,9 +308,9 @@ def describe_weak_check(seeds: Sequence[Trajectory]) -> list[str]:
     lines = []
     if unknown:
         only = "their language is not known, so that only results in another script are rejected"
-        lines.append(f"{unknown:,} of {len(seeds):,} seeds: {only}{remedy}")
+        lines.append(f"{unknown:,} of {write_count(len(seeds), 'seed')}: {only}{remedy}")
     if unlike:
         known = ", ".join(sorted(["en", *FUNCTION_WORDS, *BY_LETTERS]))
         only = f"of the languages of their script, only some are told apart ({known})"
-        lines.append(f"{unlike:,} of {len(seeds):,} seeds: {only}{remedy}")
+        lines.append(f"{unlike:,} of {write_count(len(seeds), 'seed')}: {only}{remedy}")
     return lines

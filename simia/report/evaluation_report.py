@@ -42,6 +42,7 @@ from simia.rollouts.settings import RolloutConfig
 from simia.search_path import searching_from
 from simia.statistics import Estimate
 from simia.task import Task
+from simia.terminal import write_count
 
 MOST_COLUMNS = 4  # parts whose figures fit beside each other
 EXAMPLE = 100  # characters of an example in the terminal
@@ -89,7 +90,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
     for name, part in scores.parts.items():
         if part.short:
             notes.append(
-                f"{name}: {part.short} of {part.tasks} tasks have fewer than {scores.trials} scored trials; figures that need more leave them out"
+                f"{name}: fewer than {write_count(scores.trials, 'scored trial')} in {part.short} of {write_count(part.tasks, 'task')}; figures that need more leave them out"
             )
     connection = run.ledger.db.ledger
     cost, prompt, completion = connection.execute(SPENT).fetchone()
@@ -173,7 +174,7 @@ def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
     done = sum(part.episodes for part in report.scores.parts.values())
     rows = [
         ("suite", report.suite or "none"),
-        ("agent", f"{report.model}{f', {report.calls} calls' if report.calls else ''}"),
+        ("agent", report.model + (f", {write_count(report.calls, 'call')}" if report.calls else "")),
         *(({"player": "user"}.get(role, role), model) for role, model in sorted(report.cast.items())),
         ("episodes", f"{done:,} of {report.planned:,}; trials of each task: {report.asked}"),
     ]
@@ -216,7 +217,7 @@ def print_failures(report: EvaluationReport, to: Console, at: str) -> None:
         )
         return
     listed = ", ".join(f"{party} {count:,} ({count / total:.0%})" for party, count in report.parties.items())
-    to.print(make_plain_text(f"\n{total:,} failures: {listed}"), soft_wrap=True)
+    to.print(make_plain_text(f"\n{write_count(total, 'failure')}: {listed}"), soft_wrap=True)
     table = make_table("party", "kind", ">episodes", "example")
     for each in report.failures:
         example = each.examples[0]

@@ -21,7 +21,7 @@ from rich.text import Text
 from simia.jobs.progress import Progress
 from simia.report.console import Terminal
 from simia.synthesis.stage_progress import SynthesisProgress
-from simia.terminal import escape_json
+from simia.terminal import escape_json, write_count
 
 REDRAWS = 4  # a second
 LINE_SECONDS = 2.0
@@ -90,7 +90,7 @@ def render_panel(progress: Progress) -> Panel:
     retries = f", {progress.retries:,} tried again" if progress.retries else ""
     grid.add_row("in flight", f"{progress.in_flight:,} of {progress.limit:,}{retries}")
     if progress.pending:
-        grid.add_row("in a batch", f"{progress.pending:,} requests written")
+        grid.add_row("in a batch", f"{write_count(progress.pending, 'request')} written")
     usage = progress.usage
     cached = f" ({usage.cached / usage.prompt:.0%} cached)" if usage.prompt else ""
     grid.add_row("tokens", f"{usage.prompt:,} in{cached}, {usage.completion:,} out")

@@ -13,6 +13,7 @@ from simia.report.neighbour_layout import Place, Vector, list_neighbours, place_
 from simia.report.scatter_plot import PlotAxes, ScatterPoint, draw_scatter
 from simia.report.tool_graph_report import measure_pack
 from simia.synthesis.graph.graph_figures import GraphFigures
+from simia.terminal import write_count
 
 STRUCTURE_HEAD = ("pack", ">tools", ">tables", ">provides", ">requires", ">changes", ">density", ">levels")
 MAP_HEAD = ("pack", ">tools", "nearest pack", ">nearest tool is of another pack")
@@ -59,7 +60,7 @@ def draw_structures(found: Sequence[tuple[str, GraphFigures]]) -> str:
     densest = max((each.density for _, each in found), default=0.0) or 1.0
     points = [
         ScatterPoint(
-            each.tools, each.tables, f"{name}: {each.tools} tools, {each.tables} tables, density {each.density:.3f}",
+            each.tools, each.tables, f"{name}: {write_count(each.tools, 'tool')}, {write_count(each.tables, 'table')}, density {each.density:.3f}",
             radius=RADIUS + (WIDEST - RADIUS) * each.density / densest, strength=0.25 + 0.6 * each.density / densest,
         )
         for name, each in found
@@ -127,5 +128,5 @@ def draw_map(of: ToolMap) -> str:
 def describe_map(of: ToolMap) -> str:
     """Describe the map in words."""
     by = "the words of their names and descriptions" if of.compared_by == "words" else f"embeddings of {of.compared_by}"
-    more = f" {of.left_out} tools are left out." if of.left_out else ""
+    more = f" Left out: {write_count(of.left_out, 'tool')}." if of.left_out else ""
     return f"Tools that resemble each other are near, by {by} (ScaleEnv, Fig. 4). Distances between far groups mean nothing.{more}"

@@ -41,6 +41,7 @@ from simia.report.tool_graph_report import (
     measure_pack,
     name_edge_source,
 )
+from simia.terminal import write_count
 
 FOLDER_HEAD = (
     "pack", "recipe", ">tools", ">dropped", ">tests", ">failed", ">tasks", ">refused", ">calls", ">tokens", ">cost",
@@ -203,7 +204,10 @@ def list_folder_cells(found: Sequence[PackStatistics]) -> pack_rows.Cells:
     ]
     known = [cost for _, cost, _ in whole if cost is not None]
     price = format_price(sum(n for n, _, _ in whole), sum(known) if known else None, any(e for _, _, e in whole))
-    return [*cells, ("all", f"{len(found)} packs", *format_counts_row(totals[:6]), format_mean(calls), *price)]
+    return [
+        *cells,
+        ("all", write_count(len(found), "pack"), *format_counts_row(totals[:6]), format_mean(calls), *price),
+    ]
 
 
 def count_pack(of: PackStatistics) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from simia.report.synthesis_counts import INPUT_REASONS, RunPrice, SynthesisPric
 from simia.report.synthesis_record import as_list, bound_count, bound_line, bound_number, count_outcomes
 from simia.statistics import compute_wilson_interval
 from simia.synthesis.reasons import explain_reason
+from simia.terminal import write_count
 
 Cells = list[tuple[str, ...]]
 OUTCOME_WORDS = {"success": "success", "refusal": "anticipated refusal", "failure": "unexpected failure"}
@@ -52,12 +53,12 @@ def list_pack_rows(of: PackStatistics) -> Rows:
             for table in pack.state_schema.tables.values()
             for spec in table.columns.values()
         )
-        rows.append(("tables", f"{len(pack.state_schema.tables)}, {keys} foreign keys"))
+        rows.append(("tables", f"{len(pack.state_schema.tables)}, {write_count(keys, 'foreign key')}"))
     rows.append(("tests", describe_tests(of)))
     if record is not None and (tests := record.sum_tests()).total():
         rows.append(("", f"in the synthesis: {describe_outcomes(tests)}"))
     if record is not None and (rounds := record.sum_rounds())[0]:
-        rows.append(("debug rounds", f"{rounds[0]} in {rounds[1]} tools"))
+        rows.append(("debug rounds", f"{rounds[0]} in {write_count(rounds[1], 'tool')}"))
     splits = Counter(bound_line(task.split) for task in pack.tasks)
     rows.append(("tasks", f"{len(pack.tasks)}" + (f" ({format_counts(splits)})" if splits else "")))
     if record is not None:

@@ -16,6 +16,7 @@ import orjson
 
 from simia.amplification.plan_settings import DIFFICULTIES
 from simia.amplification.request_plan import RequestPlan
+from simia.terminal import write_count
 
 PLANS = """
 SELECT spec ->> '$.plan', accepted.ord IS NOT NULL FROM item LEFT JOIN accepted ON accepted.ord = item.ord
@@ -87,9 +88,9 @@ def list_properties(plan: RequestPlan) -> Iterator[str]:
     """List the lines of the table in which a plan is counted."""
     calls = len(plan.calls)
     if plan.goals:
-        yield describe_number(len(plan.goals), "goal")
+        yield write_count(len(plan.goals), "goal")
     if calls:
-        yield f"{MANY_CALLS} calls or more" if calls >= MANY_CALLS else describe_number(calls, "call")
+        yield f"{MANY_CALLS} calls or more" if calls >= MANY_CALLS else write_count(calls, "call")
         yield plan.difficulty
     yield from plan.outcomes & NAMES.keys()
     if plan.is_parallel:
@@ -100,20 +101,16 @@ def list_wanted(settings: Mapping[str, Any]) -> Iterator[tuple[str, float | None
     """List the lines whose shares the settings define, with these shares."""
     goals = settings.get("goals") or {}
     for number, weight in goals.items():
-        yield describe_number(int(number), "goal"), weight / sum(goals.values())
+        yield write_count(int(number), "goal"), weight / sum(goals.values())
     calls: Counter[str] = Counter()
     for number, weight in (settings.get("calls") or {}).items():
-        name = f"{MANY_CALLS} calls or more" if int(number) >= MANY_CALLS else describe_number(int(number), "call")
+        name = f"{MANY_CALLS} calls or more" if int(number) >= MANY_CALLS else write_count(int(number), "call")
         calls[name] += weight
     total = sum(calls.values())
     yield from ((name, weight / total) for name, weight in calls.items())
     yield from ((name, settings.get(setting)) for setting, name in SHARES.items())
     levels = settings.get("difficulty") or {}
     yield from ((level, weight / sum(levels.values())) for level, weight in levels.items())
-
-
-def describe_number(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def rank(name: str) -> tuple[int, str]:

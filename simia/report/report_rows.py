@@ -84,7 +84,9 @@ def list_model_rows(run: RunStatistics) -> Rows:
     rows, whole = [], sum(each.weight for each in run.models)
     for each in run.models:
         rate = "" if each.rate is None else f", {each.rate:.0%}"
-        items = f"{each.planned:,} items ({each.weight / whole:.0%} planned), {each.accepted:,} accepted{rate}"
+        items = (
+            f"{write_count(each.planned, 'item')} ({each.weight / whole:.0%} planned), {each.accepted:,} accepted{rate}"
+        )
         tokens = f"{each.spent.prompt:,} tokens in, {each.spent.completion:,} out"
         rejected = f"{each.refused:,} rejected" + (f", most often {each.worst}" if each.worst else "")
         named = f"{each.model} ({each.alias}): {items}; {rejected}; {tokens}"
@@ -144,7 +146,7 @@ def list_prefix_rows(run: RunStatistics) -> Rows:
         )
         could = f"{100 * of.static // of.characters}% of a prompt is the same in all items"
         seed = f"{100 * of.of_seed // of.characters}% in all items of one seed"
-        rows.append((of.pack or "no pack", f"{could}, {seed}; {served} ({of.requests} requests read)"))
+        rows.append((of.pack or "no pack", f"{could}, {seed}; {served} ({write_count(of.requests, 'request')} read)"))
     return rows
 
 

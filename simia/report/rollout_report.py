@@ -25,6 +25,7 @@ from simia.report.evaluation_report import load_users_tasks
 from simia.report.pack_scores import print_pack_scores
 from simia.report.perturbation_table import list_perturbation_lines, print_perturbations
 from simia.statistics import RolloutStatistics, summarize_rewards
+from simia.terminal import write_count
 from simia.trajectory import write_compact_json
 
 MOST_TASKS = 20
@@ -62,7 +63,7 @@ def print_rollout(run: Run, to: Console) -> None:
     if scores.mean is None:
         return
     print_counts(to, "ended", ends, ends.total())
-    print_counts(to, f"of {calls:,} calls and {turns:,} turns, errors", errors, calls or 1)
+    print_counts(to, f"of {write_count(calls, 'call')} and {write_count(turns, 'turn')}, errors", errors, calls or 1)
     print_perturbations(count_perturbations(disturbed), to)
     hardest, unscored = rank_tasks(rewards)
     table = Table("task", "tries", "mean reward", title="hardest first", title_justify="left")
@@ -71,7 +72,7 @@ def print_rollout(run: Run, to: Console) -> None:
         table.add_row(make_plain_text(task), str(tries), f"{mean:.2f}")
     to.print(table)
     if len(hardest) > MOST_TASKS:
-        to.print(f"and {len(hardest) - MOST_TASKS} more tasks", highlight=False)
+        to.print(f"and {write_count(len(hardest) - MOST_TASKS, 'more task')}", highlight=False)
     if unscored:
         more = f" and {len(unscored) - MOST_TASKS} more" if len(unscored) > MOST_TASKS else ""
         to.print(make_plain_text(f"without a scored episode: {', '.join(unscored[:MOST_TASKS])}{more}"), soft_wrap=True)
@@ -101,9 +102,9 @@ def count_episodes(scores: RolloutStatistics, run: Run) -> str:
     """Write how many episodes and tasks have been played, and the planned number if some are left."""
     planned = int((run.ledger.meta("facts") or {}).get("planned") or 0)
     if scores.episodes >= planned:
-        return f"{scores.episodes} episodes of {scores.tasks} tasks"
+        return f"{write_count(scores.episodes, 'episode')} of {write_count(scores.tasks, 'task')}"
     tasks = planned // int(run.saved_config().get("group") or 1)
-    return f"{scores.episodes:,} of {planned:,} episodes, {scores.tasks:,} of {tasks:,} tasks"
+    return f"{scores.episodes:,} of {write_count(planned, 'episode')}, {scores.tasks:,} of {write_count(tasks, 'task')}"
 
 
 def print_counts(to: Console, what: str, counts: Counter[str], whole: int) -> None:
@@ -184,7 +185,7 @@ def summarize_shadow(run: Run) -> str | None:
     why = f" (mostly {lost.most_common(1)[0][0][:LONGEST]})" if lost else ""
     other, changes = fates["differs"], fates["differs in the changes"]
     only = f" ({changes} only in the changes)" if changes else ""
-    return f"shadow: {len(rows)} {'call' if len(rows) == 1 else 'calls'}, {fates['agrees']} agree, {other + changes} differ{only}, {lost.total()} lost{why}"
+    return f"shadow: {write_count(len(rows), 'call')}, {fates['agrees']} agree, {other + changes} differ{only}, {lost.total()} lost{why}"
 
 
 def compare_call_answers(row: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from simia.jobs.cleanup import Findings
 from simia.jobs.diff import Difference, RunSummary
 from simia.report.collect_statistics import collect_statistics
 from simia.report.console import make_plain_text, make_table
+from simia.terminal import write_count
 
 MOST_VALUE = 60
 MOST_CHANGES = 30
@@ -65,7 +66,7 @@ def print_difference(found: Difference, console: Console) -> None:
     turned = sum(found.turned.values())
     console.print(make_plain_text(f"items that both judged: {found.comparable:,}; judged differently: {turned:,}"))
     if found.other_plan:
-        line = f"{found.other_plan:,} items of the same id have prompts with different seeds, goals or values: not compared"
+        line = f"not compared, since the prompts have different seeds, goals or values: {write_count(found.other_plan, 'item')}"
         console.print(make_plain_text(line, "yellow"))
     if found.turned:
         kinds = []
@@ -132,9 +133,9 @@ def describe_freeable(found: Findings, *, replies: bool) -> str:
         return found.problem
     if found.empty:
         return "the whole run: it has no replies"
-    parts = [f"{found.rejected_bodies:,} bodies of rejected results"] if found.rejected_bodies else []
+    parts = [f"{write_count(found.rejected_bodies, 'body')} of rejected results"] if found.rejected_bodies else []
     if replies and found.spent_replies:
-        parts.append(f"{found.spent_replies:,} replies of rejected items")
+        parts.append(f"{write_count(found.spent_replies, 'reply')} of rejected items")
     parts += ["the page"] if found.page_size() else []
     parts += ["unused space in the files"] if found.slack else []
     return ", ".join(parts) or "nothing"

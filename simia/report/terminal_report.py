@@ -11,6 +11,7 @@ from rich.text import Text
 from simia.report import report_rows
 from simia.report.console import make_plain_text, make_table
 from simia.report.run_statistics import Outcomes, RunStatistics, explain_reason
+from simia.terminal import write_count
 
 MOST_TOOLS = 40
 MOST_SEEDS = 8
@@ -131,11 +132,13 @@ def make_seeds_table(run: RunStatistics) -> RenderableType | None:
     for seed in sorted(poor, key=lambda seed: (seed.rate or 0.0, -seed.planned, seed.name))[:MOST_SEEDS]:
         table.add_row(make_plain_text(f"  {seed.name}"), *format_outcomes(seed))
     if len(poor) > MOST_SEEDS:
-        table.add_row(f"  and {len(poor) - MOST_SEEDS} more seeds with rejections", style="dim")
+        table.add_row(f"  and {write_count(len(poor) - MOST_SEEDS, 'more seed')} with rejections", style="dim")
     parts: list[RenderableType] = [table]
     if run.barren:
         parts.append(
-            make_names_line(f"{len(run.barren)} seeds without an accepted item", [seed.name for seed in run.barren])
+            make_names_line(
+                f"{write_count(len(run.barren), 'seed')} without an accepted item", [seed.name for seed in run.barren]
+            )
         )
     parts.append(report_rows.describe_seed_filter(run))
     parts += [make_plain_text(f"  refused: {example}") for example in run.seeds.examples[:3]]

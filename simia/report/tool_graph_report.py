@@ -15,6 +15,7 @@ from simia.report.terminal_report import make_grid
 from simia.synthesis.graph.graph_building import read_pack_graph
 from simia.synthesis.graph.graph_figures import GraphFigures, measure_graph
 from simia.synthesis.graph.tool_graph import CHANGES, PROVIDES, ToolGraph
+from simia.terminal import write_count
 
 MOST_COMPARED = 20_000_000  # arguments × fields of results; for larger packs no graph is searched
 MOST_NAMES = 6
@@ -48,7 +49,7 @@ def name_edge_source(pack: Pack) -> str:
 def list_graph_rows(found: GraphFigures) -> Rows:
     """The summary of a graph."""
     rows = [
-        ("tools", f"{found.tools}, {found.tables} tables"),
+        ("tools", f"{found.tools}, {write_count(found.tables, 'table')}"),
         ("edges", format_counts(found.edges) or "none"),
         ("density", f"{found.density:.3f} of all pairs of tools"),
         ("levels", f"0 to {max(found.levels.values(), default=0)}"),

@@ -15,6 +15,7 @@ from simia.report.plots import NO_PLOTS, PlotLine, PlotPanel, can_plot, render_s
 from simia.report.report_rows import draw_sparkline, format_counts
 from simia.report.terminal_report import make_grid
 from simia.report.training_statistics import StepStatistics, TrainingStatistics
+from simia.terminal import write_count
 
 MOST_ROWS = 20
 MOST_MARKS = 60  # characters of a curve
@@ -60,7 +61,7 @@ def list_training_rows(training: TrainingStatistics) -> list[tuple[str, str]]:
     ]
     if (total := training.total) is None:
         return [*rows, ("episodes", "none yet")]
-    of = f"{total.episodes:,} in {len(training.steps):,} steps ({total.first} to {total.last}), {total.scored:,} scored"
+    of = f"{total.episodes:,} in {write_count(len(training.steps), 'step')} ({total.first} to {total.last}), {total.scored:,} scored"
     rows.append(("episodes", of))
     if training.superseded:
         rows.append(
@@ -72,7 +73,10 @@ def list_training_rows(training: TrainingStatistics) -> list[tuple[str, str]]:
     rows.append(("ended", format_counts(total.ends)))
     if total.judged:
         rows.append(
-            ("judge", f"agrees with the rules on {total.agreed:,} of {total.judged:,} episodes that both judged")
+            (
+                "judge",
+                f"agrees with the rules on {total.agreed:,} of {write_count(total.judged, 'episode')} that both judged",
+            )
         )
     return rows
 

@@ -46,6 +46,7 @@ from simia.serve.openenv_messages import EpisodeState, ToolAction, ToolObservati
 from simia.serve.openenv_session import SessionConnection, Timers
 from simia.serve.session_table import RETRY_SECONDS, ServedPack, SessionTable
 from simia.serve.tokens import TokenRequired
+from simia.terminal import write_count
 from simia.version import __version__
 
 SESSION_ID = re.compile(r"[0-9a-zA-Z-]{16,64}")
@@ -236,7 +237,7 @@ def make_routes(find: Callable[..., Awaitable[ServedPack]], server: EnvironmentS
     @router.get("/metadata")
     async def metadata(served: ServedPack = found) -> dict[str, Any]:
         pack = served.pack
-        description = f"{len(pack.tools)} tools, played by simia"
+        description = f"{write_count(len(pack.tools), 'tool')}, played by simia"
         return {"name": pack.name, "description": description, "version": __version__}
 
     @router.get("/splits")

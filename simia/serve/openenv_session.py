@@ -27,6 +27,7 @@ from simia.errors import UserError
 from simia.serve.http_server import IDLE_CODE
 from simia.serve.openenv_messages import EpisodeState, Reset, Stop, ToolAction, observe
 from simia.serve.session_table import RETRY_SECONDS, Session, SessionTable
+from simia.terminal import write_count
 from simia.trajectory import Message, ToolCall
 
 log = logging.getLogger(__name__)
@@ -259,7 +260,7 @@ def find_task(session: Session, split: str | None, index: int) -> str:
     tasks = session.served.list_tasks(split)
     if not 0 <= index < len(tasks):
         where = "the pack" if split is None else f"split {split!r}"
-        raise IndexError(f"{where} has {len(tasks)} tasks, and none of number {index}")
+        raise IndexError(f"{where} has {write_count(len(tasks), 'task')}, and none of number {index}")
     return str(tasks[index]["id"])
 
 

@@ -21,6 +21,7 @@ from simia.synthesis.reasons import Refused
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Recipe, Refusal, StageInput, StageOutputs
 from simia.synthesis.stage_errors import describe_failure, find_cause
+from simia.terminal import write_count
 from simia.trajectory import Usage
 
 T = TypeVar("T")
@@ -121,12 +122,12 @@ def describe_dry_run(found: DryRun, config: SynthesisConfig) -> list[str]:
         spent = Usage(prompt=each.questions * each.prompt, completion=each.questions * each.reply)
         cost = costs.add(spent, find_price(config.roles.get(each.role, config.llm)))
         lines.append(
-            f"  {name}: {each.questions:,} questions, {spent.prompt:,} prompt and {spent.completion:,} reply tokens{cost}"
+            f"  {name}: {write_count(each.questions, 'question')}, {spent.prompt:,} prompt and {spent.completion:,} reply tokens{cost}"
         )
     count = sum(each.questions for each in found.expected.values())
     return [
         *lines,
-        f"price: {costs.describe()} for {count:,} questions: an estimate, reasoning tokens and repeated questions not counted",
+        f"price: {costs.describe()} for {write_count(count, 'question')}: an estimate, reasoning tokens and repeated questions not counted",
     ]
 
 

@@ -28,6 +28,7 @@ from simia.synthesis.stage import Refusal, Stage, StageInput, StageOutputs
 from simia.synthesis.stage_errors import describe_failure, find_cause, is_infrastructure, mask_places
 from simia.synthesis.stage_figures import Spending
 from simia.synthesis.stage_progress import SynthesisProgress
+from simia.terminal import write_count
 from simia.trajectory import digest
 
 LONGEST = 500  # characters of a detail
@@ -245,7 +246,7 @@ class SynthesisWork:
         if self._decided == len(self._planned) and self._next_stage == len(self._stages) and not self._failed:
             return Stop("complete")
         left = len(self._planned) - self._decided + len(self._failed)
-        return Stop("interrupted", f"{left} items of stage {self.progress.stage} are left")
+        return Stop("interrupted", f"{write_count(left, 'item')} of stage {self.progress.stage} left")
 
 
 def list_stage_inputs(stage: Stage, outputs: StageOutputs) -> list[StageInput]:

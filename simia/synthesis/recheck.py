@@ -24,6 +24,7 @@ from simia.synthesis.job import StageResult, SynthesisWork
 from simia.synthesis.recipes import RecipeKind, find_recipe
 from simia.synthesis.session import collect_facts
 from simia.synthesis.settings import SynthesisConfig
+from simia.terminal import write_count
 
 Decision = tuple[Item, StageResult | None]
 
@@ -116,7 +117,7 @@ def derive_again(run: Run, kind: RecipeKind, config: SynthesisConfig) -> Recheck
             if result is not None and work.conclude(item, result).refusal is None:
                 ledger.accept(item, work.hash_output(item, result))
     if not found.complete and (ledger.meta("stopped") or {}).get("kind") == "complete":
-        ledger.set_meta("stopped", {"kind": "rechecked", "detail": f"{len(missing)} replies are missing"})
+        ledger.set_meta("stopped", {"kind": "rechecked", "detail": f"{write_count(len(missing), 'missing reply')}"})
     elif found.complete:
         ledger.set_meta("stopped", {"kind": "complete", "detail": ""})
     made = sum(item.status == PASSED for item in decided)

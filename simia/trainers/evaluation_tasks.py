@@ -8,6 +8,7 @@ from simia.envs.several_packs import CombinedPack
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.task import Task
+from simia.terminal import write_count
 
 
 def refuse_evaluation_tasks(pack: Pack, tasks: Sequence[Task], setting: str, *, allowed: bool) -> None:
@@ -23,7 +24,7 @@ def refuse_evaluation_tasks(pack: Pack, tasks: Sequence[Task], setting: str, *, 
     if not marked:
         return
     raise UserError(
-        f"pack {pack.name}: {len(marked):,} of {len(tasks):,} tasks to train on are for evaluation only, such as task {marked[0].id}: train on another split "
+        f"pack {pack.name}: {len(marked):,} of {write_count(len(tasks), 'task')} to train on marked as for evaluation only, such as {marked[0].id}: train on another split "
         f"or on seeds (simia pack new --from trajectories), or set {setting}=true"
     )
 

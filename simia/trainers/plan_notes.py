@@ -11,6 +11,7 @@ from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.role_models import judges_by_model, judges_outcome_by_model, user_kind
 from simia.envs.several_packs import CombinedPack
 from simia.llm.backends import open_backend
+from simia.terminal import write_count
 from simia.trainers.episode_plan import EpisodePlan
 
 
@@ -41,7 +42,9 @@ def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
             missing, asked = missing + len(simulator.list_unsolved(tasks)), asked + len(tasks)
         if missing:
             who = "simulator and judge see" if judges_by_model(plan.stage) else "the simulator sees"
-            lines.append(f"{plan.what}: {missing} of {asked} tasks have no solution: {who} the task alone")
+            lines.append(
+                f"{plan.what}: {missing} of {write_count(asked, 'task')} without a solution: {who} the task alone"
+            )
     return lines
 
 

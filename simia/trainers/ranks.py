@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from simia.envs.environment import Episode
 from simia.errors import Code, UserError
-from simia.terminal import clean
+from simia.terminal import clean, write_count
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def log_aborted(episodes: Sequence[Episode], step: int, *, learns: bool = True) 
         return
     reasons = sum((each[2] for each in counted), Counter[tuple[bool, str]]())
     spent, why = max(reasons, key=lambda reason: (reason[0], reasons[reason]), default=(False, ""))
-    line = f"{'' if learns else 'evaluation at '}step {step}: {missing} of {played} episodes have no reward"
+    line = f"{'' if learns else 'evaluation at '}step {step}: {missing} of {write_count(played, 'episode')} without a reward"
     if spent and learns:
         raise Stopped(f"{line}: {why}, from the last checkpoint")
     line += f", mostly: {why}" if why else ""

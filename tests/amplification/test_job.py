@@ -147,7 +147,7 @@ async def test_a_stop_by_attempts_names_the_main_reason(tmp_path: Path) -> None:
         made = await start(config(server, "n=50", "stop.attempts=10"), tmp_path)
         ((reason, count),) = made.progress.rejected.most_common(1)
         assert (made.stop.kind, count) == ("attempts", 10)
-        assert f"10 items were tried and 0 accepted, mostly {reason} (" in made.stop.detail
+        assert f"10 items tried and 0 accepted, mostly {reason} (" in made.stop.detail
     finally:
         server.stop()
 

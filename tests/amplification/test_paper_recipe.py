@@ -113,7 +113,7 @@ async def test_the_seeds_may_be_judged_in_a_batch(tmp_path: Path) -> None:
     config = load_config(AmplifyConfig, "amplify/officebench-30k", settings)
     made = await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
     assert made.stop.kind == "batch"
-    assert "3 questions about the seeds wait in requests-0001.jsonl" in made.stop.detail
+    assert "3 questions about the seeds to answer in requests-0001.jsonl" in made.stop.detail
     rows = [json.loads(line) for line in (folder / "requests-0001.jsonl").read_text().splitlines()]
     verdicts = [said(completeness=True, logic=number != 1, format=True) for number in range(3)]
     answers = [{"custom_id": row["custom_id"], "text": text} for row, text in zip(rows, verdicts, strict=True)]

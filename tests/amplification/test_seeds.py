@@ -78,7 +78,7 @@ def test_refused_seeds_are_counted_by_reason_with_the_first_of_each(tmp_path: Pa
 
 def test_a_run_with_fewer_items_than_seeds_says_which_are_used() -> None:
     seeds = load_seed_packs(SeedSettings(packs=["customer_service"]), Checks())
-    said = "the first 10 of 38 seeds are used: raise --n, or shuffle the file"
+    said = "used: the first 10 of 38 seeds; to use more, raise --n, or shuffle the file"
     assert describe_seeds(seeds, 10) == ["38 seeds of 38 read", said]
     assert describe_seeds(seeds, 38) == ["38 seeds of 38 read"]
 

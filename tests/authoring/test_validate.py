@@ -165,7 +165,7 @@ NAMES: dict[str, tuple[dict[str, Any], str]] = {
             "pack_yaml": head(user=None),
             "tasks_jsonl": row(script=[*TASKS[0]["script"], {"user": "Thanks."}, {"agent": "Bye."}]),
         },
-        "pack.yaml: no_user: pack.yaml names no user, so the user's turns in the scripts of 1 tasks (todo-1, …) are not played: "
+        "pack.yaml: no_user: pack.yaml names no user, so the user's turns in the scripts of 1 task (todo-1, …) are not played: "
         "write user: scripted, or user: llm",
     ),
     "call": (
@@ -219,4 +219,4 @@ async def test_tasks_without_a_solution_are_counted(without: int, says: str | No
     _, facts = await validate_pack(small(tmp_path / "p", tasks_jsonl=rows))
     line = next((fact for fact in facts if "no solution" in fact), None)
     assert (line is None) is (says is None)
-    assert line is None or (line.startswith(f"{without} of 2 tasks have no solution: ") and line.endswith(str(says)))
+    assert line is None or (line.startswith(f"{without} of 2 tasks without a solution: ") and line.endswith(str(says)))

@@ -267,7 +267,7 @@ def test_the_command_says_what_was_done_and_what_is_wrong(tmp_path: Path) -> Non
     done = run_simia("pack", "vary", "todos", "--out", "new", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "replaced: 2 ids, 0 names; prices as they were" in done.stdout
-    assert "2 of 2 tasks pass the gate; doing nothing earns 0.000" in done.stdout
+    assert "2 of 2 tasks passed the gate; doing nothing earns 0.000" in done.stdout
     for words, why in (
         (["--out", "new"], "exists and is not empty"),
         (["--out", "x", "--keep", "dates"], "--keep dates: expected one of names, ids, prices"),

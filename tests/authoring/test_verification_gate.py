@@ -370,7 +370,7 @@ def test_verdicts_are_json_and_the_passing_tasks_a_pack(tmp_path: Path) -> None:
     assert set(written.references) == {"todo-1", "add"}
     again = run_simia("pack", "gate", tmp_path / "q")
     assert again.returncode == 0, again.stdout
-    assert "2 of 2 tasks pass; doing nothing earns 0.000 on average, random calls 0.000" in " ".join(
+    assert "2 of 2 tasks passed; doing nothing earns 0.000 on average, random calls 0.000" in " ".join(
         again.stdout.split()
     )
 

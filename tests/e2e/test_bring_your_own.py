@@ -163,13 +163,13 @@ def test_an_mcp_server(tmp_path: Path) -> None:
 @walls
 def test_tasks_for_a_shell(tmp_path: Path) -> None:
     said = played("Tasks for a shell", tmp_path)
-    assert "1 of 1 tasks pass" in said["simia pack gate shell"]
+    assert "1 of 1 task passed" in said["simia pack gate shell"]
 
 
 @walls
 def test_python_of_your_own(tmp_path: Path) -> None:
     said = played("Python of your own", tmp_path)
-    assert "1 of 1 tasks pass" in said["simia pack gate notebook"]
+    assert "1 of 1 task passed" in said["simia pack gate notebook"]
     assert "1.000" in said["simia rollout notebook --agent reference"]
 
 

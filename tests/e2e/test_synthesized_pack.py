@@ -144,7 +144,7 @@ def test_its_world_is_simulated_and_compared(recorded: Path) -> None:
         llm = name_endpoint(endpoint)
         played = simia(recorded.parent, "rollout", recorded, *words, *llm)
         assert endpoint.requests
-    assert "1 episodes of 1 tasks, 1 scored" in played
+    assert "1 episode of 1 task, 1 scored" in played
     pack = Pack.load(recorded)
     figures = json.loads(next((recorded.parent / "runs").glob("fidelity-*/fidelity.json")).read_text())
     assert {each["knows"] for each in figures["rows"]} == {"schema", "reference", "state", "code"}

@@ -57,7 +57,7 @@ async def test_knowledge_of_a_reference_needs_a_reference(tmp_path: Path) -> Non
         '{"id": "t1", "instruction": "Do it.", "reward": {"parts": [{"kind": "answer", "expect": ["1"]}]}}\n'
     )
     settings: dict[str, Any] = {"pack": str(pack), "backend": "simulated", "llm": MODEL}
-    with pytest.raises(UserError, match=r"none of 1 tasks has a reference: set backend_settings\.knowledge=schema"):
+    with pytest.raises(UserError, match=r"none of 1 task has a reference: set backend_settings\.knowledge=schema"):
         await open_environment(settings)
     await (await open_environment(settings, knowledge="schema")).close()
 

@@ -162,7 +162,7 @@ def test_what_does_not_score_is_named_and_what_has_no_solution_is_counted(tmp_pa
     assert done.returncode == 0
     assert "1 references written" in done.stdout
     assert "not recorded: task bad: its solution does not score 1" in done.stdout
-    assert "1 tasks have no solution" in done.stdout
+    assert "1 task without a solution" in done.stdout
     small(tmp_path / "q", tasks_jsonl=[{**bad, "seed": True}])
     failed = run_simia("pack", "record", tmp_path / "q")
     assert failed.returncode == 2

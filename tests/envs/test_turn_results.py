@@ -42,8 +42,8 @@ def todo(tmp_path: Path) -> Path:
         ([OPEN, DONE, MILK, OPEN, DONE], 1.0, "3 of 3 goals"),
         ([OPEN, DONE, MILK, OPEN, OPEN, DONE, OPEN, DONE], 1.0, "3 of 3 goals"),  # more calls that read do no harm
         ([DONE, OPEN, MILK, OPEN, DONE], 0.0, "goal 1: .*no call was made in this turn"),
-        ([OPEN, DONE, MILK, DONE], 0.0, "goal 2: .*1 of 2 results were returned; missing: "),
-        ([WRONG, DONE, MILK, OPEN, DONE], 0.0, "goal 1: .*0 of 1 results were returned"),
+        ([OPEN, DONE, MILK, DONE], 0.0, "goal 2: .*1 of 2 results returned; missing: "),
+        ([WRONG, DONE, MILK, OPEN, DONE], 0.0, "goal 1: .*0 of 1 result returned"),
         ([OPEN, DONE, MILK, OPEN, DONE, BREAD, DONE], 1.0, "3 of 3 goals"),  # the last turn is not judged
     ],
 )

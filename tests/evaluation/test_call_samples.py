@@ -99,7 +99,7 @@ def test_what_a_stratum_lacks_comes_from_harder_ones() -> None:
     mix, wanted = count_strata(draw_samples(few, 80)), share_out(80)
     assert mix["|Δ| 1 to 2"] == 0
     assert mix["|Δ| 7 or more"] == wanted["|Δ| 7 or more"] + wanted["|Δ| 1 to 2"]
-    with pytest.raises(UserError, match="2 different calls were found, fewer than 3"):
+    with pytest.raises(UserError, match="found 2 different calls, fewer than 3"):
         draw_samples(few[:2], 3)
 
 

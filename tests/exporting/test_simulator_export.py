@@ -529,7 +529,7 @@ def test_many_calls_over_the_cutoff_are_told(played: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--set", "held_out.packs=[todos]"], r"5 rows are held out by pack\).*: hold out less \(held_out.packs\)"),
+        (["--set", "held_out.packs=[todos]"], r"5 rows held out by pack\).*: hold out less \(held_out.packs\)"),
         (["--cutoff", "64"], r"7 rows longer than the cutoff were left out\).*: try --cutoff \d+00$"),
     ],
 )

@@ -257,7 +257,7 @@ def test_what_has_no_form_here_is_named(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     said = done.output.replace("\n", " ")
     for words in (
-        "1 tasks, for evaluation only",
+        "1 task, for evaluation only",
         "neither match nor check",
         "the container image 'ubuntu'",
         "give their folder with --scripts",

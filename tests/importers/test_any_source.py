@@ -142,7 +142,7 @@ def test_tools_are_inferred_where_nobody_lists_them(tmp_path: Path) -> None:
     assert [len(seed.tools) for seed in pack.seeds] == [2, 2, 2]
     assert all(not spec.argument_errors(call.arguments or {}) for seed in pack.seeds
                for _, _, call in seed.calls() for spec in pack.tools if spec.name == call.name)  # fmt: skip
-    assert lines[0] == "1 seeds keep a system text of their own; the most frequent one is the policy"
+    assert lines[0] == "the policy is the most frequent system text; 1 seed with another one"
     assert "inferred schemas of get_order, note" in missing[0].what
     assert not any(gap.what.startswith(("no seeds", "no policy")) for gap in missing)
 
@@ -167,7 +167,7 @@ def test_tools_that_seeds_list_are_kept_as_they_are_and_others_inferred(tmp_path
     assert [tool.name for tool in pack.tools if tool.description.startswith(MARK)] == ["remind"]
     assert pack.seeds[1].tools[0].parameters == other["parameters"]
     assert [len(seed.tools) for seed in pack.seeds] == [2, 1, 3]
-    assert lines[0] == "1 conversations without tools or calls are left out"
+    assert lines[0] == "left out: 1 conversation without tools or calls"
     assert lines[1].startswith("seeds give several schemas of weather:")
     assert "no seed that calls forecast: amplified trajectories will seldom call them" in map(str, missing)
 
@@ -203,10 +203,10 @@ def test_bad_rows_are_named_and_the_others_used(tmp_path: Path) -> None:
     ("name", "text", "words"),
     [
         ("a.json", "[]", "unknown format|none of its|no list"),
-        ("a.json", "{broken", "none of its 1 rows"),
+        ("a.json", "{broken", "none of its 1 row"),
         ("a.jsonl", "", "none of its 0 rows"),
         ("a.txt", "hello", "are read from .jsonl, .json and .parquet files"),
-        ("a.json", '[{"name": "x", "parameters": {"type": "object", "$ref": "file:///etc/passwd"}}]', "none of its 1 tools"),
+        ("a.json", '[{"name": "x", "parameters": {"type": "object", "$ref": "file:///etc/passwd"}}]', "none of its 1 tool"),
         ("a.jsonl", '{"some": "thing"}', "unknown format: the first row has some; known formats: simia, "),
     ],
 )  # fmt: skip

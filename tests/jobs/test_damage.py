@@ -122,8 +122,8 @@ def test_a_missing_write_ahead_log_of_the_replies_loses_them_and_says_so(
     (folder / "replies.db-wal").unlink()
     one_line(command("export", folder, made[1]), "replies.db", "simia runs rebuild")
     done = whole_again(folder, made)
-    assert "0 replies were read" in done.out
-    assert "replies that the ledger knows are lost" in done.out
+    assert "0 replies read" in done.out
+    assert "replies of the ledger lost" in done.out
     assert accepted(folder) == made[0]["wal"].whole, "the ledger had them"
 
 
@@ -131,22 +131,22 @@ def test_a_reply_that_is_damaged_is_named_and_the_others_are_kept(made: Made, co
     folder = copied("closed")
     change(folder / "replies.db", "UPDATE reply SET body = zeroblob(40) WHERE draw = 'i000003.0'")
     before = accepted(folder)
-    one_line(command("recheck", folder, made[1]), "1 rows of table reply have changed")
+    one_line(command("recheck", folder, made[1]), "1 changed row in table reply")
     assert accepted(folder) == before, "nothing was touched"
     done = whole_again(folder, made)
-    assert "1 rows of table reply were damaged" in done.out
-    assert "1 replies that the ledger knows are lost" in done.out
+    assert "1 damaged row of table reply left out" in done.out
+    assert "1 reply of the ledger lost" in done.out
     assert accepted(folder) == before, "its result is still in the ledger"
 
 
 @pytest.mark.parametrize(
     ("statement", "word"),
     [
-        ("DELETE FROM accepted WHERE ord = (SELECT MIN(ord) FROM accepted)", "not accepted in their turn"),
+        ("DELETE FROM accepted WHERE ord = (SELECT MIN(ord) FROM accepted)", "not accepted in turn"),
         ("DELETE FROM accepted WHERE ord = (SELECT MAX(ord) FROM accepted)", "it ended as complete with 24"),
         ("DELETE FROM result WHERE item = (SELECT item FROM accepted)", "whose text is missing"),
         ("DELETE FROM item WHERE id = (SELECT item FROM accepted)", "missing from the plan"),
-        ("DELETE FROM attempt WHERE item = (SELECT item FROM accepted)", "1 replies are unknown to the ledger"),
+        ("DELETE FROM attempt WHERE item = (SELECT item FROM accepted)", "1 reply unknown to the ledger"),
     ],
 )
 def test_rows_that_are_missing_are_noticed(
@@ -227,7 +227,7 @@ def test_one_damaged_run_does_not_hide_the_others(made: Made, copied: Callable[[
 def test_a_damaged_run_is_not_cleaned(made: Made, copied: Callable[[str], Path]) -> None:
     folder = copied("closed")
     change(folder / "ledger.db", "UPDATE item SET detail = 'x' WHERE ord = 2")
-    with pytest.raises(Damaged, match="1 rows of table item have changed"):
+    with pytest.raises(Damaged, match="1 changed row in table item"):
         clean(folder)
 
 

@@ -140,7 +140,7 @@ def test_an_older_page_of_a_cut_log_does_not_replace_a_newer_one(
     os.truncate(folder / "replies.db-wal", HEADER + 40 * FRAME)
     with closing(sqlite3.connect(f"file:{folder / 'replies.db'}?mode=ro", uri=True)) as connection:
         assert connection.execute("SELECT COUNT(*) FROM reply").fetchone()[0] < len(keys(closed.folder))
-    refuse_all(folder, endpoint, "replies are lost", "rebuild")
+    refuse_all(folder, endpoint, "lost replies", "rebuild")
     done = command("rebuild", folder, endpoint)
     assert (done.code, done.asked) == (0, 0), done
     assert "are lost" not in done.out
@@ -155,8 +155,8 @@ def test_what_was_copied_of_a_cut_log_is_kept(leave: Leave, closed: Original, en
     left = {row[0] for row in scan_pages(folder / "replies.db", "reply")}
     with closing(sqlite3.connect(f"file:{folder / 'replies.db'}?mode=ro", uri=True)) as connection:
         assert connection.execute("SELECT COUNT(*) FROM reply").fetchone()[0] < len(left)
-    refuse_all(folder, endpoint, "replies are lost", "rebuild")
-    assert "replies that the ledger knows are lost" in command("rebuild", folder, endpoint).out
+    refuse_all(folder, endpoint, "lost replies", "rebuild")
+    assert "replies of the ledger lost" in command("rebuild", folder, endpoint).out
     assert left <= keys(folder)
     assert accepted(folder) == closed.whole, "the ledger had them"
 
@@ -171,7 +171,7 @@ def test_a_cut_file_gets_rows_back_from_the_log_that_was_begun_anew(
     done = command("rebuild", folder, endpoint)
     assert done.asked == 0
     lost = keys(closed.folder) - keys(folder)
-    assert (f"{len(lost)} replies that the ledger knows are lost" in done.out) == bool(lost)
+    assert (f"{len(lost)} replies of the ledger lost" in done.out) == bool(lost)
     assert len(lost) < len(keys(closed.folder)) / 2
     assert accepted(folder) == closed.whole
 
@@ -243,9 +243,9 @@ def test_lost_replies_of_rejected_items_are_named_when_the_identity_is_lost_too(
     change(folder / "replies.db", attach, f"DELETE FROM reply WHERE key IN ({REJECTED})", "DELETE FROM meta")
     says: list[str] = []
     recheck_run(folder.parent, "r", says.append)
-    assert "replies are lost" in says[0]
+    assert "lost replies" in says[0]
     assert "replies.db has lost the run's identity" in says[0]
-    assert "replies that the ledger knows are lost" in command("rebuild", folder, endpoint).out
+    assert "replies of the ledger lost" in command("rebuild", folder, endpoint).out
     assert command("recheck", folder, endpoint).err == "", "after it nothing is missing any more"
 
 
@@ -258,8 +258,8 @@ def test_more_lost_replies_than_were_removed_on_request_are_named(leave: Leave, 
     done = command("rebuild", folder, endpoint)
     assert "are lost" not in done.out, "what was removed on request is not lost"
     change(folder / "replies.db", f"UPDATE meta SET value = '{freed - 1}', sum = NULL WHERE name = 'freed'")
-    assert "1 replies are lost" in command("recheck", folder, endpoint).err
-    assert "1 replies that the ledger knows are lost" in command("rebuild", folder, endpoint).out
+    assert "1 lost reply" in command("recheck", folder, endpoint).err
+    assert "1 reply of the ledger lost" in command("rebuild", folder, endpoint).out
     assert command("recheck", folder, endpoint).err == ""
 
 
@@ -271,7 +271,7 @@ def test_a_store_does_not_lose_its_log(leave: Leave, tmp_path: Path) -> None:
     whole = contents(folder)
     change_byte(folder / "replies.db-wal", HEADER + 20 * FRAME + 2000)
     damaged = contents(folder)
-    with pytest.raises(Damaged, match=rf"replies are lost\); move {folder} away"):
+    with pytest.raises(Damaged, match=rf"lost replies\); move {folder} away"):
         Store.open(folder.parent)
     assert contents(folder) == damaged
     for name, data in whole.items():

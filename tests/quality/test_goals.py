@@ -32,7 +32,7 @@ ORDER, CANCEL = ("get_order", OK), ("cancel_order", OK)
     [
         (PlannedGoal("cancel_order", "done", ("get_order",)), story(ORDER, CANCEL), None),
         (PlannedGoal("cancel_order", "done", ("find_user",)), story(ORDER, CANCEL), None),  # another way to the same goal
-        (PlannedGoal("cancel_order"), story(ORDER), "planned 1 times and called 0 times"),
+        (PlannedGoal("cancel_order"), story(ORDER), "planned 1 time and called 0 times"),
         (PlannedGoal("cancel_order"), story(("cancel_order", FAILED)), "every call of cancel_order failed"),
         (PlannedGoal("get_order"), story(("get_order", FAILED)), None),  # an empty look-up may be the answer
         (PlannedGoal("cancel_order", "refused", ("get_order",)), story(ORDER), None),

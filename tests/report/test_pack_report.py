@@ -232,7 +232,7 @@ def test_a_run_that_made_several_packs(tmp_path: Path) -> None:
         (tmp_path / "packs" / name / RECORD).write_bytes(orjson.dumps(record))
     out = " ".join(run_simia("pack", "report", tmp_path / "packs" / "todo", "--no-run").stdout.split())
     assert "1 dropped" in out
-    assert "debug rounds 1 in 1 tools" in out
+    assert "debug rounds 1 in 1 tool" in out
     assert "assessment todo: 0.900" in out
     assert "hotel" not in out
     out = " ".join(run_simia("pack", "report", tmp_path / "packs", "--no-run").stdout.split())

@@ -138,7 +138,7 @@ def test_a_dry_run_sends_nothing(endpoint: FakeEndpoint, tmp_path: Path) -> None
     assert "converters: 5 questions, 10,000 prompt and 6,000 reply tokens, $" in done.stderr
     chat = ["--set", "llm.kind=batch", "--set", "llm.model=chat", "--set", "llm.folder=b"]
     done = run_simia("synth", str(RECIPE), "km to miles", "--dry-run", *chat, cwd=tmp_path)
-    assert "price: unknown (set llm.price); about $0.00 if gpt-5-mini answered for 1 questions" in done.stderr
+    assert "price: unknown (set llm.price); about $0.00 if gpt-5-mini answered for 1 question" in done.stderr
     assert "an estimate" in done.stderr.splitlines()[-1]
     assert endpoint.log()["count"] == 0
     assert list(tmp_path.iterdir()) == []

@@ -63,6 +63,6 @@ def test_random_inputs_without_the_seed_are_written_again() -> None:
 
 
 def test_hostile_code_and_equal_inputs_make_nothing() -> None:
-    with pytest.raises(Refused, match="1 of 1 inputs are valid"):
+    with pytest.raises(Refused, match="valid: 1 of 1 input"):
         make_instances(make_gym(), "inputs_hostile.md", "inputs_hostile.md")
     assert not Path("/tmp/simia-was-here").exists()

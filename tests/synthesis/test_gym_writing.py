@@ -119,7 +119,7 @@ def folder(tmp_path: Path) -> Path:
 def test_validate_finds_no_fault(folder: Path) -> None:
     findings, facts = asyncio.run(validate_pack(Pack.load(folder)))
     assert [str(finding) for finding in findings if finding.refuses] == []
-    assert facts == ["6 tools, 0 of the user's, 4 tasks, 1 tests, 0 seeds"]
+    assert facts == ["6 tools, 0 of the user's, 4 tasks, 1 test, 0 seeds"]
 
 
 def test_the_gate_passes_every_task(folder: Path) -> None:

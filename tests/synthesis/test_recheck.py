@@ -128,7 +128,7 @@ def test_replies_freed_on_request_keep_their_verdict(
     config = ChainConfig.model_validate({"sampling": {"tries": 1}})  # w3 is refused: its reply cannot be read
     done = asyncio.run(start_synthesis(config, tmp_path / "few", runs=tmp_path, name="f", say=lambda _: None))
     assert done.outputs.refused["first"]["w3"].reason == "unreadable_reply"
-    assert [line for line in clean(tmp_path / "f", replies=True).done if line.startswith("1 replies of rejected")]
+    assert [line for line in clean(tmp_path / "f", replies=True).done if line.startswith("1 reply of rejected")]
     backend.asked.clear()
     found = recheck_synthesis(tmp_path, "f", lambda _: None)
     assert (found.complete, found.missing) == (True, [])

@@ -23,7 +23,7 @@ def test_an_agent_that_solves_all_tasks_also_solves_their_harder_variants(tmp_pa
     assert done.stop.kind == "complete", done.stop
     assert done.summary == [
         "strong: 3 tasks measured, 3 of them outside of 25% to 75%",
-        "harder: 3 variants hold, 3 pass the gate together and were measured, 0 moved into 25% to 75%; mean pass rate 100% before, 100% after",
+        "harder: 3 variants held, 3 passed the gate together and were measured, 0 moved into 25% to 75%; mean pass rate 100% before, 100% after",
     ]
     pack = Pack.load(tmp_path / "pack")
     variants = [task for task in pack.tasks if "varied" in task.tags]

@@ -103,7 +103,7 @@ def test_one_bad_row_costs_no_other_row(tmp_path: Path) -> None:
     found = read_task_texts(path)
     assert found.texts == ["one", "two"]
     assert [line.partition(": ")[0] for line in found.skipped] == [f"tasks.jsonl:{n}" for n in (2, 3, 4, 5, 6, 7)]
-    assert found.describe()[:2] == ["2 tasks read", "6 rows have no task; the first:"]
+    assert found.describe()[:2] == ["2 tasks read", "6 rows without a task; the first:"]
     listed = tmp_path / "tasks.json"
     listed.write_text('[\n{"task": "one"},\n{"task": broken},\n{"task": "two"}\n]')
     assert read_task_texts(listed).texts == ["one", "two"]

@@ -55,8 +55,8 @@ def test_tasks_at_both_ends_get_variants_that_are_verified_and_measured(
     assert not any(made.outputs.refused.values()), made.outputs.refused
     assert made.summary == [
         "strong: 4 tasks measured, 4 of them outside of 25% to 75%",
-        "harder: 3 variants hold, 3 pass the gate together and were measured, 2 moved into 25% to 75%; mean pass rate 100% before, 75% after",
-        "easier: 1 variants hold, 1 pass the gate together and were measured, 1 moved into 25% to 75%; mean pass rate 0% before, 25% after",
+        "harder: 3 variants held, 3 passed the gate together and were measured, 2 moved into 25% to 75%; mean pass rate 100% before, 75% after",
+        "easier: 1 variant held, 1 passed the gate together and were measured, 1 moved into 25% to 75%; mean pass rate 0% before, 25% after",
     ]
     old, new = Pack.load("customer_service"), Pack.load(made.packs[0])
     added = {task.id: task for task in new.tasks if "varied" in task.tags}

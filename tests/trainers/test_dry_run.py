@@ -142,7 +142,7 @@ def test_an_opening_longer_than_the_trainers_limit_is_said(errands: Path) -> Non
     stage = EnvironmentConfig(pack=str(errands))
     pack, tasks = load_tasks(stage)
     for most, says in (
-        (50, "4 of 4 tasks are longer and would be left out; raise it"),
+        (50, "longer, and left out: 4 of 4 tasks; raise it"),
         (5_000, "of the 5,000 that x.y"),
     ):
         lines = describe_training([EpisodePlan("training", stage, pack, tasks, 4, ("x.y", most))])

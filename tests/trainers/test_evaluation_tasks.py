@@ -18,7 +18,7 @@ from simia.trainers.trl import start as trl
 from simia.trainers.verl import start as verl
 from tests.packs.small import small
 
-LINE = r"^pack {pack}: 1 of {n} tasks to train on are for evaluation only, such as task {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
+LINE = r"^pack {pack}: 1 of {n} tasks to train on marked as for evaluation only, such as {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def train_verl(folder: Path, monkeypatch: pytest.MonkeyPatch, **more: Any) -> An
 def test_verl(marked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=line("simia.allow_evaluation_tasks")):
         train_verl(marked, monkeypatch)
-    assert train_verl(marked, monkeypatch, allow_evaluation_tasks=True).notes[0].startswith("1 rows of marked")
+    assert train_verl(marked, monkeypatch, allow_evaluation_tasks=True).notes[0].startswith("1 row of marked")
 
 
 def check_ragen(train: Path, val: Path, **more: Any) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_task_with_the_tag_is_refused_and_one_of_several_packs_too(marked: Pat
     (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pack, tasks = load_tasks(EnvironmentConfig(pack=str(folder)))
     with pytest.raises(
-        UserError, match=r"^pack mixed: 1 of 2 tasks to train on are for evaluation only, such as task todo-2: "
+        UserError, match=r"^pack mixed: 1 of 2 tasks to train on marked as for evaluation only, such as todo-2: "
     ):
         refuse_evaluation_tasks(pack, tasks, "x", allowed=False)
     refuse_evaluation_tasks(pack, tasks, "x", allowed=True)
@@ -97,7 +97,7 @@ def test_a_task_with_the_tag_is_refused_and_one_of_several_packs_too(marked: Pat
     both = EnvironmentConfig.model_validate({"packs": ["customer_service", str(marked)]})
     pack, tasks = load_tasks(both)
     with pytest.raises(
-        UserError, match=rf": 2 of {len(tasks)} tasks to train on are for evaluation only, such as task marked/todo-1: "
+        UserError, match=rf": 2 of {len(tasks)} tasks to train on marked as for evaluation only, such as marked/todo-1: "
     ):
         refuse_evaluation_tasks(pack, tasks, "x", allowed=False)
     refuse_evaluation_tasks(pack, [task for task in tasks if task.id.startswith("customer")], "x", allowed=False)

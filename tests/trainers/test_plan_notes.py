@@ -57,14 +57,14 @@ def test_a_simulator_that_is_to_see_solutions_needs_one(nothing: Path, capsys: p
 def test_tasks_without_a_solution_are_counted(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pack, line = (
         write_pack(nothing / "some", 3),
-        "training: 3 of 4 tasks have no solution: simulator and judge see the task alone",
+        "training: 3 of 4 tasks without a solution: simulator and judge see the task alone",
     )
     for trainer, config, settings in start_each(nothing, pack).values():
         assert dry_run(capsys, trainer, config, *settings).count(line) == 1
     lines = dry_run(capsys, "ragen", "run.yaml", "custom_envs.Lamps.env_config.stage.reward=rules")
-    assert "training: 3 of 4 tasks have no solution: the simulator sees the task alone" in lines
+    assert "training: 3 of 4 tasks without a solution: the simulator sees the task alone" in lines
     trained = dry_run(capsys, "trl", "trl/grpo", *SIMULATED)
-    assert not any("have no solution" in line for line in trained), "every task of customer_service has one"
+    assert not any("without a solution" in line for line in trained), "every task of customer_service has one"
 
 
 def test_a_world_to_validate_in_needs_solutions_where_it_is_named(
@@ -80,7 +80,7 @@ def test_a_world_to_validate_in_needs_solutions_where_it_is_named(
     place = "custom_envs.Lamps.env_config"
     splits = (f"{place}.train=train", f"{place}.val=test")
     lines = dry_run(capsys, "ragen", config, *splits, f"{place}.val_environment=null")
-    assert "validation: 2 of 2 tasks have no solution: simulator and judge see the task alone" in lines
+    assert "validation: 2 of 2 tasks without a solution: simulator and judge see the task alone" in lines
     with pytest.raises(UserError, match=rf"set {place}\.val_environment\.backend_settings\.knowledge=schema"):
         dry_run(capsys, "ragen", config, *splits, f"{place}.val_environment={{reward: oracle}}")
 

@@ -174,7 +174,7 @@ def test_a_step_that_is_lost_in_whole_ends_the_training_and_no_validation(proxy:
         states = step.rollout(STEP, val=True)
         assert {state["metrics"]["Lamps/unscored"] for state in states} == {1.0}
         with pytest.raises(
-            UserError, match=r"^step 1: 8 of 8 episodes have no reward, mostly: on purpose; .* start again"
+            UserError, match=r"^step 1: 8 of 8 episodes without a reward, mostly: on purpose; .* start again"
         ):
             step.rollout(STEP)
         assert sum(map(len, texts.batches)) == {"refused": 0, "lost": 16}[how], (
@@ -193,7 +193,7 @@ def test_a_step_of_which_some_are_lost_is_trained(proxy: Any, lamps: Path, caplo
         step.rollout(STEP)
         environment.backend = backend
         assert [e["env"].reward for e in step.train_es_manager.envs] == [1, 1, None, 1, 1, 1, 0, 1]
-        assert "step 1: 1 of 8 episodes have no reward, mostly: on purpose" in caplog.text
+        assert "step 1: 1 of 8 episodes without a reward, mostly: on purpose" in caplog.text
     finally:
         closed(step)
 

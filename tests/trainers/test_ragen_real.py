@@ -196,7 +196,7 @@ def test_every_unfinished_episode_is_judged_and_every_lost_one_is_not(told: dict
 
 def test_a_step_without_any_reward_ends_the_training_in_one_line(told: dict[str, Any]) -> None:
     assert told["dark"].startswith(
-        "step 1: 8 of 8 episodes have no reward, mostly: on purpose; fix this and start again"
+        "step 1: 8 of 8 episodes without a reward, mostly: on purpose; fix this and start again"
     )
     assert re.search(
         r"mostly: no room for a turn: set actor_rollout_ref.rollout.max_model_len to at least \d{3};", told["narrow"]

@@ -168,7 +168,7 @@ async def test_a_late_environment_costs_its_episode_and_no_other(
     assert set(rows["env_mask"][late]) == {0}
     assert all(any(mask) for at, mask in enumerate(rows["env_mask"]) if at != late)
     words = "the environment took over 0.5 s" if "world_seconds" in limit else "kept the policy waiting for 0.5 s"
-    assert f"1 of {len(rows['reward'])} episodes have no reward, mostly: " in caplog.text
+    assert f"1 of {len(rows['reward'])} episodes without a reward, mostly: " in caplog.text
     assert words in caplog.text
 
 

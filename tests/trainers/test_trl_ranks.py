@@ -179,7 +179,7 @@ def test_all_ranks_stop_when_the_budget_is_reached_and_one_says_so(bench: Bench)
     assert done.returncode == 2, done.stderr[-3000:]
     lines = [line for line in done.stderr.splitlines() if line.startswith("simia: ")]
     assert len(lines) == 1, lines
-    assert re.search(r"step 1: \d of 4 episodes have no reward: budget reached: max_requests is 3", lines[0])
+    assert re.search(r"step 1: \d of 4 episodes without a reward: budget reached: max_requests is 3", lines[0])
     assert "Traceback" not in done.stderr
     assert len(bench.endpoint.requests) == 3, "of both ranks together"
 

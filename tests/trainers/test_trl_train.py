@@ -111,7 +111,7 @@ async def test_a_step_in_which_all_is_lost_ends_the_run(lamps: Path, caplog: pyt
         fine = await environment.reset(task)
         await fine.stop(Code.MAX_TURNS)
         log_aborted([lost, fine], 7)
-        assert "step 7: 1 of 2 episodes have no reward, mostly: nobody listens" in caplog.text
+        assert "step 7: 1 of 2 episodes without a reward, mostly: nobody listens" in caplog.text
         with pytest.raises(UserError, match=r"step 8: 2 of 2 .*nobody listens; .*last checkpoint"):
             log_aborted([lost, lost], 8)
         log_aborted([fine], 9)

@@ -270,7 +270,7 @@ def test_a_training_that_only_loses_groups_ends(worked: dict[str, Any]) -> None:
     """verl's replay buffer replaces lost groups for ever; it raises for a status that it does not know."""
     found = worked["losing"]
     assert found["said"].startswith("Unknown status: simia: ")
-    assert "groups in a row have no reward; the last: aborted (agent_failed" in found["said"]
+    assert "groups in a row; the last: aborted (agent_failed" in found["said"]
     assert 3 <= found["groups"] < 20
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from simia.envs.rewards.reward_part import PartResult
+from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory
 
 SHOWN = 120
@@ -26,7 +27,7 @@ def judge_results(trajectory: Trajectory) -> PartResult:
         return PartResult(0.0, "no call was made in this turn")
     missing = Counter(expected) - Counter(list_results([*evidence.get("before", ()), *trajectory.messages]))
     found = len(expected) - missing.total()
-    reason = f"{found} of {len(expected)} results were returned"
+    reason = f"{found} of {write_count(len(expected), 'result')} returned"
     return PartResult(float(not missing), reason + (f"; missing: {next(iter(missing))[:SHOWN]}" if missing else ""))
 
 

@@ -29,6 +29,7 @@ from simia.task import (
     StateSpec,
     ValueSpec,
 )
+from simia.terminal import write_count
 from simia.trajectory import Trajectory
 
 
@@ -145,7 +146,9 @@ def judge_goals(
     value = sum(values) / len(values) if spec.partial else combine_values([(each, 1.0) for each in values], "product")
     reached = sum(each == 1 for each in values)
     return PartResult(
-        value, f"{reached} of {len(goals)} goals reached{f'; {missed}' if missed else ''}", vacuous=vacuous
+        value,
+        f"{reached} of {write_count(len(goals), 'goal')} reached{f'; {missed}' if missed else ''}",
+        vacuous=vacuous,
     )
 
 

@@ -27,6 +27,7 @@ from simia.pack import Pack
 from simia.prompts import load_template
 from simia.reward import Reward
 from simia.task import AnswerSpec, Task
+from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory, Usage
 
 CHARS_A_TOKEN = 3.6
@@ -232,7 +233,11 @@ def combine_votes(votes: Sequence[Vote]) -> Reward:
     if judged:
         parts["steps"] = round(sum(judged) / len(judged), 6)
     told = next(vote for vote in known if vote.solved == solved)
-    return Reward(value=float(solved), parts=parts, rationale=f"oracle, {yes} of {len(known)} votes for: {told.why}")
+    return Reward(
+        value=float(solved),
+        parts=parts,
+        rationale=f"oracle, {yes} of {write_count(len(known), 'vote')} for: {told.why}",
+    )
 
 
 def guess_suite(name: str) -> str:

@@ -30,6 +30,7 @@ from simia.errors import Code, UserError
 from simia.reward import Reward
 from simia.search_path import locate
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trajectory import Trajectory, digest
 
 log = logging.getLogger(__name__)
@@ -134,7 +135,9 @@ def check_steps(steps: list[float], episode: FinishedEpisode) -> None:
     """Raise `ResultError` unless there is one number for each message of the agent, or none at all."""
     turns = sum(message.role == "assistant" for message in episode.trajectory.messages)
     if steps and len(steps) != turns:
-        raise ResultError(f"returned {len(steps)} steps; the episode has {turns} messages of the agent")
+        raise ResultError(
+            f"returned {write_count(len(steps), 'step')}; the episode has {write_count(turns, 'message')} of the agent"
+        )
 
 
 # -- finding the function -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
 from simia.task import Action, GoalCall, TraceSpec
+from simia.terminal import write_count
 from simia.trajectory import Trajectory
 
 TOLERANCE = 1e-6
@@ -47,9 +48,11 @@ def judge_trace(trajectory: Trajectory, spec: TraceSpec, reference: Sequence[Act
         and (spec.only is None or name in spec.only)
     ]
     off = min(MOST_OFF, spec.extra * (len(tried) - good - len(changed)))
-    reason = f"{len(matched)} of {len(wanted)} reference calls made"
+    reason = f"{len(matched)} of {write_count(len(wanted), 'reference call')} made"
     if changed:
-        return PartResult(0.0, f"{reason}; {len(changed)} unneeded calls that change the state: {changed[0]}")
+        return PartResult(
+            0.0, f"{reason}; {write_count(len(changed), 'unneeded call')} that changed the state: {changed[0]}"
+        )
     if missing:
         named = [f"{each.name}({', '.join(each.arguments)})" for each in missing[:MOST_NAMED]]
         reason += f"; missing: {', '.join(named)}"

@@ -23,6 +23,7 @@ from simia.statistics import (
     estimate_pass_at_k,
     estimate_pass_hat_k,
 )
+from simia.terminal import write_count
 
 PAPERS = ("simia", "scaleenv", "envscaler", "envfactory", "codegym")
 MEASURE = re.compile(r"(avg@|pass@|pass\^)(\d+)")
@@ -207,10 +208,12 @@ def collect_placed_rewards(run: Run) -> dict[tuple[str, str], dict[str, list[flo
 def describe_conditions(run: Run, rewards: Mapping[tuple[str, str], Rewards]) -> str:
     """Describe how a rollout was played, for the row below a published table: tasks by part, trials, user model, turns."""
     config, facts = run.saved_config(), run.ledger.meta("facts") or {}
-    tasks = ", ".join(f"{len(found)} tasks of {part}" for (_, part), found in rewards.items())
+    tasks = ", ".join(f"{write_count(len(found), 'task')} of {part}" for (_, part), found in rewards.items())
     user = (facts.get("cast") or {}).get("player") or config.get("user") or "the packs' own"
     turns = (config.get("episode") or {}).get("turns")
-    return f"{tasks}; trials of each task: {config.get('group') or 1}; user: {user}; at most {turns} turns"
+    return (
+        f"{tasks}; trials of each task: {config.get('group') or 1}; user: {user}; at most {write_count(turns, 'turn')}"
+    )
 
 
 def find_place(path: str) -> tuple[str, str] | None:

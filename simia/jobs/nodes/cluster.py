@@ -33,6 +33,7 @@ from simia.llm.backends import LLMSettings, open_backend
 from simia.llm.engine import Engine
 from simia.llm.http_response import RateLimits
 from simia.llm.types import ModelBackend, Reply, Request
+from simia.terminal import write_count
 
 REMOTE = ("openai", "pool", "vllm")  # kinds whose requests workers send
 HERE = ("replay",)  # kinds that the job's own process answers
@@ -114,7 +115,7 @@ class Cluster:
         nodes = self._launcher.list_nodes()
         if len(nodes) < self._settings.nodes:
             raise UserError(
-                f"engine.nodes is {self._settings.nodes}, and the cluster has {count_things(len(nodes), 'node')} with {self._settings.cpus:g} "
+                f"engine.nodes is {self._settings.nodes}, and the cluster has {write_count(len(nodes), 'node')} with {self._settings.cpus:g} "
                 f"CPUs and {self._settings.gpus:g} GPUs for a worker: start more nodes, or set engine.nodes lower"
             )
         setup = WorkerSetup(dict(models), self._needs_sandbox, os.getcwd(), os.environ.get("SIMIA_PATH"))
@@ -129,7 +130,7 @@ class Cluster:
                 raise each
         facts = next(each[1] for each in found if not isinstance(each, BaseException))
         self._say(
-            f"{count_things(len(self._handles), 'worker')} on {count_things(len(nodes), 'node')}: "
+            f"{write_count(len(self._handles), 'worker')} on {write_count(len(nodes), 'node')}: "
             f"{', '.join(sorted({node for _, node in nodes}))}"
         )
         return {
@@ -160,9 +161,7 @@ class Cluster:
         await asyncio.gather(*(self._open_work(channel) for channel in self._channels))
         merged = await self._merge()
         if merged:
-            self._say(
-                f"{count_things(merged, 'reply', 'replies')} of an earlier session found on the nodes, now in the run"
-            )
+            self._say(f"{write_count(merged, 'reply')} of an earlier session found on the nodes, now in the run")
 
     async def _open_work(self, channel: WorkerChannel) -> None:
         try:
@@ -238,7 +237,7 @@ class Cluster:
 
     def _note_loss(self, channel: WorkerChannel) -> None:
         self._say(
-            f"the worker on {channel.handle.node} was lost with {count_things(channel.load, 'call')}; others take over"
+            f"the worker on {channel.handle.node} was lost with {write_count(channel.load, 'call')}; others take over"
         )
         channel.replacement = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(self._replace(channel))
@@ -312,7 +311,3 @@ def refuse_model(name: str, settings: LLMSettings) -> None:
         )
     if getattr(settings, "_client", None) is not None:
         raise UserError("engine.kind is ray, and llm= is a client of this process: give the model as settings instead")
-
-
-def count_things(n: int, one: str, many: str = "") -> str:
-    return f"{n} {one if n == 1 else many or one + 's'}"

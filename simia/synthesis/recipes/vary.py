@@ -33,6 +33,7 @@ from simia.synthesis.stages.varied import (
 )
 from simia.synthesis.varying.task_drafts import CHANGES, TaskChange
 from simia.task import Measurement, Task
+from simia.terminal import write_count
 
 MESSAGES = 6  # of an agent in an episode, for the projection of a dry run
 
@@ -141,7 +142,7 @@ class VaryRecipe:
         rates = {key: Measurement.model_validate(row).rate for key, row in outputs.of("baseline").items()}
         outside = [rate for rate in rates.values() if not config.low <= rate <= config.high]
         lines = [
-            f"{source.agent}: {len(rates)} tasks measured, {len(outside)} of them outside of {config.low:.0%} to {config.high:.0%}"
+            f"{source.agent}: {write_count(len(rates), 'task')} measured, {len(outside)} of them outside of {config.low:.0%} to {config.high:.0%}"
         ]
         for direction in ("harder", "easier"):
             drafted = [row for row in outputs.of("variations").values() if direction in row["tags"]]
@@ -153,7 +154,7 @@ class VaryRecipe:
                     (sum(side) / max(len(pairs), 1) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
                 )
                 lines.append(
-                    f"{direction}: {len(drafted)} variants hold, {len(found)} pass the gate together and were measured, "
+                    f"{direction}: {write_count(len(drafted), 'variant')} held, {len(found)} passed the gate together and were measured, "
                     f"{inside} moved into {config.low:.0%} to {config.high:.0%}; mean pass rate {before:.0%} before, {after:.0%} after"
                 )
         return lines

@@ -17,6 +17,7 @@ from simia.formats.json_rows import open_text
 from simia.formats.row_conversion import FileRow
 from simia.formats.row_files import SUFFIXES, open_rows
 from simia.pack import Pack
+from simia.terminal import write_count
 from simia.trajectory import Trajectory
 
 FIELDS = ("task", "instruction", "query", "question", "prompt")
@@ -37,10 +38,10 @@ class TaskTexts:
 
     def describe(self) -> list[str]:
         """Lines for the user: how many tasks were read, and the first rows that were not."""
-        more = f", {self.repeated:,} repeated ones left out" if self.repeated else ""
-        lines = [f"{len(self.texts):,} tasks read{more}"]
+        more = f", {write_count(self.repeated, 'repeated one')} left out" if self.repeated else ""
+        lines = [f"{write_count(len(self.texts), 'task')} read{more}"]
         if self.skipped:
-            lines.append(f"{len(self.skipped):,} rows have no task; the first:")
+            lines.append(f"{write_count(len(self.skipped), 'row')} without a task; the first:")
         return [*lines, *(f"  {line}" for line in self.skipped[:NAMED])]
 
 

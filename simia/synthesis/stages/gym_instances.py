@@ -14,6 +14,7 @@ from simia.synthesis.gyms.gym_results import INSTANCES, VerifiedInstances
 from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
+from simia.terminal import write_count
 
 PROMPT = "synthesis/gym_inputs.j2"
 LEVELS, PER_LEVEL = ("easy", "medium", "hard"), 5
@@ -52,7 +53,7 @@ class InstanceStage:
         proposed = found.proposed
         context.note(proposed=proposed, valid=len(found.valid), faults=dict(sorted(found.faults.items())))
         if len(found.valid) < settings.least or len(found.valid) < settings.share * proposed:
-            words = f"{len(found.valid)} of {proposed} inputs are valid"
+            words = f"valid: {len(found.valid)} of {write_count(proposed, 'input')}"
             raise Refused(Reason.TOO_FEW_INPUTS, f"{words}; {found.first_fault}" if found.first_fault else words)
         instances = [make_instance(position, *pair) for position, pair in found.valid.items()]
         return dump(VerifiedInstances(instances=instances))

@@ -38,6 +38,7 @@ from simia.synthesis.varying.task_drafts import (
     read_variant_draft,
 )
 from simia.task import Measurement, Task
+from simia.terminal import write_count
 from simia.trajectory import digest
 
 PROMPT = "synthesis/vary_task.j2"
@@ -93,7 +94,7 @@ class AgentEpisodes:
             raise model.fault
         found = measure_rewards({task.id: rewards}).get(task.id)
         if found is None:
-            raise Refused(Reason.NOT_MEASURED, f"{self.tries} episodes of {source.agent}")
+            raise Refused(Reason.NOT_MEASURED, f"{write_count(self.tries, 'episode')} of {source.agent}")
         return found
 
 

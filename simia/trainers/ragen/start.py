@@ -23,7 +23,7 @@ from simia.config import assign_setting, merge_sections, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.search_path import cache_root, list_names
-from simia.terminal import say_error
+from simia.terminal import say_error, write_count
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
@@ -177,7 +177,7 @@ def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[
             allowed = part == "val" or env.allow_evaluation_tasks
             refuse_evaluation_tasks(pack, tasks, f"{place}.allow_evaluation_tasks", allowed=allowed)
             notes.append(
-                f"{part}: {groups} groups of {section['group_size']} a step on {len(tasks)} tasks of {pack.name} ({name_backend(stage)})"
+                f"{part}: {write_count(groups, 'group')} of {section['group_size']} a step on {write_count(len(tasks), 'task')} of {pack.name} ({name_backend(stage)})"
             )
     return notes
 

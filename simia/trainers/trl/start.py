@@ -8,6 +8,7 @@ from typing import Any
 from simia.config import find_config, parse_config, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
+from simia.terminal import write_count
 from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
@@ -83,7 +84,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         command += ["--set", f"{name}={format_setting(value)}"]
     backend = name_backend(settings.stage)
     step = describe_step(settings.grpo, settings.processes)
-    which = f"{step} on {len(tasks)} tasks of {pack.name}" + (
+    which = f"{step} on {write_count(len(tasks), 'task')} of {pack.name}" + (
         f", split {settings.stage.split}" if settings.stage.split else ""
     )
     where = python or "no environment"

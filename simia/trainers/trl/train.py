@@ -23,6 +23,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.errors import UserError
+from simia.terminal import write_count
 from simia.trainers import ranks
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
@@ -231,7 +232,7 @@ def launch_processes(config: TrlConfig, arguments: list[str]) -> int:
     count, there = config.processes, torch.cuda.device_count()
     if 0 < there < count and not config.grpo.get("use_cpu"):
         raise UserError(
-            f"processes is {count}, but there are {there} GPUs to train on: set processes to {there} or less"
+            f"processes is {count}, but the machine has {write_count(there, 'GPU')} to train on: set processes to {there} or less"
         )
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the launcher would set it too, but with a warning
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks report errors themselves

@@ -34,7 +34,7 @@ from verl.utils.config import omega_conf_to_dataclass  # type: ignore[import-not
 from simia.config import parse_config, read_config_file
 from simia.errors import UserError
 from simia.statistics import SUCCESS
-from simia.terminal import clean
+from simia.terminal import clean, write_count
 from simia.trainers.tokens import CallForm, ChatText, find_end_ids
 from simia.trainers.verl.episode_keeping import keep_played
 from simia.trainers.verl.play import PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply
@@ -151,7 +151,7 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
                 log.warning("the outcome of group %s could not be written: %s", name, error)
         most = self.settings.play.lost_groups
         if most is not None and group.trains and groups.lost >= most:
-            await end_training(f"{groups.lost} groups in a row have no reward; the last: {why}", step)
+            await end_training(f"no reward in {write_count(groups.lost, 'group')} in a row; the last: {why}", step)
 
     def _output(
         self, played: PlayedEpisode, policy: Policy, sampling_params: dict[str, Any], validates: bool
@@ -242,7 +242,7 @@ def explain_lost(played: PlayedEpisode) -> str:
     if not played.fits:
         return detail
     code = episode.end.code if episode.end else "unknown"
-    return f"{played.end} ({code}{': ' if detail else ''}{detail}) after {played.attempts} attempts"
+    return f"{played.end} ({code}{': ' if detail else ''}{detail}) after {write_count(played.attempts, 'attempt')}"
 
 
 async def end_training(why: str, step: int | None) -> None:

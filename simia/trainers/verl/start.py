@@ -28,6 +28,7 @@ from simia.formats.parquet_rows import import_arrow
 from simia.pack import Pack
 from simia.search_path import find_named_resource
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
@@ -149,7 +150,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
             (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     command = [str(python), "-m", "verl.trainer.main_ppo", "--config-dir", str(folder), "--config-name", "verl"]
-    notes = [f"{len(learns)} rows of {pack.name}; what verl reads, and the replies that are paid for: {folder}"]
+    notes = [
+        f"{write_count(len(learns), 'row')} of {pack.name}; what verl reads, and the replies that are paid for: {folder}"
+    ]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += [*warnings, *check_references(plan)]
     notes += later

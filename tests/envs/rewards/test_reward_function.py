@@ -112,7 +112,7 @@ async def test_alone_it_needs_no_rules_and_may_reward_turns(rewards: Path, erran
         ("text", "returned 'good'; return a number, None, or a dict with value"),
         ("no_number", "returned nan; return a number"),
         ("other_key", "returned the key 'reward'; return a number"),
-        ("steps", "returned 1 steps; the episode has 2 messages of the agent"),
+        ("steps", "returned 1 step; the episode has 2 messages of the agent"),
     ],
 )
 async def test_what_goes_wrong_is_one_line_and_no_reward(

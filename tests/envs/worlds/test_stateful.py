@@ -236,7 +236,7 @@ async def test_a_judge_is_asked_beside_the_rules() -> None:
         1.0,
         0.0,
     )
-    assert "judge: oracle, 0 of 1 votes for: it was not asked for" in trajectory.reward.rationale
+    assert "judge: oracle, 0 of 1 vote for: it was not asked for" in trajectory.reward.rationale
 
 
 async def test_a_verdict_that_waits_leaves_no_reward() -> None:

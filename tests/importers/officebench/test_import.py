@@ -153,7 +153,7 @@ def test_the_command_imports_with_solutions(tmp_path: Path) -> None:
     pack = Pack.load(out)
     assert [action.name for action in pack.task("1-1/1").reference] == ["system.finish_task"]
     assert pack.task("1-1/0").reference == []
-    assert "1 tasks have a solution; next: simia pack record" in done.output
+    assert "1 task with a solution; next: simia pack record" in done.output
 
 
 def test_a_shipped_solution_is_given_to_the_very_task_it_was_written_for(
