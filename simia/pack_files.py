@@ -83,7 +83,8 @@ def refuse_duplicate_keys(path: Path, data: bytes, value: Any, first: int = 1) -
         first: Number of the text's first line in the file.
     """
     with suppress(orjson.JSONEncodeError):  # raised for deeply nested values
-        if orjson.dumps(value) == data.strip():
+        text = data.strip()
+        if orjson.dumps(value) == text or orjson.dumps(value, option=orjson.OPT_INDENT_2) == text:
             return  # written by a program: nothing was lost
     objects: list[set[str]] = []
     for token in TOKEN.finditer(data):
@@ -97,6 +98,17 @@ def refuse_duplicate_keys(path: Path, data: bytes, value: Any, first: int = 1) -
                 line = first + data.count(b"\n", 0, token.start())
                 raise UserError(f"{path}, line {line}: {TWICE.format(key=key)}"[: MOST_WORDS + len(str(path))])
             objects[-1].add(key)
+
+
+def read_state(path: Path) -> Any:
+    """The tables of a JSON file of a pack's state. Raises `UserError` if it is not JSON, or if an object has a key twice."""
+    data = read_bytes(path, MOST_ROWS)
+    try:
+        state = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{path}: {summarize_error(error)}") from None
+    refuse_duplicate_keys(path, data, state)
+    return state
 
 
 def parse_yaml(path: Path) -> Any:

@@ -8,17 +8,16 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from simia.authoring.code_lint import MOST_CODE
 from simia.authoring.findings import Fault, Finding
 from simia.envs.rewards.answer import find_answer_fault
 from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
-from simia.pack_files import read_bytes, refuse_duplicate_keys
+from simia.pack_files import read_bytes, read_state
 from simia.state import merge_patch
 from simia.state_schema import read_path
 from simia.task import AnswerSpec, ChecklistSpec, Task, TraceSpec
+from simia.terminal import write_count
 
 
 def suggest_names(unknown: Collection[str], known: Collection[str]) -> str:
@@ -123,7 +122,7 @@ def check_user(pack: Pack) -> list[Finding]:
     ]
     if not ignored:
         return []
-    detail = f"pack.yaml names no user, so the user's turns in the scripts of {len(ignored)} tasks ({ignored[0]}, …) are not played: "
+    detail = f"pack.yaml names no user, so the user's turns in the scripts of {write_count(len(ignored), 'task')} ({ignored[0]}, …) are not played: "
     return [Finding(Fault.NO_USER, "pack.yaml", f"{detail}write user: scripted, or user: llm")]
 
 
@@ -162,17 +161,9 @@ def check_tables(pack: Pack, functions: set[str] | None) -> list[Finding]:
 
 
 def read_initial_state(pack: Pack) -> Any:
-    """The tables of the pack's state file; None if it has none. Raises `UserError` for a key that occurs twice."""
-    path = pack.path_of("state") if pack.file and pack.file.state and pack.file.state.endswith(".json") else None
-    if path is None:
-        return None
-    try:
-        data = path.read_bytes()
-        state = orjson.loads(data)
-    except (OSError, orjson.JSONDecodeError):  # reported when the world is opened
-        return None
-    refuse_duplicate_keys(path, data, state)
-    return state
+    """The tables of the pack's JSON state; None if it has none. Raises `UserError` for a malformed file."""
+    path = pack.path_of("state")
+    return read_state(path) if path is not None and path.suffix == ".json" and path.is_file() else None
 
 
 def list_check_functions(pack: Pack) -> set[str] | None:

@@ -6,11 +6,11 @@ import os
 import re
 from typing import Any
 
-import orjson
 import yaml
 
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.pack_files import read_state
 from simia.state_schema import ColumnSpec, StateSchema, TableSpec
 
 FORMAT = re.compile(r"^format:\s*1\b", re.MULTILINE)
@@ -38,7 +38,7 @@ def upgrade_pack(pack: Pack) -> list[str]:
     done = ["format: 2"]
     state = pack.path_of("state")
     if state is not None and state.suffix == ".json":
-        schema = infer_schema(orjson.loads(state.read_bytes()))
+        schema = infer_schema(read_state(state))
         if schema.tables:
             body = {"schema": schema.model_dump(exclude_defaults=True)}
             changed = f"{changed.rstrip()}\n{yaml.safe_dump(body, sort_keys=False, allow_unicode=True)}"

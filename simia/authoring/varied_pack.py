@@ -61,7 +61,7 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.json_values import iterate_strings
 from simia.pack import Pack
-from simia.pack_files import parse_yaml, read_lines
+from simia.pack_files import parse_yaml, read_lines, read_state
 from simia.prompts import decode_result
 from simia.quality.mentions import contains_phrase
 from simia.task import Task
@@ -126,7 +126,7 @@ async def vary_pack(
         raise UserError(f"pack {pack.name} keeps its state in files: values can be replaced only in a JSON state")
     state_path = pack.path_of("state")
     refuse_inside(out, root)
-    state = orjson.loads(state_path.read_bytes()) if state_path is not None else {}
+    state = read_state(state_path) if state_path is not None else {}
     rows = [orjson.loads(line) for _, line in read_lines(tasks_path)]
     report = VariedPackReport(len(rows))
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))

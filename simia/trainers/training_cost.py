@@ -22,8 +22,8 @@ from simia.envs.users import EpisodeView, LLMUser
 from simia.envs.worlds.simulated.backend import (
     SimulatedBackend,
     describe_initial_state,
+    load_tables,
     make_initial_state,
-    read_state,
 )
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall
 from simia.envs.worlds.simulated.result_examples import find_example_calls, write_on_one_line
@@ -34,6 +34,7 @@ from simia.llm.engine import Engine, PassingJournal
 from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.task import Task
+from simia.terminal import write_count
 from simia.trainers.episode_plan import EpisodePlan
 from simia.trainers.plan_notes import describe_caps, describe_other_pack, describe_rewards, describe_users
 from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
@@ -192,7 +193,7 @@ def add_tool_requests(
         return
     settings = world.settings
     role.context = settings.context
-    tables = read_tables(pack, world)
+    tables = read_prompt_tables(pack, world)
     told = (
         describe_initial_state(pack, task, tables, settings)[0] if tables is not None and not settings.stateful else ""
     )
@@ -220,14 +221,14 @@ def add_tool_requests(
             ]
 
 
-def read_tables(pack: Pack, world: SimulatedBackend) -> Any:
+def read_prompt_tables(pack: Pack, world: SimulatedBackend) -> Any:
     """Return the tables that the simulator's prompts show, except those that only the pack's code knows; None: no tables."""
     if world.settings.knowledge not in ("state", "code"):
         return None
     path = pack.path_of("state")
     if world.code is not None and (path is None or path.suffix != ".json"):
         return {}
-    return read_state(pack)
+    return load_tables(pack)
 
 
 def is_looked_up(world: SimulatedBackend, tool: str) -> bool:
@@ -309,7 +310,7 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
     for plan in plans:
         if addresses := list_addresses(plan.stage):
             lines.append(
-                f"{plan.what}: {plan.episodes:,} episodes on {len(plan.tasks):,} tasks of {plan.pack.name}; {addresses[0]} keeps the "
+                f"{plan.what}: {write_count(plan.episodes, 'episode')} on {write_count(len(plan.tasks), 'task')} of {plan.pack.name}; {addresses[0]} keeps the "
                 "solutions, so turns and requests are not counted"
             )
             usual[plan.what] = []
@@ -320,14 +321,14 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
         turns = max(1.0, sampled.turns / max(1, sampled.episodes))
         most = max(plan.stage.episode.turns, turns)
         lines.append(
-            f"{plan.what}: {plan.episodes:,} episodes on {len(plan.tasks):,} tasks of {plan.pack.name}, about {turns:.0f} turns each as "
+            f"{plan.what}: {write_count(plan.episodes, 'episode')} on {write_count(len(plan.tasks), 'task')} of {plan.pack.name}, about {write_count(round(turns), 'turn')} each as "
             f"their solutions go, at most {most:.0f}"
         )
         if (other := describe_other_pack(plan, plans)) is not None:
             lines.append(f"  {other}")
         if sampled.unsolved:
             lines.append(
-                f"  {sampled.unsolved} of {sampled.episodes} tasks have no solution, and the pack has no seeds: counted as one turn"
+                f"  {sampled.unsolved} of {write_count(sampled.episodes, 'task')} without a solution, and the pack has no seeds: counted as one turn"
             )
         if (opening := describe_openings(plan)) is not None:
             lines.append(f"  {opening}")
@@ -335,7 +336,7 @@ def describe_training(plans: Sequence[EpisodePlan]) -> list[str]:
             lines.append(f"  {UNHEARD}")
         groups = usual[plan.what] = estimate_requests(plan, sampled)
         for each in groups:
-            size = f"{each.requests:,} requests of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
+            size = f"{write_count(each.requests, 'request')} of about {each.prompt:,} prompt and {each.reply:,} reply tokens"
             lines.append(f"  {each.what} by {each.model}: {size}, {format_range([each])}")
         longest += estimate_requests(plan, sampled, most / turns)
     lines += [*describe_users(plans), describe_rewards(plans)]
@@ -388,7 +389,7 @@ def describe_openings(plan: EpisodePlan) -> str | None:
     longer = sum(size > most for size in sizes)
     line = f"the longest opening has about {max(sizes):,} tokens of the {most:,} that {name} leaves for it"
     if longer:
-        return f"{line}: {longer} of {len(sizes)} tasks are longer and would be left out; raise it"
+        return f"{line}: longer, and left out: {longer} of {write_count(len(sizes), 'task')}; raise it"
     if max(sizes, default=0) > NEARLY_FULL * most:
         return f"warning: {line}: more than {NEARLY_FULL:.0%} of it, by an estimate that the tokenizer may exceed; raise it"
     return line

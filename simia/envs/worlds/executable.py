@@ -28,6 +28,7 @@ from simia.envs.worlds.worker_parents import parents
 from simia.errors import Aborted, Code, UserError
 from simia.event_loop import start_shared
 from simia.pack import Pack
+from simia.pack_files import read_state
 from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
 from simia.sandbox.worker import WorkerLost, WorkerSlot
@@ -130,6 +131,8 @@ class ExecutableBackend:
         assert pack.root is not None
         python = find_interpreter(how.python) if how.python else sys.executable
         state = pack.file.state if pack.file else None
+        if (path := pack.path_of("state")) is not None and path.suffix == ".json" and path.is_file():
+            read_state(path)  # the sandbox reads it too, but a reader of JSON keeps only the last of two equal keys
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
         room = PrivateFolder(how.root, self.limits.folder, self._network) if self.alone else None

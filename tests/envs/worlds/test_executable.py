@@ -13,6 +13,7 @@ import pytest
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.journal import COMPACT
+from simia.envs.worlds.simulated.backend import load_tables
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
@@ -20,6 +21,7 @@ from simia.sandbox.limits import MB, WorkerLimits
 from simia.task import Task
 from simia.trajectory import ToolCall
 from tests.envs.worlds.counter import counter
+from tests.packs.small import small
 
 T = Task(id="t")
 BOTH = pytest.mark.parametrize("isolation", ["shared", "process"])
@@ -56,6 +58,17 @@ async def test_a_call_that_fails_leaves_the_state_as_it_was(tmp_path: Path, isol
         assert await world.state() == state
         assert (await do(world, "add", n=1)).data == {"total": state["total"] + 1}
         await world.close()
+
+
+async def test_a_state_with_a_key_that_occurs_twice_is_not_loaded(tmp_path: Path) -> None:
+    """The last of two equal keys would win, and the first row would be lost."""
+    pack = small(tmp_path / "p", state_json='{"todos": {\n"T-1": {"text": "a"},\n"T-1": {"text": "b"}}}')
+    twice = r"state\.json, line 3: the key 'T-1' occurs twice in the same object"
+    async with opened(tmp_path, pack) as backend:
+        with pytest.raises(UserError, match=twice):
+            await backend.open(T)
+    with pytest.raises(UserError, match=twice):
+        load_tables(pack)
 
 
 @BOTH

@@ -32,10 +32,12 @@ from simia.kit import SECONDS_A_CALL
 from simia.llm.engine import Engine
 from simia.llm.types import Request
 from simia.pack import Pack
+from simia.pack_files import read_state
 from simia.prompt_quoting import escape_unprintable, quote_label
 from simia.quality.entity_ledger import EntityLedger
 from simia.state import merge_patch
 from simia.task import By, Task
+from simia.terminal import write_count
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import ToolCall, digest
 
@@ -91,7 +93,7 @@ class SimulatedBackend:
                 f"the simulated back end runs no code, so it has no setting {', '.join(sorted(own))}: leave it out"
             )
         elif self.settings.knowledge == "state":
-            self._tables = read_state(pack)
+            self._tables = load_tables(pack)
             describe_initial_state(
                 pack, Task(id="-"), self._tables, self.settings
             )  # raises where the tables do not fit a prompt
@@ -119,7 +121,7 @@ class SimulatedBackend:
             self.code, self._owns_code = code or make_executable_backend(pack, **own), code is None
             self.sources = ToolSources(pack, SOURCE_CHARACTERS)
         else:  # its state is files, or it has no code
-            self._tables = read_state(pack)
+            self._tables = load_tables(pack)
         names = [tool.name for tool in (*pack.tools, *pack.user_tools)]
         if settings.knowledge == "code" and not (self.sources and any(map(self.sources.find_source, names))):
             raise UserError(f"pack {pack.name} has no source code of its tools in its folder: use knowledge=state")
@@ -177,7 +179,7 @@ class SimulatedBackend:
         without = self.list_unsolved(tasks)
         if tasks and len(without) == len(tasks):
             raise UserError(
-                f"pack {self.pack.name}: knowledge=reference, and none of {len(tasks)} tasks has a reference: set "
+                f"pack {self.pack.name}: knowledge=reference, and none of {write_count(len(tasks), 'task')} has a reference: set "
                 f"{where}backend_settings.knowledge=schema, or give the tasks a script or a reference"
             )
         if without:
@@ -307,12 +309,12 @@ def compile_result_schema(tool: ToolSpec) -> Any:
         return None
 
 
-def read_state(pack: Pack) -> Any:
+def load_tables(pack: Pack) -> Any:
     """The pack's tables. Raises `UserError` where there are none."""
     path = pack.path_of("state")
     if path is None or not path.is_file() or path.suffix != ".json":
         raise UserError(f"pack {pack.name} has no JSON file of its state: use knowledge=reference or knowledge=schema")
-    return orjson.loads(path.read_bytes())
+    return read_state(path)
 
 
 def describe_initial_state(
