@@ -55,7 +55,7 @@ def explain_validation_error(cls: type[BaseModel], error: ValidationError, value
         )
         return place, f"unknown key {place!r}: {hint}"
     if kind == "union_tag_not_found":
-        kinds = [each for model in find_models_at(cls, first["loc"]) for each in list_kinds(model)]
+        kinds = [each for model in find_models_at(cls, first["loc"]) for each in list_kind_values(model)]
         return place, f"{place} needs a kind, as {place}.kind={kinds[0]}; there are: {', '.join(kinds)}"
     if kind == "union_tag_invalid":
         place = f"{place}.kind".lstrip(".")
@@ -105,7 +105,7 @@ def find_models_at(cls: type[BaseModel], path: Sequence[int | str]) -> list[type
         named = [field for model in models for name, field in model.model_fields.items() if step in (name, field.alias)]
         inner = [each for field in named for each in find_models_in(field.annotation)]
         in_mapping = bool(inner) and any(is_mapping(field.annotation) for field in named)
-        models = inner or [model for model in models if step in list_kinds(model)] or models
+        models = inner or [model for model in models if step in list_kind_values(model)] or models
     return models
 
 
@@ -114,7 +114,7 @@ def is_mapping(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(get_origin(each) is dict for each in get_args(annotation))
 
 
-def list_kinds(model: type[BaseModel]) -> list[str]:
+def list_kind_values(model: type[BaseModel]) -> list[str]:
     """List the allowed values of `kind` of a union member."""
     field = model.model_fields.get("kind")
     return [str(kind) for kind in get_args(field.annotation)] if field else []

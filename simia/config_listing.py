@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from simia.config_errors import find_models_in, list_kinds
+from simia.config_errors import find_models_in, list_kind_values
 
 ANY_NAME = "NAME"  # stands for a key of a section that maps names to sections
 
@@ -61,7 +61,7 @@ def list_settings(
                 listed[sections] = dotted
             below = f"{dotted}.{ANY_NAME}" if get_origin(field.annotation) is dict else dotted
             for section in sections:
-                kinds = f", kind: {list_kinds(section)[0]}" if len(sections) > 1 else ""
+                kinds = f", kind: {list_kind_values(section)[0]}" if len(sections) > 1 else ""
                 yield Setting(below, describe_type(section) + kinds, None, description)
                 yield from list_settings(section, None, f"{below}.", listed)
 

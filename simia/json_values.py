@@ -55,3 +55,8 @@ def iterate_strings(value: Any) -> Iterator[str]:
             stack.extend(each.values())
         elif isinstance(each, list):
             stack.extend(each)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a JSON number; a Boolean is none, although Python's `bool` is an `int`."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -133,7 +133,7 @@ def _pair_rows(before: JSON, after: JSON, spec: TableSpec | None) -> list[tuple[
     if not isinstance(before, list) or not isinstance(after, list):
         return None
     column = spec.key if spec else None
-    old, new = list_keys(before, column), list_keys(after, column)
+    old, new = list_unique_keys(before, column), list_unique_keys(after, column)
     if column is not None and old is not None and new is not None:
         one, two = dict(zip(old, before, strict=True)), dict(zip(new, after, strict=True))
         if [key for key in old if key in two] + [key for key in new if key not in one] != new:
@@ -144,7 +144,7 @@ def _pair_rows(before: JSON, after: JSON, spec: TableSpec | None) -> list[tuple[
     return [(str(n), before[n] if n < len(before) else MISSING, row) for n, row in enumerate(after)]
 
 
-def list_keys(rows: list[JSON], column: str | None) -> list[str] | None:
+def list_unique_keys(rows: list[JSON], column: str | None) -> list[str] | None:
     """The keys of a list's rows by their key column; None if a row lacks it or two have the same."""
     if column is None or not all(isinstance(row, dict) and isinstance(row.get(column), str | int) for row in rows):
         return None

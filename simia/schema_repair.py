@@ -60,13 +60,13 @@ def repair_schema(schema: JSON) -> tuple[dict[str, JSON], list[str]]:
     Raises `SchemaError` for a schema that must not be read (remote references, too deep, too large) or describes no object.
     """
     if schema is None or isinstance(schema, bool):
-        return {"type": "object", "properties": {}}, [f"the schema {show(schema)} became one without arguments"]
+        return {"type": "object", "properties": {}}, [f"the schema {shorten_json(schema)} became one without arguments"]
     refuse_hostile_schema(schema)
     repair = SchemaRepair(schema)
     made: dict[str, JSON] = repair.repair_node(move_bare_properties(schema, repair.notes), "")
     kind = made.get("type")
     if kind is None or (isinstance(kind, list) and "object" in kind):
-        repair.notes.append("type: object added" if kind is None else f"type: {show(kind)} became object")
+        repair.notes.append("type: object added" if kind is None else f"type: {shorten_json(kind)} became object")
         made = {"type": "object", **made, **({"type": "object"} if kind else {})}
     if made["type"] != "object":
         raise SchemaError("its arguments are no object")
@@ -117,10 +117,10 @@ class SchemaRepair:
         if isinstance(value, bool):
             return value
         if isinstance(value, str | list):
-            self._note(place, f"{show(value)} became a type")
+            self._note(place, f"{shorten_json(value)} became a type")
             value = {"type": value}
         if not isinstance(value, dict):
-            self._note(place, f"{show(value)} became {{}}")
+            self._note(place, f"{shorten_json(value)} became {{}}")
             return {}
         node = dict(value)
         self._repair_type(node, place)
@@ -159,7 +159,8 @@ class SchemaRepair:
         elif isinstance(kind, str) and kind not in TYPES:
             if (made := read_type_hint(kind)) is not None:
                 self._note(
-                    place, f"type: {show(kind)} became {show(made['type'] if made.keys() == {'type'} else made)}"
+                    place,
+                    f"type: {shorten_json(kind)} became {shorten_json(made['type'] if made.keys() == {'type'} else made)}",
                 )
                 del node["type"]
                 node.update({key: value for key, value in made.items() if key not in node})
@@ -248,7 +249,9 @@ class SchemaRepair:
         for name, inner in node.get("properties", {}).items():
             flag = WORDS.get(str(inner.get("required")).lower()) if isinstance(inner, dict) else None
             if flag is not None:
-                self._note(join(place, name), f"required: {show(inner['required'])} moved to the object's required")
+                self._note(
+                    join(place, name), f"required: {shorten_json(inner['required'])} moved to the object's required"
+                )
                 node["properties"] = {**node["properties"], name: {k: v for k, v in inner.items() if k != "required"}}
                 needed += [name] if flag else []
         return needed
@@ -263,7 +266,7 @@ class SchemaRepair:
         elif isinstance(given, list):
             names = list(dict.fromkeys(name for name in given if isinstance(name, str)))
         if names != given:
-            self._note(place, f"required: {show(given)} became {show(names)}")
+            self._note(place, f"required: {shorten_json(given)} became {shorten_json(names)}")
         names += [name for name in needed if name not in names]
         if names != given:
             node["required"] = names
@@ -290,7 +293,7 @@ class SchemaRepair:
         if None in values and isinstance(kind, str) and kind != "null":
             self._set(node, "type", [kind, "null"], place)
         values = [convert_value(value, kind) for value in values]
-        if show(values, most=None) != show(node["enum"], most=None):
+        if shorten_json(values, most=None) != shorten_json(node["enum"], most=None):
             self._set(node, "enum", values, place)
         if "default" in node and node["default"] not in values:
             default = convert_value(node["default"], kind)
@@ -300,11 +303,11 @@ class SchemaRepair:
                 self._remove(node, "default", place)
 
     def _set(self, node: dict[str, JSON], key: str, value: JSON, place: str) -> None:
-        self._note(place, f"{key}: {show(node.get(key))} became {show(value)}")
+        self._note(place, f"{key}: {shorten_json(node.get(key))} became {shorten_json(value)}")
         node[key] = value
 
     def _remove(self, node: dict[str, JSON], key: str, place: str) -> None:
-        self._note(place, f"{key}: {show(node.pop(key))} removed")
+        self._note(place, f"{key}: {shorten_json(node.pop(key))} removed")
 
     def _note(self, place: str, text: str) -> None:
         self.notes.append(f"{place}: {text}" if place else text)
@@ -357,7 +360,7 @@ def join(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def show(value: JSON, most: int | None = 60) -> str:
+def shorten_json(value: JSON, most: int | None = 60) -> str:
     """Return a value as JSON, cut to a length."""
     text = json.dumps(value, ensure_ascii=False)
     return text if most is None or len(text) <= most else f"{text[:most]}…"

@@ -178,7 +178,7 @@ def assign_people(slots: list[Slot]) -> None:
     for slot in sorted(slots, key=lambda slot: slot.kind in ("email", "user")):  # names first: addresses contain them
         if slot.kind not in ("name", "first", "last", "email", "user", "phone"):
             continue
-        words = split_words(str(slot.value)) if slot.kind != "phone" else set()
+        words = split_name_words(str(slot.value)) if slot.kind != "phone" else set()
         owner = next((each for each in people if shares_word(each.words, words)), None)
         owner = owner or next((each for each in people if slot.kind not in each.kinds), None)
         if owner is None:
@@ -188,7 +188,7 @@ def assign_people(slots: list[Slot]) -> None:
         owner.words |= words
 
 
-def split_words(text: str) -> set[str]:
+def split_name_words(text: str) -> set[str]:
     """Return the words of a name or of the local part of an address, in ASCII letters."""
     return {word for part in re.split(r"[\W\d_]+", text.partition("@")[0]) if len(word := write_handle(part)) > 2}
 

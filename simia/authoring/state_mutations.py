@@ -78,7 +78,7 @@ def mutate_state(
         leaves = [leaf for leaf in leaves if not is_described(final, leaf)]
     for path in spread(leaves, MOST_FIELDS):
         yield "field", path, replace_value(final, path, alter_value(read_place(final, path)))
-    tables = list_tables(final)
+    tables = list_row_places(final)
     changed = {path[: len(table)] for path in touched for table in tables if is_prefix(table, path)}
     tables = sorted(tables, key=lambda table: table not in changed)[:MOST_TABLES]
     for path in touched:
@@ -95,7 +95,7 @@ def mutate_state(
         yield "row_added", (*table, f"{key}-copy"), add_row(final, table, key)
 
 
-def list_tables(state: Any) -> list[Path]:
+def list_row_places(state: Any) -> list[Path]:
     """Places of the state that hold rows: mappings and lists that are not empty."""
     if not isinstance(state, dict):
         return []

@@ -60,12 +60,12 @@ class HeardValues:
         self.texts.add(text)
         for token, starts in list_tokens(text):
             self.words.add(token.text)
-            if is_name(token.text) and not starts:
+            if is_name_like(token.text) and not starts:
                 self.names.add(token.text)
 
     def holds(self, value: str) -> bool:
         """Whether a value was written; a name counts only if it was written as a name."""
-        if is_name(value):
+        if is_name_like(value):
             return value in self.names and value.lower() not in self.words
         return self.texts.contains(value)
 
@@ -96,7 +96,7 @@ def hide_learned(text: str, heard: HeardValues, own: Mentions) -> str:
     """Replace the values that the assistant or a tool gave before the user did."""
     pieces, end = [], 0
     for token, _ in list_tokens(text):
-        if not (is_value(token.text) or is_name(token.text)):
+        if not (is_value(token.text) or is_name_like(token.text)):
             continue
         if heard.holds(token.text) and not own.contains(token.text):
             pieces += [text[end : token.at], GAP]
@@ -125,7 +125,7 @@ def is_value(token: str) -> bool:
     return any(char.isdigit() for char in token) or any(sign in token for sign in "@/_.")
 
 
-def is_name(token: str) -> bool:
+def is_name_like(token: str) -> bool:
     """Whether a token is written like a name."""
     return token[:1].isupper() and len(token) > 1 and not is_value(token) and not OWN_WORDS.match(token)
 
@@ -143,7 +143,7 @@ def list_facts(messages: Sequence[str]) -> Iterator[str]:
 
 def holds_fact(text: str) -> bool:
     """Whether a text holds a value or a name."""
-    return any(is_value(token.text) or (is_name(token.text) and not starts) for token, starts in list_tokens(text))
+    return any(is_value(token.text) or (is_name_like(token.text) and not starts) for token, starts in list_tokens(text))
 
 
 def flatten(text: str) -> str:

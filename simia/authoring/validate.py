@@ -77,7 +77,7 @@ def compare_tools_with_code(specs: list[ToolSpec], declared: dict[str, dict[str,
         if "parameters" not in code:
             continue
         listed, needed = set(spec.parameters.get("properties", {})), set(spec.parameters.get("required", []))
-        has, must = set(list_names(code["parameters"])), set(list_names(code["required"]))
+        has, must = set(list_as_text(code["parameters"])), set(list_as_text(code["required"]))
         if listed != has:
             odd = ", ".join(sorted(listed ^ has))
             found.append(
@@ -95,5 +95,5 @@ def compare_tools_with_code(specs: list[ToolSpec], declared: dict[str, dict[str,
     return found
 
 
-def list_names(value: object) -> list[str]:
+def list_as_text(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []

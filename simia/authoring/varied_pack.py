@@ -274,7 +274,7 @@ async def replace_task_amounts(
         async def one(row: Any, task: Task, varied: Task) -> Any | None:
             async with places:
                 played = [await play_solution(before, task), await play_solution(after, varied)]
-            pairs, why = pair_results(*played)
+            pairs, why = pair_amounts(*played)
             pairs |= {a: b for a, b in pair_arguments(task, varied) if a != b}
             pairs |= {
                 a / 100: b / 100 for a, b in pairs.items() if a % 1 == 0 and a >= 100 and a / 100 not in pairs
@@ -299,7 +299,7 @@ async def play_solution(environment: Environment, task: Task) -> Trajectory:
     return await play_task(environment, task, ReferenceAgent(task), ScriptedUser(task))
 
 
-def pair_results(old: Trajectory, new: Trajectory) -> tuple[dict[float, float], str]:
+def pair_amounts(old: Trajectory, new: Trajectory) -> tuple[dict[float, float], str]:
     """Return (amount in the results of a solution → amount in the new pack's results, reason why they cannot be compared or "")."""
     results = [[message for message in each.messages if message.role == "tool"] for each in (old, new)]
     if [each.error for each in results[0]] != [each.error for each in results[1]]:

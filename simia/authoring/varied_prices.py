@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from simia.json_values import is_number
+
 MONEY = re.compile(
     r"(^|_)(price|cost|amount|fee|credit|balance|deposit|refund|discount|salary|fare|charge|shipping|budget|payment|wage|cents)s?(_|$)|^(min|max|sub)?_?total$"
 )
@@ -42,10 +44,6 @@ def iterate_amounts(state: Any, *, inside: bool = False) -> Iterator[float]:
 def is_money(key: str, beside_money: bool) -> bool:
     """Whether a column holds amounts, by its name; a column `value` only if its row has another such column."""
     return MONEY.search(key) is not None or (beside_money and VALUE.search(key) is not None)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def iterate_columns(state: Any, column: str = "", *, inside: bool = False) -> Iterator[tuple[str, bool]]:

@@ -30,11 +30,11 @@ def print_published(
         measure_columns,
         read_paper,
     )
-    from simia.report.published_table import OurRow, list_tables, print_table
+    from simia.report.published_table import OurRow, print_table, print_table_list
 
     found = read_paper(paper)
     if number is None:
-        list_tables(found, Terminal())
+        print_table_list(found, Terminal())
         return
     table, ours = found.find_table(number), []
     for name in run or ():

@@ -226,13 +226,13 @@ def iterate_evenly(members: Sequence[CallSample]) -> Iterator[CallSample]:
     """Yield all samples. The next one is always the one whose pack, tool and |Δ| were yielded least so far; the first of equals."""
     left, used = list(members), Counter[Any]()
     while left:
-        best = min(left, key=lambda each: [used[kind] for kind in list_kinds(each)])
+        best = min(left, key=lambda each: [used[kind] for kind in list_balanced_properties(each)])
         left.remove(best)
-        used.update(list_kinds(best))
+        used.update(list_balanced_properties(best))
         yield best
 
 
-def list_kinds(sample: CallSample) -> list[Any]:
+def list_balanced_properties(sample: CallSample) -> list[Any]:
     """Return the properties over which a draw is balanced, the most important first."""
     return [sample.paths > 2, sample.pack, sample.delta, (sample.pack, sample.call.name), (sample.pack, sample.task)]
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
+from simia.json_values import is_number
 from simia.statistics import Estimate, bootstrap_interval, compute_wilson_interval
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
@@ -311,5 +312,5 @@ def iterate_leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     else:
         yield (
             path,
-            repr(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else repr(value),
+            repr(float(value)) if is_number(value) else repr(value),
         )

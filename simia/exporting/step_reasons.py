@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from simia.json_values import is_number
 from simia.trajectory import Message, ToolCall
 
 LATEST = 4  # results that are searched for the value of an argument
@@ -76,10 +77,6 @@ def find_origin(name: str, value: Any, results: Sequence[tuple[str, Any]], befor
                 where = f"{path} of {tool}" if path else f"the result of {tool}"
                 return f"{name} {shown}, {where}"
     return None
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_telling(value: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 from simia.errors import Code
 from simia.formats.dialect import MEMO, RowError, is_same_json, read_memory, take_carried, take_unknown
 from simia.formats.llamafactory import UntrainableError
-from simia.formats.turn_dialect import RowShape, Turn, dump_tools, pair_results
+from simia.formats.turn_dialect import RowShape, Turn, add_call_ids, dump_tools
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 
@@ -169,7 +169,7 @@ class ActionDialect(ABC):
         self.read_body(t, turns, shape, style, joined)
         if memo:
             t.extra[MEMO] = {self.name: memo}
-        pair_results(t.messages)
+        add_call_ids(t.messages)
         return t
 
     def read_body(

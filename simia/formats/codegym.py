@@ -99,7 +99,7 @@ def split_functions(text: str) -> tuple[str | None, list[ToolSpec] | None]:
     return (text, None) if specs is None else (None, specs)
 
 
-def read_message(text: str, ids: str = "call") -> Message:
+def read_marked_message(text: str, ids: str = "call") -> Message:
     """A policy's turn as a message; its calls are numbered `{ids}_0`, `{ids}_1`, …; see `tagged_calls.read_message`."""
     return tagged_calls.read_message(text, ids, read=read_marked)
 

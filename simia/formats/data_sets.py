@@ -115,15 +115,15 @@ def open_saved_folder(path: Path) -> DataSet:
     """Open a folder of `datasets.save_to_disk`: one split, or a dictionary of splits, of which `train` counts."""
     folder = path
     if (path / "dataset_dict.json").is_file():
-        splits = [str(each) for each in read_json(path / "dataset_dict.json").get("splits", [])]
+        splits = [str(each) for each in read_json_file(path / "dataset_dict.json").get("splits", [])]
         split = "train" if "train" in splits else splits[0] if len(splits) == 1 else None
         if split is None:
             raise UserError(f"{path} has no split train: give the folder of one, such as {path / (splits or ['?'])[0]}")
         folder = path / split
-    listed = read_json(folder / "state.json").get("_data_files", [])
+    listed = read_json_file(folder / "state.json").get("_data_files", [])
     files = tuple(str(each["filename"]) for each in listed)
     info = folder / "dataset_info.json"
-    licence = str(read_json(info).get("license") or "") if info.is_file() else ""
+    licence = str(read_json_file(info).get("license") or "") if info.is_file() else ""
     return DataSet(str(path), path.name, files, folder.joinpath, licence or None)
 
 
@@ -237,7 +237,7 @@ def read_licence(card: str) -> str | None:
     return ", ".join(map(str, given)) if isinstance(given, list) else str(given) if given else None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json_file(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

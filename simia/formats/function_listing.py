@@ -126,7 +126,7 @@ def read_function(block: str) -> ToolSpec | None:
     returns: str | None = None
     for number, line in enumerate(lines[at + 1 : -1], start=at + 1):
         if line.startswith(SCHEMA):
-            parameters = read_schema(line.removeprefix(SCHEMA), parameters)
+            parameters = read_listed_schema(line.removeprefix(SCHEMA), parameters)
         elif line == "    Returns:":
             returns = lines[number + 1].strip()
         elif returns is None and (argument := ARGUMENT.fullmatch(line)) and argument[1] in properties and argument[2]:
@@ -134,7 +134,7 @@ def read_function(block: str) -> ToolSpec | None:
     return ToolSpec(name=name, description=description, parameters=parameters, returns=returns)
 
 
-def read_schema(text: str, otherwise: dict[str, Any]) -> dict[str, Any]:
+def read_listed_schema(text: str, otherwise: dict[str, Any]) -> dict[str, Any]:
     try:
         value = parse_json(text)
     except ValueError:

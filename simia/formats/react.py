@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from simia.formats.dialect import dump_json
-from simia.formats.tagged_calls import make_unreadable_call, read_call, split_think, write_call
+from simia.formats.tagged_calls import make_unreadable_call, read_tagged_call, split_think, write_call
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -78,7 +78,7 @@ def read_action(text: str) -> ToolCall:
         value, _ = DECODER.raw_decode(text, start) if start >= 0 else (None, 0)
     except (ValueError, RecursionError):
         value = None
-    return read_call(value) or make_unreadable_call(text)
+    return read_tagged_call(value) or make_unreadable_call(text)
 
 
 def write_react(content: str | None, calls: list[ToolCall]) -> str | None:

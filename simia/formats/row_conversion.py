@@ -106,7 +106,9 @@ def vote_dialect(place: str, values: list[Any], dialects: Sequence[Dialect]) -> 
     best = max(dialects, key=lambda d: votes[d.name])
     names = ", ".join(d.name for d in dialects)
     if not votes[best.name]:
-        raise UserError(f"{place}: unknown format: the first row has {list_keys(objects[0])}; known formats: {names}")
+        raise UserError(
+            f"{place}: unknown format: the first row has {describe_keys(objects[0])}; known formats: {names}"
+        )
     at = list(dialects).index(best)
     left = [fit for fit in fits if not fit[at]]
     rival = max(dialects, key=lambda d: sum(fit[list(dialects).index(d)] for fit in left))
@@ -119,7 +121,7 @@ def vote_dialect(place: str, values: list[Any], dialects: Sequence[Dialect]) -> 
     return best
 
 
-def list_keys(row: Mapping[str, Any]) -> str:
+def describe_keys(row: Mapping[str, Any]) -> str:
     keys = ", ".join(list(row)[:8]) or "no keys"
     hint = ""
     if "chosen_messages" in row or ("chosen" in row and "rejected" in row):

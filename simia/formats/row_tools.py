@@ -77,18 +77,18 @@ def convert_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
     try:
         key = orjson.dumps(parameters)
     except TypeError:  # an integer beyond 64 bits
-        return convert_schema(parameters) or parameters
+        return convert_foreign_schema(parameters) or parameters
     made = convert_schema_text(key)
     return parameters if made is None else dict(orjson.loads(made))
 
 
 @lru_cache(maxsize=4096)
 def convert_schema_text(text: bytes) -> bytes | None:
-    made = convert_schema(orjson.loads(text))
+    made = convert_foreign_schema(orjson.loads(text))
     return None if made is None else orjson.dumps(made)
 
 
-def convert_schema(parameters: dict[str, Any]) -> dict[str, Any] | None:
+def convert_foreign_schema(parameters: dict[str, Any]) -> dict[str, Any] | None:
     """The converted schema; None for one that needs no conversion or cannot be converted."""
     try:
         return repair_schema(parameters)[0] if is_foreign(parameters) else None

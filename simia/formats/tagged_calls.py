@@ -48,7 +48,7 @@ def read_arguments(value: Any, *, python: bool = False) -> tuple[dict[str, Any] 
     return (value, None) if isinstance(value, dict) else (None, text)
 
 
-def read_call(item: Any, *, python: bool = False) -> ToolCall | None:
+def read_tagged_call(item: Any, *, python: bool = False) -> ToolCall | None:
     """The call in a JSON object; None when it names no tool."""
     if not isinstance(item, dict):
         return None
@@ -80,7 +80,8 @@ def read_calls(text: str, *, python: bool = False, prepare: Callable[[Any], Any]
             return calls or [make_unreadable_call(text)]
     items = value if isinstance(value, list) and value else [value]
     return [
-        read_call(prepare(item), python=python) or make_unreadable_call(text if items == [value] else dump_json(item))
+        read_tagged_call(prepare(item), python=python)
+        or make_unreadable_call(text if items == [value] else dump_json(item))
         for item in items
     ]
 

@@ -135,7 +135,7 @@ class TurnDialect(ABC):
 
     @abstractmethod
     def read_group(self, turns: list[Turn]) -> list[Message]:
-        """Read at least one message. Ids that the dialect does not have are left empty; `pair_results` makes them."""
+        """Read at least one message. Ids that the dialect does not have are left empty; `add_call_ids` makes them."""
 
     @abstractmethod
     def write_group(self, messages: list[Message]) -> list[Turn]: ...
@@ -161,7 +161,7 @@ class TurnDialect(ABC):
             if not is_same_json(dump_head(self.write_head(system, specs, habit)), dump_head(head)):
                 memo["head"] = dump_head(head)
             messages = self.read_messages(turns[lead:], lead)
-            pair_results(messages)
+            add_call_ids(messages)
             if memo:
                 extra[MEMO] = {self.name: memo}
             return Trajectory(system=system, tools=specs, messages=messages, extra=extra)
@@ -335,7 +335,7 @@ def split_listed_result(messages: list[Message], calls: int) -> list[Message]:
     return [first.model_copy(update={"content": contents[0]}), *rest]
 
 
-def pair_results(messages: list[Message]) -> None:
+def add_call_ids(messages: list[Message]) -> None:
     """Add missing ids: call_1, call_2, … to calls; results get the ids of the last calls before them, in order."""
     taken = {call.id for message in messages for call in message.calls if call.id}
     number = 0

@@ -44,23 +44,25 @@ READS_ANSWER = re.compile(r"\bargv\b|\$[1@*{]")  # in a check script
 FINISH: dict[str, Any] = {"name": "finish_action", "arguments": {}}
 
 
-def describe_tool(name: str, description: str, argument: str, meaning: str, *, required: bool = True) -> dict[str, Any]:
+def write_tool_row(
+    name: str, description: str, argument: str, meaning: str, *, required: bool = True
+) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": {argument: {"type": "string", "description": meaning}}}
     schema |= {"required": [argument]} if required else {}
     return {"name": name, "description": description, "parameters": schema | {"additionalProperties": False}}
 
 
 TOOLS = [
-    describe_tool(
+    write_tool_row(
         "bash_action",
         "Run a bash script on the Linux machine. What it prints to both streams comes back, cut when it is long.",
         "script", "The script.",
     ),
-    describe_tool(
+    write_tool_row(
         "answer_action", "Give the answer to the question. It ends the task.",
         "answer", "The bare value that was asked for.",
     ),
-    describe_tool(
+    write_tool_row(
         "finish_action", "Say that the task is done, or that it cannot be done. It ends the task.",
         "thought", "Why it is over.", required=False,
     ),

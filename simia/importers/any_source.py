@@ -72,7 +72,7 @@ def start_pack(folder: Path, source: str, *, dialect: str | None = None, say: Sa
         found = read_tool_list(Path(rest)) if kind == "tools" else read_seed_file(Path(rest), dialect)
         for line in found.lines:
             say(line)
-        write_pack(folder, found)
+        write_source_pack(folder, found)
         say(f"{folder}: {write_count(len(found.tools), 'tool')}, {write_count(len(found.seeds), 'seed')}")
     return find_gaps(Pack.load(folder))
 
@@ -190,7 +190,7 @@ def strip_shared(seed: Trajectory, number: int, stem: str, found: PackMaterial) 
     return seed.model_copy(update=changes)
 
 
-def write_pack(folder: Path, found: PackMaterial) -> None:
+def write_source_pack(folder: Path, found: PackMaterial) -> None:
     """Write the pack's files, under a temporary name until they are complete."""
     files: dict[str, Any] = {
         "policy.md": found.policy + "\n" if found.policy else None,

@@ -88,9 +88,9 @@ def import_multi_turn(source: Path | None = None, out: Path | None = None, say: 
                     f"{row['id']} is left out: it has {write_count(len(truth), 'ground truth')} for {write_count(len(row.get('question', ())), 'turn')}"
                 )
             else:
-                rows.append(convert_task(row, truth, tag, tools, signatures))
+                rows.append(convert_bfcl_task(row, truth, tag, tools, signatures))
     with draft_pack(out) as draft:
-        write_pack(draft, rows, [convert_document(each) for found in tools.values() for each in found], code)
+        write_code_pack(draft, rows, [convert_document(each) for found in tools.values() for each in found], code)
     say(f"{out}: {write_count(len(rows), 'task')}, {write_count(sum(map(len, tools.values())), 'tool')}")
     return out
 
@@ -141,7 +141,7 @@ def read_methods(path: Path, kind: str) -> Iterator[tuple[str, list[str]]]:
                     yield part.name, [argument.arg for argument in part.args.args[1:]]
 
 
-def convert_task(
+def convert_bfcl_task(
     row: dict[str, Any],
     truth: list[list[str]],
     tag: str,
@@ -199,23 +199,23 @@ def convert_document(document: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": document["name"],
         "description": document["description"],
-        "parameters": convert_schema(document["parameters"]),
+        "parameters": convert_bfcl_schema(document["parameters"]),
     }
 
 
-def convert_schema(value: Any) -> Any:
+def convert_bfcl_schema(value: Any) -> Any:
     """Replace `type: dict` and `float`, which JSON Schema does not have; a property may itself be named `type`."""
     if not isinstance(value, dict):
         return value
-    found = {name: convert_schema(each) if name == "items" else each for name, each in value.items()}
+    found = {name: convert_bfcl_schema(each) if name == "items" else each for name, each in value.items()}
     if isinstance(kind := found.get("type"), str):
         found["type"] = TYPES.get(kind, kind)
     if isinstance(inner := found.get("properties"), dict):
-        found["properties"] = {name: convert_schema(each) for name, each in inner.items()}
+        found["properties"] = {name: convert_bfcl_schema(each) for name, each in inner.items()}
     return {name: each for name, each in found.items() if each is not None}
 
 
-def write_pack(folder: Path, rows: list[dict[str, Any]], tools: list[dict[str, Any]], code: Path) -> None:
+def write_code_pack(folder: Path, rows: list[dict[str, Any]], tools: list[dict[str, Any]], code: Path) -> None:
     modules = [SHARED, *CLASSES.values()]
     package = read_package(code)
     target = folder / "code" / Path(*package.split("."))

@@ -43,16 +43,16 @@ def read_metadata(folder: Path) -> str | None:
     with contextlib.suppress(OSError, ValueError, AttributeError):
         stated = tomllib.loads((folder / "pyproject.toml").read_text("utf-8")).get("project", {}).get("license")
         stated = stated.get("text") if isinstance(stated, dict) else stated
-        if isinstance(stated, str) and is_name(stated):
+        if isinstance(stated, str) and is_licence_name(stated):
             return stated
     with contextlib.suppress(OSError, ValueError, AttributeError):
         stated = json.loads((folder / "package.json").read_bytes()).get("license")
-        if isinstance(stated, str) and is_name(stated):
+        if isinstance(stated, str) and is_licence_name(stated):
             return stated
     return None
 
 
-def is_name(text: str) -> bool:
+def is_licence_name(text: str) -> bool:
     """Whether a stated licence is a name, not its text."""
     return 0 < len(text) < 80 and text.isprintable()
 

@@ -57,7 +57,7 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
     source = root / "envs" / domain
     if not source.is_dir():
         raise UserError(f"{folder} has no folder tau_bench/envs/{domain}: give the path of {NEEDED}")
-    tools = [read_schema(path) for path in sorted((source / "tools").glob("[!_]*.py"))]
+    tools = [read_tool_info(path) for path in sorted((source / "tools").glob("[!_]*.py"))]
     ending = read_ending(source / "env.py")
     rows = [
         convert_task(task, f"{split}-{number}", split, ending)
@@ -122,7 +122,7 @@ def find_functions(tree: ast.AST, name: str) -> Iterator[ast.FunctionDef]:
     return (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == name)
 
 
-def read_schema(path: Path) -> dict[str, Any]:
+def read_tool_info(path: Path) -> dict[str, Any]:
     """A tool's name, description and parameters: the literal that its `get_info` returns."""
     for function in find_functions(parse_benchmark_module(path, NEEDED), "get_info"):
         last = function.body[-1]
@@ -164,18 +164,18 @@ def read_tasks(path: Path) -> list[dict[str, Any]]:
     try:
         for each in parse_benchmark_module(path, NEEDED).body:
             if isinstance(each, ast.Assign | ast.AnnAssign) and isinstance(each.value, ast.List):
-                rows += [read_call(item) for item in each.value.elts]
+                rows += [read_constructor(item) for item in each.value.elts]
     except ValueError as error:
         raise UserError(f"{path}: task {len(rows)}: {error}") from None
     return rows
 
 
-def read_call(node: ast.expr) -> Any:
+def read_constructor(node: ast.expr) -> Any:
     """`Task(…)` and `Action(…)` as dictionaries of their keywords, in lists too; anything else as a literal."""
     if isinstance(node, ast.Call):
-        return {str(each.arg): read_call(each.value) for each in node.keywords}
+        return {str(each.arg): read_constructor(each.value) for each in node.keywords}
     if isinstance(node, ast.List):
-        return [read_call(each) for each in node.elts]
+        return [read_constructor(each) for each in node.elts]
     return ast.literal_eval(node)
 
 

@@ -187,13 +187,13 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
             f"{folder / f'{file}.db'} has format {version} and this simia reads formats up to {VERSION}: upgrade simia"
         )
     needed = ALWAYS[file] if version < VERSION else COLUMNS[file].keys()
-    if not create and not needed <= list_tables(connection):
+    if not create and not needed <= list_sqlite_tables(connection):
         raise make_damage_error(folder, file, "it is empty, or the -wal file next to it is missing")
     if version == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        found = list_tables(connection)
+        found = list_sqlite_tables(connection)
         for table, columns in COLUMNS[file].items():
             if table not in found:
                 rowid = " WITHOUT ROWID" if table == "attempt" else ""
@@ -208,5 +208,5 @@ def prepare(connection: sqlite3.Connection, folder: Path, file: File, *, create:
         raise
 
 
-def list_tables(connection: sqlite3.Connection) -> set[str]:
+def list_sqlite_tables(connection: sqlite3.Connection) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -17,7 +17,7 @@ from operator import mul
 import orjson
 
 from simia.errors import Code
-from simia.llm.http_response import read_json, read_usage
+from simia.llm.http_response import parse_body, read_usage
 from simia.llm.types import LLMFault, Reply, Request
 from simia.terminal import write_count
 
@@ -101,7 +101,7 @@ async def embed_texts(
 def read_vectors(raw: bytes, count: int) -> Reply | None:
     """Read the body of a reply to a request with `count` texts; None if it does not hold a vector for each."""
     try:
-        body = read_json(raw)
+        body = parse_body(raw)
         rows = sorted(body["data"], key=lambda row: row["index"])
         vectors = [[float(value) for value in row["embedding"]] for row in rows]
         usage = read_usage(body.get("usage"))

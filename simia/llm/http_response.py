@@ -134,7 +134,7 @@ def prune_json(value: Any, levels: int = DEEPEST) -> Any:
     return value
 
 
-def read_json(raw: bytes) -> Any:
+def parse_body(raw: bytes) -> Any:
     """The JSON value of a body, pruned where it may be too deep. Raises `ValueError`."""
     body = orjson.loads(raw)
     return prune_json(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
@@ -143,7 +143,7 @@ def read_json(raw: bytes) -> Any:
 def _read_error(raw: bytes) -> dict[str, Any]:
     """The error object of a body: OpenAI's `{"error": {…}}`, a bare message, or the bodies of other servers; empty without one."""
     try:
-        body = read_json(raw)
+        body = parse_body(raw)
     except ValueError:
         return {}
     if not isinstance(body, dict):

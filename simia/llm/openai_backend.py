@@ -24,7 +24,7 @@ from yarl import URL
 from simia.config_secrets import has_secret_name, is_secret
 from simia.errors import Code, MissingKeyError, UserError
 from simia.llm.embeddings import read_vectors
-from simia.llm.http_response import RateLimits, read_fault, read_json, read_usage, receive_body, refuse_large_body
+from simia.llm.http_response import RateLimits, parse_body, read_fault, read_usage, receive_body, refuse_large_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from simia.masking import hide, mask, mask_bytes
@@ -249,7 +249,7 @@ def clean_text(text: str) -> str:
 def read_body(raw: bytes) -> Reply | None:
     """The body as a reply, or None if it is not a chat completion."""
     try:
-        body = read_json(raw)
+        body = parse_body(raw)
         choice = body["choices"][0]
         message = choice["message"]
         content = message.get("content")

@@ -25,7 +25,7 @@ class OurRow:
     """Conditions of the rollout: tasks, trials, user model, turns."""
 
 
-def list_tables(paper: PublishedPaper, to: Console) -> None:
+def print_table_list(paper: PublishedPaper, to: Console) -> None:
     """Print the tables of a paper."""
     to.print(make_plain_text(f"{paper.title} ({paper.year})"), soft_wrap=True)
     listed = make_table("table", "section", "what it shows")

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from simia.errors import UserError
+from simia.json_values import is_number
 from simia.pack import find_pack_file
 from simia.pack_files import RECORD, read_bytes
 from simia.terminal import one_line
@@ -179,7 +180,7 @@ def read_refusal(row: dict[str, Any]) -> RecordedRefusal:
 
 def bound_number(value: Any) -> float | None:
     """A finite number from 0 to a bound; None for anything else."""
-    known = isinstance(value, int | float) and not isinstance(value, bool)
+    known = is_number(value)
     return float(value) if known and math.isfinite(value) and 0 <= value <= MOST_NUMBER else None
 
 

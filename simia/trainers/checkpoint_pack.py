@@ -23,7 +23,7 @@ def refuse_other_pack(checkpoints: Path, pack: str, setting: str) -> None:
         )
 
 
-def write_pack(checkpoints: Path, pack: str) -> None:
+def write_pack_name(checkpoints: Path, pack: str) -> None:
     """Write the pack's name beside the checkpoints."""
     checkpoints.mkdir(parents=True, exist_ok=True)
     (checkpoints / FILE).write_text(json.dumps({"pack": pack}), encoding="utf-8")

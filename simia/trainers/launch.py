@@ -19,6 +19,7 @@ from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
 from simia.envs.worlds.executable import check_code
 from simia.errors import MissingKeyError, UserError
+from simia.json_values import is_number
 from simia.llm.backends import open_backend
 from simia.llm.endpoint_pool import PoolSettings
 from simia.llm.openai_settings import OpenAISettings
@@ -74,7 +75,7 @@ def explain_misfit(value: Any, known: Any) -> str | None:
         return None if isinstance(value, bool) else "true or false"
     if isinstance(known, int | float):
         number = parse_scalar(value) if isinstance(value, str) else value
-        return None if isinstance(number, int | float) and not isinstance(number, bool) else "a number"
+        return None if is_number(number) else "a number"
     return None
 
 

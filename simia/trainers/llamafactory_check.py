@@ -82,7 +82,7 @@ def explain_wanted(value: Any, hint: Any) -> str | None:
         return None if value in choices else f"one of {shown}{suggest_choice(value, choices)}"
     if kinds <= NUMBERS:
         right = isinstance(value, int if kinds == {int} else int | float) and not isinstance(value, bool)
-        quoted = "; write it without quotes" if isinstance(value, str) and is_number(value) else ""
+        quoted = "; write it without quotes" if isinstance(value, str) and is_float_text(value) else ""
         return None if right else f"a {'whole ' if kinds == {int} else ''}number{quoted}"
     if kinds == {bool}:
         return None if isinstance(value, bool) or value in (0, 1) else "true or false"
@@ -102,7 +102,7 @@ def list_choices(kinds: set[Any]) -> list[Any]:
     return found
 
 
-def is_number(text: str) -> bool:
+def is_float_text(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -206,7 +206,7 @@ class ChatText:
             self._thinks = self._render([{"role": "user", "content": "-"}]).rstrip().endswith("<think>")
         text = f"<think>\n{text}" if self._thinks else text
         if self._codegym:
-            return codegym.read_message(text, f"call_{turn}")
+            return codegym.read_marked_message(text, f"call_{turn}")
         return tagged_calls.read_message(text, f"call_{turn}", {tool.name: tool.parameters for tool in tools})
 
     def _check(self, opening: str, tools: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from simia.envs.play.record import record_pack, write_recorded_pack
 from simia.errors import Code, UserError
 from simia.exporting import CardFacts, ExportReport, export
 from simia.exporting.step_reasons import add_step_reasons
-from simia.formats.codegym import read_message
+from simia.formats.codegym import read_marked_message
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.gym_packs import write_gym_pack
@@ -57,7 +57,7 @@ async def test_exported_solutions_win_when_they_are_played_again(tmp_path: Path)
             episode = await environment.reset(task_id)
             assert turns[1]["content"] == episode.messages[0].text
             for number, turn in enumerate(turns[2::2]):
-                action = read_message(turn["content"], f"call_{number}")
+                action = read_marked_message(turn["content"], f"call_{number}")
                 assert len(action.calls) == 1
                 step = await episode.step(action)
                 if step.end is None:
@@ -114,7 +114,10 @@ def test_parallel_calls_become_steps(tmp_path: Path) -> None:
 
 def test_a_call_that_was_refused_as_the_second_is_not_trained(tmp_path: Path) -> None:
     write_one(make_parallel([result(0, "a"), result(1, "no", error=Code.MAX_CALLS)]), tmp_path)
-    assert [len(read_message(turn["content"]).calls) for turn in read_rows(tmp_path)[0]["messages"][2::2]] == [1, 0]
+    assert [len(read_marked_message(turn["content"]).calls) for turn in read_rows(tmp_path)[0]["messages"][2::2]] == [
+        1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ async def test_step_reasons_say_where_values_come_from_and_change_no_call(tmp_pa
     for one, other in pairs[2::2]:
         assert one["content"].startswith("<|FunctionCallBegin|>"), "the oracle says nothing"
         assert other["content"].endswith("\n" + one["content"])
-    said = [read_message(other["content"], "c").text for _, other in pairs[2::2]]
+    said = [read_marked_message(other["content"], "c").text for _, other in pairs[2::2]]
     assert said[0] == "Next: observe."
     assert all(f"{call.name}" in words for (_, _, call), words in zip(t.calls(), said, strict=True))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simia import formats
-from simia.formats.codegym import BEGIN, END, join_functions, read_message, split_functions, write_marked
+from simia.formats.codegym import BEGIN, END, join_functions, read_marked_message, split_functions, write_marked
 from simia.formats.function_listing import read_functions, write_functions
 from simia.pack import Pack
 from simia.tool import ToolSpec
@@ -30,7 +30,7 @@ ODD_VALUES = {"text": '"@" <|FunctionCallEnd|> \' } ]', "yes": True, "none": Non
 
 
 def parse(text: str) -> list[ToolCall]:
-    return read_message(text).calls
+    return read_marked_message(text).calls
 
 
 def test_written_to_the_letter() -> None:
@@ -60,7 +60,7 @@ def test_values_keep_their_type_and_close_no_mark() -> None:
     text = write_marked("I call.", calls)
     assert text is not None
     assert text.count(END) == 1
-    read = read_message(text)
+    read = read_marked_message(text)
     assert read.content == "I call."
     assert [(call.name, call.arguments) for call in read.calls] == [("f", ODD_VALUES), ("g", {})]
 
@@ -93,7 +93,7 @@ def test_every_call_of_a_message_is_read_in_order() -> None:
         '[{"name": "f", "parameters": {}}, {"name": "g", "parameters": {}}]',
         '[{"name": "h", "parameters": {}}]',
     )
-    read = read_message(f"First.\n{BEGIN}{one}{END} Then {BEGIN}{other}{END} Last.")
+    read = read_marked_message(f"First.\n{BEGIN}{one}{END} Then {BEGIN}{other}{END} Last.")
     assert [call.name for call in read.calls] == ["f", "g", "h"]
     assert read.content == "First.\nThen\nLast."
 
@@ -119,7 +119,7 @@ def test_calls_that_cannot_be_read_stay_calls(inner: str, name: str) -> None:
 
 
 def test_text_without_marks_is_text() -> None:
-    read = read_message('{"name": "f", "parameters": {}}')
+    read = read_marked_message('{"name": "f", "parameters": {}}')
     assert (read.calls, read.content) == ([], '{"name": "f", "parameters": {}}')
 
 

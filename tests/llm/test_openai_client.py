@@ -10,7 +10,7 @@ import openai
 import pytest
 
 import simia
-from simia.config_errors import find_models_in, list_kinds
+from simia.config_errors import find_models_in, list_kind_values
 from simia.errors import Code, UserError
 from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, read_llm
 from simia.llm.openai_settings import OpenAISettings
@@ -134,7 +134,7 @@ async def test_amplify_asks_through_a_client_and_keeps_no_key(tmp_path: Path, mo
 
 
 def test_other_forms_of_llm() -> None:
-    assert [list_kinds(model)[0] for model in find_models_in(LLMSettings)] == list(KINDS)
+    assert [list_kind_values(model)[0] for model in find_models_in(LLMSettings)] == list(KINDS)
     assert read_llm(None) == {}
     assert [read_llm(kind) for kind in KINDS] == [{"kind": kind} for kind in KINDS]
     assert read_llm("gpt-5-mini") == {"kind": "openai", "model": "gpt-5-mini"}

@@ -65,7 +65,9 @@ async def test_rows_without_a_draw_are_served_in_order_and_each_draw_keeps_its_o
     row = {"request": {"messages": ask("a").messages}}
     replay = backend(write(tmp_path / "r.jsonl", row | {"reply": {"text": "first"}}, row | {"reply": "second"}))
     assert [await text_of(replay, ask("a"), draw) for draw in ("x", "y", "x")] == ["first", "second", "first"]
-    assert "no reply to this prompt is left for sample z: 2 replies recorded, all used" in await miss(replay, ask("a"), "z")
+    assert "no reply to this prompt is left for sample z: 2 replies recorded, all used" in await miss(
+        replay, ask("a"), "z"
+    )
 
 
 async def test_a_miss_shows_the_first_line_that_differs(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def test_a_task_with_the_tag_is_refused_and_one_of_several_packs_too(marked: Pat
     both = EnvironmentConfig.model_validate({"packs": ["customer_service", str(marked)]})
     pack, tasks = load_tasks(both)
     with pytest.raises(
-        UserError, match=rf": 2 of {len(tasks)} tasks to train on marked as for evaluation only, such as marked/todo-1: "
+        UserError,
+        match=rf": 2 of {len(tasks)} tasks to train on marked as for evaluation only, such as marked/todo-1: ",
     ):
         refuse_evaluation_tasks(pack, tasks, "x", allowed=False)
     refuse_evaluation_tasks(pack, [task for task in tasks if task.id.startswith("customer")], "x", allowed=False)

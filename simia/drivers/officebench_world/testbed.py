@@ -101,7 +101,7 @@ def register_action(
             except Exception as error:
                 if not fails:
                     raise
-                reason = describe_error(error) if why else ""
+                reason = describe_stable_error(error) if why else ""
                 words = fails.format(**given)
                 return f"{words} ({reason})" if reason else words
 
@@ -116,7 +116,7 @@ def unwrap_single(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def describe_error(error: Exception) -> str:
+def describe_stable_error(error: Exception) -> str:
     """Return an error's message if it is the same in every run: no memory address, no temporary file name."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

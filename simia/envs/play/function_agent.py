@@ -15,7 +15,7 @@ from typing import Any
 
 from simia.envs.environment import Sample
 from simia.envs.play.agent import AgentFailed
-from simia.envs.rewards.reward_function import describe_error, find_source, load_function
+from simia.envs.rewards.reward_function import describe_user_error, find_source, load_function
 from simia.envs.users import EpisodeView
 from simia.errors import Code
 from simia.trajectory import Message
@@ -39,7 +39,7 @@ class FunctionAgent:
             else:
                 message = await asyncio.to_thread(self._function, view)
         except Exception as error:
-            why = describe_error(error, find_source(self._function))
+            why = describe_user_error(error, find_source(self._function))
             raise AgentFailed(Code.AGENT_FAILED, f"agent_function {self._name}: {why}") from None
         if not isinstance(message, Message) or message.role != "assistant":
             told = f"returned {message!r:.80}; return a simia.Message with the role assistant"

@@ -130,7 +130,7 @@ def bare_calls(text: str) -> list[ToolCall]:
             return []
     if len(rows) == 1 and isinstance(rows[0], list):
         rows = rows[0]
-    calls = [tagged.read_call(row) for row in rows]
+    calls = [tagged.read_tagged_call(row) for row in rows]
     return [call for call in calls if call is not None] if all(calls) else []
 
 
@@ -167,7 +167,7 @@ class TextDialect:
 
 TEXT_DIALECTS = {
     "hermes": TextDialect(join_system, tagged.write_tagged, tagged.read_message),
-    "codegym": TextDialect(codegym.join_functions, codegym.write_marked, codegym.read_message),
+    "codegym": TextDialect(codegym.join_functions, codegym.write_marked, codegym.read_marked_message),
     "react": TextDialect(
         react.join_react_tools,
         react.write_react,
@@ -210,7 +210,7 @@ def read_native_message(reply: Reply, turn: int) -> Message:
         given = []
     calls: list[ToolCall] = []
     for i, item in enumerate(given if isinstance(given, list) else []):
-        call = tagged.read_call(item) or ToolCall(id="", name="", raw=str(item)[:2000])
+        call = tagged.read_tagged_call(item) or ToolCall(id="", name="", raw=str(item)[:2000])
         own = item.get("id") if isinstance(item, dict) else None
         fresh = not isinstance(own, str) or not own or any(own == other.id for other in calls)
         calls.append(call.model_copy(update={"id": f"call_{turn}_{i}" if fresh else own, "extra": {}}))

@@ -41,12 +41,12 @@ def value_at_path(state: Any, path: str) -> Any:
 
 
 def value_to_evidence(value: Any) -> Any:
-    if not is_number(value):
+    if not is_bounded_number(value):
         return {"kind": type(value).__name__}
     return value if abs(value) < 1 << 53 else float(value)
 
 
-def is_number(value: Any) -> bool:
+def is_bounded_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -MOST < value < MOST
 
 
@@ -63,7 +63,7 @@ def judge_environment_value(trajectory: Trajectory, spec: ValueSpec) -> PartResu
     if spec.path not in values:
         return PartResult(None, f"the final state has no {spec.path}")
     value = values[spec.path]
-    if not is_number(value):
+    if not is_bounded_number(value):
         kind = value.get("kind", "value") if isinstance(value, dict) else type(value).__name__
         return PartResult(None, f"{spec.path} is no number in the final state, but a {kind}")
     return PartResult(scale_value(value, spec), f"{spec.path} is {value:g}, of {spec.low:g} to {spec.high:g}")

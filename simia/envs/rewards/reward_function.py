@@ -70,16 +70,16 @@ class RewardFunction:
                 result = await self.function(episode)
             else:
                 result = await asyncio.get_running_loop().run_in_executor(self._thread, self.function, episode)
-            return read_result(result, episode)
+            return convert_returned_value(result, episode)
         except Exception as error:
-            why = f"reward_function {self.name}: {describe_error(error, find_source(self.function))}"
+            why = f"reward_function {self.name}: {describe_user_error(error, find_source(self.function))}"
         if why not in self._reported:
             self._reported.add(why)
             log.warning("%s: the episode has no reward", why)
         return Reward(error=Code.REWARD_FUNCTION, rationale=why)
 
 
-def describe_error(error: BaseException, file: str = "") -> str:
+def describe_user_error(error: BaseException, file: str = "") -> str:
     """Return an error's type, message and line number in one line. `file`: the user's file, in which the line is looked up."""
     if isinstance(error, ResultError):
         return str(error)
@@ -100,7 +100,7 @@ class ResultError(ValueError):
     """A reward function returned something that is not a reward."""
 
 
-def read_result(result: Any, episode: FinishedEpisode) -> Reward:
+def convert_returned_value(result: Any, episode: FinishedEpisode) -> Reward:
     """Convert what a reward function returned. Raises `ResultError`."""
     if isinstance(result, Reward):
         check_steps(result.steps, episode)
@@ -164,7 +164,7 @@ def load_function(name: str, setting: str) -> Callable[..., Any]:
         raise UserError(f"{setting} {name}: {error}{hint}") from None
     except (Exception, SystemExit) as error:
         file = str(find_file(name, place, setting).resolve()) if place.endswith(".py") else ""
-        raise UserError(f"{setting} {name} cannot be imported: {describe_error(error, file)}") from None
+        raise UserError(f"{setting} {name} cannot be imported: {describe_user_error(error, file)}") from None
     if not callable(found):
         raise UserError(f"{setting} {name}: {place} has no function {attribute!r}")
     function: Callable[..., Any] = found

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.envs.rewards.call_matching import match_calls
-from simia.envs.rewards.environment_value import is_number, scale_value
+from simia.envs.rewards.environment_value import is_bounded_number, scale_value
 from simia.envs.rewards.trace import Made, fits_reference, locate_calls
 from simia.errors import UserError
 from simia.task import Action, Task, TraceSpec, ValueSpec
@@ -81,7 +81,7 @@ def score_values(trajectory: Trajectory, task: Task) -> list[float] | None:
     if not parts:
         return [0.0] * turns
     rows = (trajectory.evidence or {}).get(HISTORY) or []
-    if len(rows) != turns + 1 or not all(is_number(row.get(part.path)) for row in rows for part in parts):
+    if len(rows) != turns + 1 or not all(is_bounded_number(row.get(part.path)) for row in rows for part in parts):
         return None
     total = sum(part.weight for part in parts)
     levels = [sum(scale_value(row[part.path], part) * part.weight for part in parts) / total for row in rows]

@@ -38,7 +38,7 @@ def read_json_reply(text: str) -> Reading:
         raise Unreadable("the JSON holds no list of messages" if len(found) == 1 else f"{len(found)} JSON values")
     for at, row in enumerate(rows):
         try:
-            reading.turns.append(read_message(row, reading))
+            reading.turns.append(read_json_message(row, reading))
         except UnknownRole as error:
             raise UnknownRole(f"messages[{at}]: {error}") from None
         except Unreadable as error:
@@ -71,7 +71,7 @@ def read_role(row: dict[str, Any]) -> str:
     return role.strip().lower() if isinstance(role, str) else ""
 
 
-def read_message(row: Any, reading: Reading) -> ReadTurn:
+def read_json_message(row: Any, reading: Reading) -> ReadTurn:
     if not isinstance(row, dict):
         raise Unreadable("not an object")
     name = read_role(row)
@@ -88,7 +88,7 @@ def read_message(row: Any, reading: Reading) -> ReadTurn:
         given = row.get("tool_call_id", row.get("call_id", row.get("id")))
         called = row.get("name", row.get("tool"))
         return make_tool_turn(
-            read_result(row),
+            read_result_content(row),
             name=called if isinstance(called, str) and called else None,
             answers=given if isinstance(given, str) else None,
         )
@@ -125,7 +125,7 @@ def join_text_parts(content: Any) -> str | None:
     raise Unreadable(f"content is {type(content).__name__}, not text")
 
 
-def read_result(row: dict[str, Any]) -> Any:
+def read_result_content(row: dict[str, Any]) -> Any:
     key = next((key for key in RESULT if key in row), None)
     content = row[key] if key else ""
     if isinstance(content, list) and content and all(is_text_part(part) for part in content):

@@ -58,9 +58,9 @@ def iterate_rows(path: Path) -> Iterator[Any]:
     try:
         if path.suffix.lower() == ".jsonl":
             with path.open("rb") as file:
-                yield from (parse_json(line) for line in file if line.strip())
+                yield from (parse_json_bytes(line) for line in file if line.strip())
             return
-        value = parse_json(path.read_bytes())
+        value = parse_json_bytes(path.read_bytes())
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if isinstance(value, list):
@@ -75,7 +75,7 @@ def iterate_rows(path: Path) -> Iterator[Any]:
         yield value
 
 
-def parse_json(raw: bytes) -> Any:
+def parse_json_bytes(raw: bytes) -> Any:
     try:
         return orjson.loads(raw.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
@@ -127,7 +127,7 @@ def read_action(value: Mapping[str, Any]) -> ToolCall | None:
     value = inner if isinstance(inner, dict) else value
     name = value.get("name") or value.get("tool") or inner
     given = next((value[key] for key in ARGUMENT_KEYS if key in value), None)
-    arguments = parse_json(given.encode()) if isinstance(given, str) else given
+    arguments = parse_json_bytes(given.encode()) if isinstance(given, str) else given
     if not isinstance(name, str) or not isinstance(arguments, dict):
         return None
     return ToolCall(id="", name=name, arguments=arguments)

@@ -83,7 +83,7 @@ class BenchmarkIndex:
         number = len(self.tasks)
         self.tasks.append(task.name)
         for text in task.texts:
-            said = split_words(text)
+            said = split_text(text)
             grams, _ = hash_word_rows(said, self.n)
             for gram in grams:
                 self._grams.setdefault(gram, number)
@@ -102,7 +102,7 @@ class BenchmarkIndex:
         for i, message in enumerate(t.messages):
             if message.role != "user":
                 continue
-            said = split_words(message.text)
+            said = split_text(message.text)
             own, ends = hash_word_rows(said, self.n)
             if not own:
                 number = self._whole.get(hash(tuple(said)))
@@ -111,7 +111,7 @@ class BenchmarkIndex:
                 continue
             if self._grams.keys().isdisjoint(own):
                 continue
-            said = split_words(message.text, fold=False)
+            said = split_text(message.text, fold=False)
             for number, start, last in self._spans(own):
                 keep_longest(found, number, (ends[last] - start, i, quote(said[start : ends[last]])))
         for number, (length, i, piece) in found.items():
@@ -156,7 +156,7 @@ def keep_longest(found: dict[int, tuple[int, int, str]], number: int, piece: tup
         found[number] = piece
 
 
-def split_words(text: str, *, fold: bool = True) -> list[str]:
+def split_text(text: str, *, fold: bool = True) -> list[str]:
     low = text.lower()
     if low.isascii() or not text_units.DENSE.search(low):
         said = WORD.findall(low)

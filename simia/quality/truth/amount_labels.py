@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from simia.errors import Code, Issue
-from simia.json_values import iterate_objects
+from simia.json_values import is_number, iterate_objects
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.number_search import is_sum
 from simia.quality.truth.quantities import Quantity, narrow
@@ -51,5 +51,5 @@ def iterate_fields(value: object, name: re.Pattern[str]) -> Iterator[float]:
     """Yield the numbers of the fields with such a name."""
     for held in iterate_objects(value):
         for key, each in held.items():
-            if isinstance(each, int | float) and not isinstance(each, bool) and name.search(key):
+            if is_number(each) and name.search(key):
                 yield float(each)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from simia.json_values import is_number
 from simia.quality.entity_ledger import iterate_scalars
 from simia.quality.tool_effects import find_effect, find_effect_by_name
 from simia.quality.trajectory_view import TrajectoryView
@@ -33,7 +34,7 @@ class Step:
         self, place: int, where: str, call: ToolCall, at: int, message: Message, text: str, writes: bool | None
     ):
         self.place, self.where, self.call, self.at, self.text, self.writes = place, where, call, at, text, writes
-        self.result: Any = parse_json(text)
+        self.result: Any = parse_result(text)
         self.failed = message.error is not None or is_error(self.result, text)
 
     @property
@@ -224,7 +225,7 @@ def read_ascii_numbers(text: str) -> set[float]:
     return found
 
 
-def parse_json(text: str) -> Any:
+def parse_result(text: str) -> Any:
     """Parse a result; None if it is not JSON."""
     if text[:1] not in ("{", "["):
         return None
@@ -245,9 +246,7 @@ def is_error(value: Any, text: str) -> bool:
 
 def find_money(value: Any) -> set[float]:
     """Return the numbers of a parsed result that can be amounts."""
-    return {
-        float(each) for each in iterate_scalars(value) if isinstance(each, int | float) and not isinstance(each, bool)
-    }
+    return {float(each) for each in iterate_scalars(value) if is_number(each)}
 
 
 def has_number_in(value: Any) -> bool:

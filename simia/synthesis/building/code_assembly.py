@@ -35,7 +35,7 @@ def assemble_code(design: EnvironmentDesign, state_model: str, methods: Iterable
     for method in methods:
         body += ["", textwrap.indent(method, "    ")]
     code = "\n".join(body) + "\n"
-    used = frozenset({"Tools"}).union(*map(list_names, [state_model.strip(), *methods]))
+    used = frozenset({"Tools"}).union(*map(list_used_names, [state_model.strip(), *methods]))
     return f'"""{write_module_text(design)}"""\n\n{write_imports(used)}\n\n\n{code}'
 
 
@@ -49,7 +49,7 @@ def write_module_text(design: EnvironmentDesign) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def list_names(code: str) -> frozenset[str]:
+def list_used_names(code: str) -> frozenset[str]:
     """Return the names that the code uses. Raises `SyntaxError`. Cached, since the code is assembled again for each repair of each tool."""
     return frozenset(node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name))
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import orjson
 
 from simia.synthesis.building.draft_tests import DraftTest, check_outcomes, finish_test
-from simia.synthesis.building.example_states import CLOCK, describe_tool, write_tool_data
+from simia.synthesis.building.example_states import CLOCK, write_tool_data, write_tool_design
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import name_row_classes, write_state_model
 from simia.synthesis.building.tool_runs import LoadFault, ToolRun, open_sandbox, run_tool_tests
@@ -114,7 +114,7 @@ class ToolDebugger:
             "rules": self._design.rules,
             "state_model": write_state_model(self._design.state),
             "example": write_tool_data(self._design, self._tool, self._example),
-            "tool": describe_tool(self._tool),
+            "tool": write_tool_design(self._tool),
             "source": draft.method.source,
             "tests": [write_test(test) for test in draft.tests] if tests else [],
             "failures": failures,

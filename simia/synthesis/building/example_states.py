@@ -102,7 +102,7 @@ def describe_tables(schema: StateSchema, shown: Collection[str] | None = None) -
     return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def describe_tool(tool: ToolDesign) -> str:
+def write_tool_design(tool: ToolDesign) -> str:
     """A designed operation as JSON for prompts."""
     return orjson.dumps(tool.model_dump(mode="json", exclude={"given"}), option=orjson.OPT_INDENT_2).decode()
 

@@ -159,7 +159,7 @@ def add_format(derived: dict[str, Any], designed: Any) -> dict[str, Any]:
         return derived
     members = [designed, *(each for each in designed.get("anyOf") or () if isinstance(each, dict))]
     found = next((each["format"] for each in members if each.get("format") in FORMATS), None)
-    if found is not None and "string" in list_kinds(derived) and "enum" not in derived and "anyOf" not in derived:
+    if found is not None and "string" in list_json_types(derived) and "enum" not in derived and "anyOf" not in derived:
         return {**derived, "format": found}
     if isinstance(items := derived.get("items"), dict):
         lists = (each["items"] for each in members if "items" in each)
@@ -177,7 +177,7 @@ def compare_parameters(designed: dict[str, Any], derived: dict[str, Any]) -> lis
         if (name in needed) is not (name in must):
             how = "is required: give it no default" if name in needed else "is optional: give it a default"
             found.append(f"{name} {how}")
-        kinds, others = (list_kinds(schema) for schema in (wanted[name], has[name]))
+        kinds, others = (list_json_types(schema) for schema in (wanted[name], has[name]))
         if kinds and others != kinds:
             found.append(
                 f"{name} is {' or '.join(sorted(kinds))} in the design, {' or '.join(sorted(others)) or 'anything'} here"
@@ -189,7 +189,7 @@ def compare_parameters(designed: dict[str, Any], derived: dict[str, Any]) -> lis
     return found
 
 
-def list_kinds(schema: Any) -> set[str]:
+def list_json_types(schema: Any) -> set[str]:
     """The JSON types that a schema names, without null; empty: any."""
     if not isinstance(schema, dict):
         return set()
@@ -198,7 +198,7 @@ def list_kinds(schema: Any) -> set[str]:
     if not kind and "enum" in schema:
         kind = [KINDS.get(type(value), "object") for value in schema["enum"]]
     own = {kind} if isinstance(kind, str) else set(kind)
-    return (own | {each for member in members for each in list_kinds(member)}) - {"null"}
+    return (own | {each for member in members for each in list_json_types(member)}) - {"null"}
 
 
 def list_enumerated(schema: Any) -> set[Any]:

@@ -142,7 +142,7 @@ class RoundChain:
         }
         try:
             given = await self._context.ask(
-                "synthesis/assess_call.j2", values, read_call, label=f"call{name}", role="tester"
+                "synthesis/assess_call.j2", values, read_test_call, label=f"call{name}", role="tester"
             )
         except Refused as refused:
             return Round(name, planned.intent, planned.tool, "unreadable", reason=f"test agent: {refused.detail}")
@@ -231,7 +231,7 @@ class RoundChain:
         return await self._context.ask("synthesis/assess_check.j2", record, read_check, label=label, role="checker")
 
 
-def read_call(text: str) -> TestCall:
+def read_test_call(text: str) -> TestCall:
     found: TestCall = read_json(text, TestCall)
     if (size := len(write_json(found.arguments))) > MOST_ARGUMENTS:
         raise Unreadable(f"the arguments have {size:,} characters; write at most {MOST_ARGUMENTS:,}")

@@ -111,7 +111,7 @@ class DesignStage:
 def read_tables(text: str) -> tuple[TablePlan, StateSchema]:
     """Read the tables and rules of a reply. Raises `Unreadable` with what is wrong."""
     plan: TablePlan = read_json(text, TablePlan)
-    given: StateSchema = read_schema(plan)
+    given: StateSchema = read_state_schema(plan)
     refuse_faults(find_table_faults(given), SHOWN)
     return plan, normalize_state(given)
 
@@ -128,7 +128,7 @@ def read_tool_designs(text: str, given: Sequence[GivenTool]) -> list[ToolDesign]
         raise Unreadable(explain_errors(error)) from None
 
 
-def read_schema(plan: TablePlan) -> StateSchema:
+def read_state_schema(plan: TablePlan) -> StateSchema:
     """Return the tables of a plan as a schema. Raises `Unreadable` if they are not valid."""
     try:
         return StateSchema.model_validate({"tables": plan.tables})

@@ -11,9 +11,9 @@ from simia.synthesis.building.draft_tests import read_tests
 from simia.synthesis.building.example_states import (
     CLOCK,
     describe_tables,
-    describe_tool,
     list_own_tables,
     write_tool_data,
+    write_tool_design,
 )
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
 from simia.synthesis.building.state_model import write_state_model
@@ -76,7 +76,7 @@ class ToolStage:
             "rules": design.rules,
             "tables": describe_tables(design.state, list_own_tables(design, tool)),
             "example": write_tool_data(design, tool, example),
-            "tool": describe_tool(tool),
+            "tool": write_tool_design(tool),
         }
         with name_refusal(Reason.INVALID_TESTS):
             return await context.ask(
@@ -95,6 +95,6 @@ async def ask_method(
         "title": design.title,
         "rules": design.rules,
         "state_model": write_state_model(design.state),
-        "tool": describe_tool(tool),
+        "tool": write_tool_design(tool),
     }
     return await context.ask("synthesis/method.j2", values, reader.read, label="method")

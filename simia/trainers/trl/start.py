@@ -9,7 +9,7 @@ from simia.config import find_config, parse_config, read_config_file
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.terminal import write_count
-from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
+from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack_name
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
@@ -111,6 +111,6 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
 
     def prepare() -> None:
         if isinstance(out, str):
-            write_pack(Path(out), pack.name)
+            write_pack_name(Path(out), pack.name)
 
     return Launch(command, env=env, notes=notes, prepare=prepare, check=[*command, "--check"], plan=plan)

@@ -29,7 +29,7 @@ from simia.pack import Pack
 from simia.search_path import find_named_resource
 from simia.task import Task
 from simia.terminal import write_count
-from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack
+from simia.trainers.checkpoint_pack import refuse_other_pack, write_pack_name
 from simia.trainers.concurrency import fit_concurrency
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import HOST, find_run_folder
@@ -140,7 +140,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     }
 
     def prepare() -> None:
-        write_pack(folder.parent, pack.name)
+        write_pack_name(folder.parent, pack.name)
         if ours.episodes is not None:
             files["simia"]["episodes"]["start"] = uuid.uuid4().hex
         save_parquet(folder / "train.parquet", learns)

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from simia.keyed_changes import find_place, list_keys, list_table_names
+from simia.keyed_changes import find_place, list_table_names, list_unique_keys
 from simia.prompt_quoting import escape_unprintable, quote_label
 from simia.state_schema import StateSchema, TableSpec
 
@@ -138,7 +138,9 @@ def list_keyed_rows(value: Any, spec: TableSpec | None) -> Iterable[tuple[str | 
     if isinstance(value, dict) and value:
         return value.items()
     if isinstance(value, list) and value:
-        return zip(list_keys(value, spec.key if spec else None) or map(str, range(len(value))), value, strict=True)
+        return zip(
+            list_unique_keys(value, spec.key if spec else None) or map(str, range(len(value))), value, strict=True
+        )
     return [(None, value)]
 
 

@@ -72,7 +72,7 @@ class StatefulWorld(SimulatedWorld):
         arguments = call.arguments or {}
         if self.is_executed(call.name, by):
             result = await self._held.execute(call, by, self._calls)
-            self.take(AnsweredCall(by, call.name, arguments, read_result(result)))
+            self.take(AnsweredCall(by, call.name, arguments, make_answer(result)))
             return result
         answer, issue = (await self.predict([call], by))[0]
         answer = await self.settle(call, answer, by)
@@ -182,6 +182,6 @@ class StatefulWorld(SimulatedWorld):
         await self._held.close()
 
 
-def read_result(result: ToolResult) -> Answer:
+def make_answer(result: ToolResult) -> Answer:
     """Convert the result of an executed call to an answer."""
     return Answer(result.data if result.data is not None else result.content, failed=result.error is not None)
