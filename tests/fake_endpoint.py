@@ -17,6 +17,7 @@ What each request meets is a fault, by name, and `ok` where nothing is planned:
     stall  no answer, ever          slow:3  an answer after 3 s          reset  the connection breaks before the answer
     cut  half of the body           garbage  200 and no JSON             nochoice  200 and JSON without a completion
     error200:502  200 with an error object in it                        redirect  a 307        echokey  a 401 that repeats the key
+    choice200:502  200 and a completion that an error ended, with its status or none
     parrot:FORM  200, a completion that repeats the key in a form of tests/key_forms.py        parrot401:FORM  a 401 that does
     bomb:400  200, 400 MB as gzip                                       flood:40  200, 40 MB as they are
 
@@ -178,6 +179,10 @@ class Server:
             return as_json({"id": "x", "object": "chat.completion", "choices": []})
         if name == "error200":
             return as_json({"error": {"code": int(detail), "message": "the upstream failed"}})
+        if name == "choice200":
+            why = {"error": {"code": int(detail), "message": "the upstream failed"}} if detail else {}
+            half = {"finish_reason": "error", "message": {"role": "assistant", "content": "hal"}}
+            return as_json({"id": "x", "object": "chat.completion", "choices": [half | why]})
         if name == "redirect":
             return web.Response(status=307, headers={"Location": "https://elsewhere.example/v1/chat/completions"})
         if name == "quota":

@@ -16,10 +16,10 @@ from simia.amplification.simulate import Ask, SimulationResult, Simulator, read_
 from simia.amplification.tool_counts import PlanCounts
 from simia.errors import Code
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
-from simia.jobs.coordinator import FATAL, PASSING, Stop, Verdict, explain_rejections
+from simia.jobs.coordinator import PASSING, Stop, Verdict, explain_rejections
 from simia.jobs.progress import Progress
 from simia.llm.engine import Engine
-from simia.llm.types import Reply, Request
+from simia.llm.types import REFUSALS, Reply, Request
 from simia.quality.acceptance import Acceptance, Outcome
 from simia.quality.selection.near_duplicates import NearDuplicateIndex, compute_signature
 from simia.terminal import write_count
@@ -79,7 +79,7 @@ class AmplificationWork:
         self, item: Item, content_hash: str | None, tools: list[str], signature: bytes | None
     ) -> Outcome | None:
         self.note_plan(item)
-        if is_open(item, content_hash) or (item.status == FAILED and item.reason in PASSING | FATAL):
+        if is_open(item, content_hash) or (item.status == FAILED and item.reason in PASSING | REFUSALS):
             return None
         outcome = read_outcome(item, content_hash, tools, signature)
         self._passed += outcome.content_hash is not None

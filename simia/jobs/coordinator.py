@@ -24,12 +24,11 @@ from simia.jobs.ledger import FAILED, PASSED, Item
 from simia.jobs.progress import Progress
 from simia.jobs.run import Run
 from simia.llm.engine import BudgetReached, Engine
-from simia.llm.types import LLMFault, describe_waiting
+from simia.llm.types import REFUSALS, LLMFault, describe_waiting
 from simia.terminal import write_count
 from simia.trajectory import Usage
 
-GRACE = 10.0  # seconds that work in flight gets after a stop
-FATAL = {Code.AUTH, Code.NOT_FOUND}
+GRACE = 10.0  # seconds that work in flight gets when the user stops a job
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
 R = TypeVar("R")
 O = TypeVar("O")  # noqa: E741 - outcome
@@ -150,6 +149,7 @@ class Coordinator(Generic[R, O]):
         self._accepted_before: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Queue[asyncio.Task[None] | None] = asyncio.Queue()
+        self._interrupted = False
 
     def stop(self, kind: str, detail: str = "") -> None:
         """Launch nothing more; results in flight may still arrive. The first reason is kept."""
@@ -158,6 +158,8 @@ class Coordinator(Generic[R, O]):
             self.progress.stopping = kind
             for engine in self._engines:
                 engine.gate.close()  # requests that wait to be sent are planned again by the next session
+        if kind == "interrupted":
+            self._interrupted = True
             self._done.put_nowait(None)  # wake the loop
 
     def let_go(self) -> None:
@@ -166,8 +168,8 @@ class Coordinator(Generic[R, O]):
             task.cancel()
 
     async def run(self, *, grace: float = GRACE) -> Stop:
-        """Work until the job is complete or stops; work in flight then gets `grace` seconds. Raises `UserError` when the run's files
-        can no longer be written."""
+        """Work until the job is complete or stops, and wait for work in flight: `grace` seconds if the user stops the job, else to its end.
+        Raises `UserError` when the run's files can no longer be written."""
         ledger = self._run.ledger
         self._spent_before, self._answered_before = ledger.spent()[0], ledger.answered_count()
         self._restore()
@@ -196,7 +198,7 @@ class Coordinator(Generic[R, O]):
                 self._launch()
             if not self._tasks:
                 return
-            if self._stop is not None:
+            if self._interrupted:
                 await self._drain(grace)
                 return
             self._reap(await self._done.get())
@@ -271,7 +273,7 @@ class Coordinator(Generic[R, O]):
         if fault.code is Code.PENDING:  # written to a batch: open until its reply is there
             self._faults_in_a_row -= 1
             self.progress.pending += 1
-        elif fault.code in FATAL:
+        elif fault.code in REFUSALS and self._is_refused():
             self.stop("endpoint", detail)
         elif self._faults_in_a_row >= self._settings.outage and fault.code is not Code.REPLAY_MISS:
             self.stop(
@@ -283,6 +285,13 @@ class Coordinator(Generic[R, O]):
             item.status, item.reason, item.detail = FAILED, str(fault.code), detail[:500]
             self._run.ledger.set_status(item)
             self._arrive(item, None)
+
+    def _is_refused(self) -> bool:
+        """Check whether an endpoint refuses every call: a router refuses a flagged prompt, and a tunnel all prompts for a moment, in the
+        same way."""
+        stats = [engine.stats for engine in self._engines]
+        answered = self._answered_before + sum(each.answered for each in stats)
+        return not answered or any(each.refused >= self._settings.outage for each in stats)
 
     def _arrive(self, item: Item, outcome: O | None) -> None:
         self.progress.waiting += item.status == PASSED
@@ -312,8 +321,7 @@ class Coordinator(Generic[R, O]):
                 task.result()  # an error of the disk or a bug must not vanish
 
     async def _drain(self, grace: float) -> None:
-        """Wait up to `grace` seconds for replies in flight, which are paid for, then cancel them (the ledger counts them as possibly paid
-        twice)."""
+        """Wait up to `grace` seconds for replies in flight, then cancel them (the ledger counts them as possibly paid twice)."""
         done, late = await asyncio.wait(self._tasks, timeout=grace)
         for task in late:
             task.cancel()

@@ -110,6 +110,7 @@ class EngineStats:
     asked: int = 0  # keys that went to the endpoint
     answered: int = 0
     failed: int = 0
+    refused: int = 0  # calls in a row that ended with one of `REFUSALS`
     stalled: int = 0  # calls cut short, which may have been paid
     recalled: int = 0  # served by the journal, at no cost
     shared: int = 0  # waited for another caller's request with the same key

@@ -78,7 +78,7 @@ class ConcurrencyLimiter:
         self.in_flight = 0
         self._room = room
         self._queue: deque[asyncio.Future[None]] = deque()
-        self._closed = False
+        self._closed = asyncio.Event()
         self._paused_until = 0.0
         self._wake: asyncio.TimerHandle | None = None
 
@@ -87,7 +87,7 @@ class ConcurrencyLimiter:
 
         Once the gate is closed, waiting and new calls are cancelled.
         """
-        if self._closed:
+        if self._closed.is_set():
             raise asyncio.CancelledError
         if not self._queue and self._open():
             self.in_flight += 1
@@ -101,6 +101,15 @@ class ConcurrencyLimiter:
             if place.done() and not place.cancelled():  # let in and cancelled in one turn of the loop
                 self.leave()
             raise
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait before another try. Once the gate is closed, the call is cancelled."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+        raise asyncio.CancelledError
 
     def leave(self) -> None:
         self.in_flight -= 1
@@ -135,7 +144,7 @@ class ConcurrencyLimiter:
 
     def close(self) -> None:
         """Send no more calls and cancel waiting ones; calls in flight finish."""
-        self._closed = True
+        self._closed.set()
         while self._queue:
             self._queue.popleft().cancel()
         self._cancel_timer()

@@ -20,14 +20,20 @@ from simia.errors import Code, UserError
 from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price, look_up_price
-from simia.llm.types import LLMFault, Reply, Request
+from simia.llm.types import REFUSALS, LLMFault, Reply, Request
 
 log = logging.getLogger(__name__)
 
 REST, LONGEST_REST = 2.0, 120.0
 NEVER = float("inf")
-FINAL = {Code.AUTH, Code.NOT_FOUND}
-ILL = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY, Code.TOO_LARGE} | FINAL
+ILL = {
+    Code.RATE_LIMITED,
+    Code.TIMEOUT,
+    Code.CONNECTION,
+    Code.SERVER_ERROR,
+    Code.BAD_REPLY_BODY,
+    Code.TOO_LARGE,
+} | REFUSALS
 
 
 class PoolSettings(Config):
@@ -115,7 +121,7 @@ class PoolBackend:
         member.failures += 1
         now = time.monotonic()
         rest = fault.retry_after or min(LONGEST_REST, REST * 2 ** (member.failures - 1))
-        final = fault.code in FINAL
+        final = fault.code in REFUSALS
         if final and member.well_at < NEVER:
             log.warning("%s is left out: %s", member.backend.alias, fault.detail)
         member.well_at = NEVER if final else max(member.well_at, now + rest)

@@ -24,7 +24,7 @@ from simia.llm.budget import EngineLimits as EngineLimits
 from simia.llm.concurrency import AdaptiveConcurrency, ConcurrencyLimiter
 from simia.llm.http_response import RateLimits
 from simia.llm.prices import Price
-from simia.llm.types import LLMFault, ModelBackend, RecordedBackend, Reply, Request, make_reply_key
+from simia.llm.types import REFUSALS, LLMFault, ModelBackend, RecordedBackend, Reply, Request, make_reply_key
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ReplyJournal(Protocol):
         """Returns once it is durable; the reply is used after that."""
 
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        """Note that the last try failed, or that the budget allows no other try."""
+        """Note that the last try failed, or that there is no other: the budget allows none, or the job stops."""
 
 
 @runtime_checkable
@@ -213,11 +213,14 @@ class Engine:
     async def _call(self, key: str, request: Request, item: str, draw: str) -> Reply:
         stats, tries = self.stats, 0
         fault: LLMFault | None = None
+        delay: float | None = None
         answered = stats.answered
         while True:
             try:
+                if delay is not None:
+                    await self.gate.sleep(delay)
                 await self._enter(first=tries > 0)
-            except BudgetReached:
+            except (BudgetReached, asyncio.CancelledError):
                 if fault is not None:
                     stats.failed += 1
                     await self.journal.failed(key, item, fault)
@@ -238,6 +241,7 @@ class Engine:
                 break
             except LLMFault as error:
                 fault = error
+                stats.refused = stats.refused + 1 if fault.code in REFUSALS else 0
                 busy = fault.code in (Code.RATE_LIMITED, Code.TIMEOUT)
                 busy |= fault.code is Code.SERVER_ERROR and fault.status in BUSY
                 if busy and not fault.elsewhere:
@@ -259,7 +263,6 @@ class Engine:
             tries += 1
             if tries == 2 and answered == stats.answered:
                 self._warn_of_outage(fault, delay)
-            await asyncio.sleep(delay)
         await self.journal.answered(key, item, reply)
         return reply
 
@@ -336,14 +339,13 @@ class Engine:
             return 0.0
         if not fault.retry or tries >= self.limits.retries or asked_for > self.limits.retry_after_max:
             return None
-        jitter = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
-        if fault.retry_after is not None:
-            jitter = min(
-                jitter, self.limits.backoff
-            )  # the endpoint named a time; jitter only avoids that all calls come at once
-            if fault.code is Code.RATE_LIMITED or fault.status in BUSY:
-                self.gate.pause(asked_for)
-        return asked_for + jitter
+        backoff = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
+        if fault.retry_after is None:
+            return backoff
+        if fault.code is Code.RATE_LIMITED or fault.status in BUSY:
+            self.gate.pause(asked_for)
+        # A little later, so that not all calls come at once; much later if the endpoint keeps naming times that are too short.
+        return max(asked_for + min(backoff, self.limits.backoff), backoff)
 
     def _account_reply(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage
@@ -353,6 +355,7 @@ class Engine:
         if usage.cost is None and self.price is not None and (usage.prompt or usage.completion):
             usage.cost = self.price.of(usage)
         self.stats.answered += 1
+        self.stats.refused = 0
         total.prompt += usage.prompt
         total.completion += usage.completion
         total.cached += usage.cached

@@ -32,6 +32,8 @@ FILTERED = {"content_filter", "content_policy_violation", "responsibleaipolicyvi
 OUT_OF_QUOTA = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}
 REFUSED = {401: Code.AUTH, 403: Code.AUTH, 404: Code.NOT_FOUND}
 MOST_TOKENS, MOST_COST = 10**9, 10**6  # of one reply; sums of them fit a ledger's integers
+# An escaped backslash, a surrogate pair, or half of one.
+ESCAPED_CHARACTER = re.compile(r"\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2}", re.IGNORECASE)
 RATE_WINDOW = 60.0  # seconds over which rate limits are counted, and the longest wait for them
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -101,8 +103,8 @@ def read_fault(status: int, headers: Mapping[str, str], raw: bytes, clean: Calla
         code = Code.BAD_REQUEST
         target = clean(headers.get("Location", "nowhere"))[:MAX_DETAIL]
         detail = f"HTTP {status}: redirected to {target}; set base_url to the final address"
-    elif status == 429:
-        code, retry = Code.RATE_LIMITED, not words & OUT_OF_QUOTA
+    elif status in (402, 429):  # 402: no credit left
+        code, retry = Code.RATE_LIMITED, status == 429 and not words & OUT_OF_QUOTA
     elif retry:
         code = Code.TIMEOUT if status == 408 else Code.SERVER_ERROR
     elif words & FILTERED and status != 404:
@@ -135,9 +137,18 @@ def prune_json(value: Any, levels: int = DEEPEST) -> Any:
 
 
 def parse_body(raw: bytes) -> Any:
-    """The JSON value of a body, pruned where it may be too deep. Raises `ValueError`."""
-    body = orjson.loads(raw)
+    """The JSON value of a body, pruned where it may be too deep; broken characters become U+FFFD. Raises `ValueError`."""
+    try:
+        body = orjson.loads(raw)
+    except (
+        orjson.JSONDecodeError
+    ):  # the reply may be sound but for half a character, where a server or proxy cut the text
+        body = orjson.loads(ESCAPED_CHARACTER.sub(replace_half_pair, raw.decode("utf-8-sig", errors="replace")))
     return prune_json(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
+
+
+def replace_half_pair(escape: re.Match[str]) -> str:
+    return "\\ufffd" if len(escape[0]) == len("\\ud800") else escape[0]
 
 
 def _read_error(raw: bytes) -> dict[str, Any]:
@@ -149,6 +160,13 @@ def _read_error(raw: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         return {}
     error = body.get("error", body.get("detail"))
+    if (
+        error is None
+        and (choices := body.get("choices"))
+        and isinstance(choices, list)
+        and isinstance(choices[0], dict)
+    ):
+        error = choices[0].get("error")
     if error is None:
         return body if "message" in body and "choices" not in body else {}
     return error if isinstance(error, dict) else {"message": str(error)}
@@ -171,7 +189,12 @@ def read_usage(usage: Any) -> Usage:
     known = {name: read_bounded_number(value, MOST_TOKENS) for name, value in counts.items() if value is not None}
     cost = read_bounded_number(usage.get("cost"), MOST_COST)  # routers say what they charged
     tokens = {name: int(value) for name, value in known.items() if value is not None and value == int(value)}
-    return Usage(**tokens, cost=cost) if len(tokens) == len(known) else Usage()
+    if len(tokens) < len(known):
+        return Usage()
+    total = read_bounded_number(usage.get("total_tokens"), MOST_TOKENS)
+    if total and "prompt" in tokens:  # some endpoints count the reasoning in the total alone
+        tokens["completion"] = max(tokens.get("completion", 0), int(total) - tokens["prompt"])
+    return Usage(**tokens, cost=cost)
 
 
 def read_bounded_number(value: Any, most: float) -> float | None:

@@ -251,6 +251,8 @@ def read_body(raw: bytes) -> Reply | None:
     try:
         body = parse_body(raw)
         choice = body["choices"][0]
+        if choice.get("finish_reason") == "error":
+            return None  # a router's upstream failed on the way: what there is of the text is no reply
         message = choice["message"]
         content = message.get("content")
         if isinstance(content, list):
@@ -259,14 +261,19 @@ def read_body(raw: bytes) -> Reply | None:
             del message["content"]  # it is in `text`; a reply is stored once
         return Reply(
             text=content or message.get("refusal") or "",
-            reasoning=message.get("reasoning_content") or message.get("reasoning"),
-            finish=choice.get("finish_reason"),
+            reasoning=take_text(message.get("reasoning_content")) or take_text(message.get("reasoning")),
+            finish=take_text(choice.get("finish_reason")),
             usage=read_usage(body.get("usage")),
-            model=body.get("model"),
+            model=take_text(body.get("model")),
             body=body,
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):  # pydantic's refusals are ValueErrors too
         return None
+
+
+def take_text(value: Any) -> str | None:
+    """The value of a field that is not needed; None if it is no text, for which no paid reply is given up."""
+    return value if isinstance(value, str) else None
 
 
 def _explain_error(error: BaseException) -> str:

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from simia.errors import Code
 from simia.trajectory import Usage, digest
 
+REFUSALS = frozenset((Code.AUTH, Code.NOT_FOUND))
+"""Faults of an endpoint that refuses the key or does not know the model: as a rule, it refuses every call."""
+
 
 class Request(BaseModel):
     """One chat completion, in OpenAI's terms. All fields enter the reply's key."""

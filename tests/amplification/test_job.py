@@ -130,6 +130,34 @@ async def test_a_refused_key_stops_at_once(endpoint: FakeEndpoint, tmp_path: Pat
     assert endpoint.log()["count"] <= 4
 
 
+async def test_a_single_refused_prompt_holds_up_neither_the_run_nor_a_resume(
+    endpoint: FakeEndpoint, tmp_path: Path
+) -> None:
+    """A router answers 403 for a prompt that its moderation flags, a tunnel 404 for a moment."""
+    conf = config(endpoint, "n=10", "limits.concurrency=1", "limits.start=1")
+    endpoint.plan(script=["ok", "ok", "ok", "403", "ok", "404"])
+    made = await start(conf, tmp_path)
+    assert (made.stop.kind, made.progress.accepted, made.progress.failed) == ("complete", 10, 2)
+    endpoint.plan(script=["403", "403"])
+    more = await resume_amplification("r", runs=tmp_path, changes={"n": 12}, say=lambda _: None)
+    assert (more.stop.kind, more.progress.accepted, more.progress.failed) == ("complete", 12, 2)
+    endpoint.plan()
+    last = await resume_amplification("r", runs=tmp_path, changes={"n": 16}, say=lambda _: None)
+    assert (last.stop.kind, last.progress.accepted, last.progress.failed) == ("complete", 16, 0), "asked once more"
+
+
+async def test_a_key_that_is_refused_later_stops_too(endpoint: FakeEndpoint, tmp_path: Path) -> None:
+    conf = config(endpoint, "n=40", "limits.concurrency=2", "stop.outage=6")
+    endpoint.plan(script=["ok"] * 5, rate=1.0, mix=["401"])
+    made = await start(conf, tmp_path)
+    assert made.stop.kind == "endpoint"
+    assert "auth" in made.stop.detail
+    assert endpoint.log()["count"] <= 5 + 6 + 2
+    endpoint.plan()
+    more = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
+    assert (more.stop.kind, more.progress.accepted, more.progress.failed) == ("complete", 40, 0)
+
+
 async def test_seeds_that_yield_nothing_are_a_stated_stop(tmp_path: Path) -> None:
     server = FakeEndpoint()  # echoes the prompt: never a trajectory
     try:

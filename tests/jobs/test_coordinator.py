@@ -20,11 +20,13 @@ from tests.jobs.toy import Model, ToyConfig, ToyWork, coordinate
 N = 24
 
 
-async def session(runs: Path, model: Model, *, new: bool = False, **limits: int) -> tuple[Stop, ToyWork]:
+async def session(
+    runs: Path, model: Model, *, new: bool = False, grace: float = 10.0, **limits: int
+) -> tuple[Stop, ToyWork]:
     run = Run.create(runs, ToyConfig(n=N), name="toy", facts={"planned": N}) if new else Run.open(runs, "toy")
     try:
         coordinator, work = coordinate(run, model, N, EngineLimits(**limits))
-        return await coordinator.run(), work
+        return await coordinator.run(grace=grace), work
     finally:
         run.close()
 
@@ -109,6 +111,39 @@ async def test_budget_stops_the_job_and_a_raised_one_completes_it(undisturbed: l
     assert again.answered == [], "what an earlier session spent is spent"
     assert (await session(tmp_path, Model(0.005)))[0].kind == "complete"
     assert accepted(tmp_path) == undisturbed
+
+
+async def test_a_stop_that_nobody_asked_for_waits_for_all_replies_in_flight(tmp_path: Path) -> None:
+    """They are paid for, and may take longer than somebody at the keyboard waits."""
+    model = Model(0.05)
+    stop, _ = await session(tmp_path, model, new=True, grace=0.0, max_requests=13)
+    run = Run.read_only(tmp_path, "toy")
+    attempts = run.ledger.spent()[1]
+    run.close()
+    assert stop.kind == "budget"
+    assert attempts == {"got": 13}
+
+
+async def test_ctrl_c_ends_the_wait_of_another_stop(tmp_path: Path) -> None:
+    asked: list[str] = []
+    all_asked = asyncio.Event()
+
+    def note(line: str) -> None:
+        asked.append(line)
+        if len(asked) == 4:
+            all_asked.set()
+
+    run = Run.create(tmp_path, ToyConfig(n=N), name="toy", facts={"planned": N})
+    coordinator, _ = coordinate(run, Model(300, note), N, EngineLimits(max_requests=4))
+    job = asyncio.create_task(coordinator.run(grace=0.0))
+    await all_asked.wait()
+    await asyncio.sleep(0.1)
+    assert coordinator.progress.stopping == "budget"
+    assert not job.done()
+    coordinator.stop("interrupted")
+    assert (await job).kind == "budget"
+    assert run.ledger.spent()[1] == {"sent": len(asked)} == {"sent": 4}
+    run.close()
 
 
 async def test_acceptance_that_no_longer_holds_is_withdrawn(tmp_path: Path) -> None:

@@ -199,6 +199,18 @@ async def test_a_wait_longer_than_our_patience_ends_the_tries() -> None:
 # --- the journal ------------------------------------------------------------------------------------------------------
 
 
+async def test_an_endpoint_that_names_too_short_a_wait_is_not_given_up_in_seconds() -> None:
+    """A proxy may say `Retry-After: 0` as long as it is overloaded: the waits grow all the same."""
+    refusals = [LLMFault(Code.RATE_LIMITED, retry=True, retry_after=0.0) for _ in range(6)]
+    engine = Engine(Scripted(), limits=EngineLimits(backoff=1.0))
+    longest = [
+        max(engine._choose_delay(fault, tries) or 0.0 for _ in range(200)) for tries, fault in enumerate(refusals)
+    ]
+    engine.gate.close()
+    assert longest[0] <= 1.0
+    assert longest[5] > 16.0
+
+
 async def test_asked_is_durable_before_sending_and_answered_before_use() -> None:
     journal = Journal()
     backend = Scripted([LLMFault(Code.SERVER_ERROR, retry=True)])
@@ -520,6 +532,28 @@ async def test_who_waits_at_a_shut_gate_is_sent_away() -> None:
     with pytest.raises(asyncio.CancelledError):
         await second
     assert backend.calls == 1
+
+
+@pytest.mark.parametrize("waits", [60.0, 0.0])
+async def test_who_waits_for_another_try_at_a_shut_gate_is_recorded_as_failed(waits: float) -> None:
+    """Not as a call without an answer, which may have been paid for."""
+    fault = LLMFault(Code.SERVER_ERROR, retry=True, retry_after=waits)
+    journal, backend = Journal(), Scripted([fault])
+    engine = Engine(backend, journal, EngineLimits(backoff=1e-6))
+
+    async def pause() -> None:
+        engine.gate.pause(90)
+
+    if waits == 0.0:  # it waits at the gate, not for its own time
+        backend.before = pause
+    asked = asyncio.create_task(engine.ask(prompt("q"), item="i", draw="0"))
+    await settled()
+    assert journal.events == ["asked"]
+    engine.gate.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    assert journal.events == ["asked", "failed"]
+    assert list(journal.faults.values()) == [fault]
 
 
 @pytest.mark.parametrize("engines", [1, 2, 4])

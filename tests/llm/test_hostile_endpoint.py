@@ -19,7 +19,7 @@ from simia.jobs.ledger import Ledger
 from simia.jobs.reply_store import Store
 from simia.jobs.tables import PUT
 from simia.llm.engine import Engine, EngineLimits
-from simia.llm.http_response import read_retry_after
+from simia.llm.http_response import read_retry_after, read_usage
 from simia.llm.openai_backend import OpenAIBackend, read_body
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import Price
@@ -95,6 +95,59 @@ async def test_a_key_in_a_header_is_in_no_error(status: str, header: str, monkey
     assert "\n" not in str(fault)
 
 
+@pytest.mark.parametrize(
+    ("usage", "completion"),
+    [
+        ({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135}, 103),
+        ({"prompt_tokens": 32, "completion_tokens": 103, "total_tokens": 135}, 103),
+        ({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 0}, 9),
+        ({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": "135"}, 9),
+        ({"completion_tokens": 9, "total_tokens": 135}, 9),
+    ],
+)
+def test_reasoning_that_only_the_total_counts_is_paid(usage: dict[str, Any], completion: int) -> None:
+    assert read_usage(usage).completion == completion
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"finish_reason": {"type": "stop"}},
+        {"finish_reason": 1},
+        {"message": {"content": "hi", "reasoning_content": {"text": "why"}}},
+        {"message": {"content": "hi", "reasoning": ["why"]}},
+    ],
+)
+def test_a_paid_reply_is_kept_although_a_field_has_another_type(strange: dict[str, Any]) -> None:
+    raw = body(choices=[{"message": {"content": "hi"}, "finish_reason": "stop"} | strange], model=["m"])
+    reply = read_body(raw)
+    assert reply is not None
+    assert (reply.text, reply.usage.prompt, reply.model) == ("hi", 3, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (rb"a\ud83d", "a\ufffd"),
+        (rb"\ude00 b", "\ufffd b"),
+        (rb"\ud83d\ude00", "\U0001f600"),
+        (rb"\ud83d\ud83d\ude00 \ud800", "\ufffd\U0001f600 \ufffd"),
+        (rb"\\ud800 \ud800", "\\ud800 \ufffd"),
+        (b"caf\xc3", "caf\ufffd"),
+    ],
+)
+def test_broken_characters_do_not_lose_a_paid_reply(written: bytes, read: str) -> None:
+    reply = read_body(body().replace(b'"hi"', b'"' + written + b'"'))
+    assert reply is not None
+    assert (reply.text, reply.usage.prompt) == (read, 3)
+
+
+def test_a_byte_order_mark_does_not_lose_a_paid_reply() -> None:
+    reply = read_body(b"\xef\xbb\xbf" + body())
+    assert reply is not None
+    assert reply.text == "hi"
+
+
 @pytest.mark.attack("an endpoint reports a usage that is no count")
 @pytest.mark.parametrize(
     "usage",
@@ -104,6 +157,7 @@ async def test_a_key_in_a_header_is_in_no_error(status: str, header: str, monkey
         {"prompt_tokens": 2**53 + 1, "completion_tokens": 1},
         {"prompt_tokens": -(10**9), "completion_tokens": -5},
         {"prompt_tokens": 5, "completion_tokens": "many"},
+        {"prompt_tokens": 5, "completion_tokens": "many", "total_tokens": 9},
         {"prompt_tokens": 5, "completion_tokens": 1.5},
         {"prompt_tokens": True, "completion_tokens": 5},
         {"prompt_tokens": 5, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": -1}},

@@ -71,6 +71,7 @@ async def test_reads_a_completion(fake_endpoint: FakeEndpoint, opened: Open) -> 
         ({"content": None, "refusal": "I will not"}, "I will not", None),
         ({"content": "<think>why</think>yes"}, "<think>why</think>yes", None),
         ({"content": None, "reasoning": "thought"}, "", "thought"),
+        ({"content": "yes", "reasoning": [{"type": "summary", "text": "why"}]}, "yes", None),
     ],
 )
 async def test_reads_every_shape_of_message(
@@ -90,6 +91,7 @@ async def test_reads_every_shape_of_message(
         ("429:date7", Code.RATE_LIMITED, True, 7.0),
         ("503:3", Code.SERVER_ERROR, True, 3.0),
         ("quota", Code.RATE_LIMITED, False, None),
+        ("402", Code.RATE_LIMITED, False, None),
         ("408", Code.TIMEOUT, True, None),
         ("500", Code.SERVER_ERROR, True, None),
         ("529", Code.SERVER_ERROR, True, None),
@@ -106,6 +108,8 @@ async def test_reads_every_shape_of_message(
         ("nochoice", Code.BAD_REPLY_BODY, True, None),
         ("error200:502", Code.SERVER_ERROR, True, None),
         ("error200:429", Code.RATE_LIMITED, True, None),
+        ("choice200:502", Code.SERVER_ERROR, True, None),
+        ("choice200", Code.BAD_REPLY_BODY, True, None),
     ],
 )
 async def test_every_fault_has_its_code(
