@@ -6,8 +6,9 @@ A batch is half the price at providers and needs no connection. In the folder:
     results/*.jsonl       answers, with any file names, put there by the user
 
 The first session of a run writes its questions and stops; a later one finds the answers, decides about them, and writes the questions
-that are still open. A row that failed is asked again in the next file. An answer names its question by `custom_id`, which is the reply's
-key, so it may come from anywhere and be read repeatedly. A person may answer {"custom_id", "text"}.
+that are still open. A row that failed is asked again in the next file, unless its request was refused, as with status 400. An answer
+names its question by `custom_id`, which is the reply's key, so it may come from anywhere and be read repeatedly. A person may answer
+{"custom_id", "text"}.
 
 Each line is flushed as it is written and synced to disk with its file: questions lost in a power cut are asked again.
 """
@@ -26,7 +27,8 @@ from pydantic import Field
 
 from simia.config import Config, Operational
 from simia.errors import Code, UserError
-from simia.llm.openai_backend import OpenAIBackend, read_body
+from simia.llm.http_response import read_fault
+from simia.llm.openai_backend import OpenAIBackend, clean_text, read_body
 from simia.llm.openai_settings import DEFAULT_KEY_ENV, OpenAISettings
 from simia.llm.prices import Price, look_up_price
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
@@ -92,6 +94,7 @@ class BatchAnswers:
 
     places: dict[str, tuple[Path, int, int]] = field(default_factory=dict)
     failed: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, LLMFault] = field(default_factory=dict)
     files: int = 0
     repeated: int = 0
     unreadable: int = 0
@@ -108,7 +111,10 @@ class BatchAnswers:
                 if name is None:
                     self.unreadable += 1
                 elif read_reply(row) is None:
-                    self.failed[name] += 1
+                    if (fault := read_refusal(row)) is not None:
+                        self.refused[name] = fault
+                    else:
+                        self.failed[name] += 1
                 elif name in self.places:
                     self.repeated += 1  # the first answer counts
                 else:
@@ -128,6 +134,7 @@ class BatchAnswers:
         strange = sum(name not in asked for name in self.places)
         again = sum(name not in self.places and asked[name] <= times for name, times in self.failed.items())
         counts = {
+            "were refused for good": len(self.refused.keys() - self.places.keys()),
             "failed and are asked again": again,
             "were there already": self.repeated,
             "answer no question of this folder": strange,
@@ -178,6 +185,7 @@ class BatchBackend:
         if self.settings.reask:
             self._asked.clear()
             self._answers.failed.clear()
+            self._answers.refused.clear()
 
     def _read_questions(self, path: Path) -> None:
         """Count the questions of an earlier file. A kill may have left half a line: that question is then asked again."""
@@ -205,6 +213,8 @@ class BatchBackend:
         reply = self._answers.get(name)
         if reply is not None:
             return reply
+        if name in self._answers.refused:
+            raise self._answers.refused[name]
         if self._asked[name] <= self._answers.failed[name]:  # never asked, or failed each time
             self._write(name, request)
             self._asked[name] += 1
@@ -268,3 +278,13 @@ def read_reply(row: dict[str, Any]) -> Reply | None:
     if row.get("error") or not isinstance(response, dict) or response.get("status_code", 200) != 200:
         return None
     return read_body(orjson.dumps(response.get("body")))
+
+
+def read_refusal(row: dict[str, Any]) -> LLMFault | None:
+    """The fault of a request that would be refused again; None for one that may succeed in another batch."""
+    response = row.get("response")
+    status = response.get("status_code") if isinstance(response, dict) else None
+    if not isinstance(response, dict) or not isinstance(status, int):
+        return None
+    fault = read_fault(status, {}, orjson.dumps(response.get("body") or row.get("error")), clean_text)
+    return fault if fault.code in (Code.BAD_REQUEST, Code.CONTENT_FILTER) else None

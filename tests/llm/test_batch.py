@@ -187,6 +187,57 @@ async def test_a_status_that_is_no_success_is_no_answer(tmp_path: Path) -> None:
     assert isinstance(BatchBackend(settings(tmp_path)), DeferredBackend)
 
 
+@pytest.mark.parametrize(("error", "code"), [("content_filter", Code.CONTENT_FILTER), ("too_long", Code.BAD_REQUEST)])
+async def test_a_question_that_was_refused_is_not_asked_for_ever(tmp_path: Path, error: str, code: Code) -> None:
+    await session(tmp_path, 2)
+    names = [row["custom_id"] for _, row in lines(tmp_path)]
+    refusal = {"status_code": 400, "body": {"error": {"message": "this prompt is refused", "code": error}}}
+    later = {"status_code": 429, "body": {"error": {"message": "wait", "code": "rate_limit"}}}
+    put(
+        tmp_path,
+        "r.jsonl",
+        {"custom_id": names[0], "response": refusal, "error": None},
+        {"custom_id": names[1], "response": later, "error": None},
+    )
+    said: list[str] = []
+    backend = BatchBackend(settings(tmp_path), say=said.append)
+    await backend.start()
+    with pytest.raises(LLMFault, match="this prompt is refused") as refused:
+        await backend.complete(prompt(0), draw="i0.0")
+    assert (refused.value.code, refused.value.retry) == (code, False)
+    with pytest.raises(LLMFault) as waits:
+        await backend.complete(prompt(1), draw="i1.0")
+    assert waits.value.code is Code.PENDING
+    await backend.close()
+    assert said == [
+        f"0 answers in 1 file of {tmp_path / 'results'}; 1 were refused for good; 1 failed and are asked again"
+    ]
+    assert [row["custom_id"] for _, row in lines(tmp_path)] == [*names, names[1]]
+
+
+async def test_a_run_completes_although_the_batch_refuses_some_prompts(tmp_path: Path) -> None:
+    folder = tmp_path / "batch"
+    own = ["llm.kind=batch", "llm.model=fake", f"llm.folder={folder}", "seeds.packs=[customer_service]"]
+    conf = load_config(AmplifyConfig, "amplify/default", [*own, "reply.form=json"], n=10)
+    made = await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
+    sessions = 1
+    while made.stop.kind == "batch":
+        rows = []
+        for row in [row for name, row in lines(folder) if name == f"requests-{sessions:04}.jsonl"]:
+            rows.append(answered(row["custom_id"], trajectory(row["body"])))
+            if int(row["custom_id"][-1], 16) < 4:
+                refusal = {"status_code": 400, "body": {"error": {"message": "refused", "code": "content_filter"}}}
+                rows[-1] = {"custom_id": row["custom_id"], "response": refusal, "error": None}
+        put(folder, f"{sessions}.jsonl", *rows)
+        made = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
+        sessions += 1
+        assert sessions < 30
+    assert (made.stop.kind, made.progress.accepted) == ("complete", 10)
+    assert made.progress.failed > 0
+    written = [row["custom_id"] for _, row in lines(folder)]
+    assert len(written) == len(set(written)), "no question was asked twice"
+
+
 @pytest.mark.attack("an endpoint repeats the key in a reply, to have it stored and shown")
 async def test_a_key_in_an_answer_is_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-batch/0123456789abcdef"
