@@ -32,6 +32,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BODY = 4 << 20  # bytes of a request's body, and of a WebSocket's message
+LEAST_READ = 64 << 10  # bytes that a client must read in `Deadlines.write` seconds while the send buffer is full
 IDLE_CODE = 1008  # close code of a WebSocket whose client was silent
 
 
@@ -163,11 +164,11 @@ class Deadlines:
 
     def config(self, app: Asgi, **settings: Any) -> uvicorn.Config:
         """Return the settings of a server that enforces these deadlines."""
-        protocol = type("TimedProtocol", (TimedProtocol,), {"seconds": self.headers})
+        protocol = type("TimedProtocol", (TimedProtocol,), {"seconds": self.headers, "write_seconds": self.write})
         if "ws" not in settings:
             from simia.serve.timed_websocket import TimedWebSocket  # needs websockets, which MCP does not need
 
-            settings["ws"] = type("TimedWebSocket", (TimedWebSocket,), {"seconds": self.write})
+            settings["ws"] = type("TimedWebSocket", (TimedWebSocket,), {"write_seconds": self.write})
         settings = {"ws_max_size": MOST_BODY, "ws_per_message_deflate": False, **settings}
         return uvicorn.Config(
             DeadlineMiddleware(app, self), http=protocol, ws_ping_interval=self.ping, ws_ping_timeout=self.ping,
@@ -175,7 +176,44 @@ class Deadlines:
         )  # fmt: skip
 
 
-class TimedProtocol(H11Protocol):
+class WriteDeadline:
+    """Mixin of a connection that is cut if its peer reads less than `LEAST_READ` bytes in `write_seconds`, since unread data would stay in
+    memory. It begins when the send buffer is full."""
+
+    write_seconds = 30.0
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _stuck: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()  # type: ignore[misc]
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._forget_reader()
+        super().resume_writing()  # type: ignore[misc]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_reader()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def _watch_reader(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(self.write_seconds, self._cut_unless_read, unread)
+
+    def _cut_unless_read(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _forget_reader(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+
+class TimedProtocol(WriteDeadline, H11Protocol):
     """HTTP/1.1 connection that is closed if the next request's headers are not complete after `seconds`."""
 
     seconds = 20.0

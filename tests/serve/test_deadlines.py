@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,9 +30,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def served(deadlines: Deadlines = SHORT) -> AsyncIterator[int]:
+async def served(deadlines: Deadlines = SHORT, app: Any = echo) -> AsyncIterator[int]:
     listening = listen("127.0.0.1", 0)
-    server = QuietServer(deadlines.config(echo, ws="none", lifespan="off"))
+    server = QuietServer(deadlines.config(app, ws="none", lifespan="off"))
     serving = asyncio.ensure_future(server.serve([listening]))
     try:
         yield listening.getsockname()[1]
@@ -104,6 +105,22 @@ async def test_a_second_half_request_on_a_kept_connection_ends_it_too() -> None:
         said = await exchange(port, HEAD + b"content-length: 4\r\n\r\nbody", HEAD)
     assert said.count(b"HTTP/1.1 200 OK") == 1
     assert said.endswith(b"      4")
+
+
+@pytest.mark.attack("a client asks over and over and reads no response", where="outside")
+async def test_responses_that_nobody_reads_end_the_connection() -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1048576")]})
+        await send({"type": "http.response.body", "body": bytes(1 << 20)})
+
+    def flood(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), HANGS) as client:
+            while True:
+                client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+
+    async with served(Deadlines(write=0.3), answer) as port:
+        with pytest.raises(ConnectionError):
+            await asyncio.to_thread(flood, port)
 
 
 async def test_the_servers_own_time_does_not_count() -> None:
