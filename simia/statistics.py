@@ -2,7 +2,7 @@
 
 `pass@k`: the probability that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k succeed (Yao et al. 2024,
 tau-bench). Both have unbiased estimators from n ≥ k tries per task. Intervals are 95 % bootstrap intervals of the mean over tasks;
-tasks are resampled, since tries of one task are not independent. Aborted episodes are counted, but not scored.
+tasks are resampled, since tries of one task are not independent. Few tasks have Wilson's interval. Aborted episodes are counted, but not scored.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 RESAMPLES = 2000
+FEWEST = 10  # tasks that are resampled; of fewer, a bootstrap interval is too narrow
 FLIPS = 10_000
 MOST_EXACT = 12
 SUCCESS = 1.0 - 1e-9
@@ -90,18 +91,11 @@ def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
 
 
 def bootstrap_interval(values: Sequence[float]) -> Estimate:
-    """The mean, and the 2.5 % and 97.5 % quantiles of the means of resamples. If all values are equal, a bootstrap interval has
-    no width; Wilson's interval is used instead."""
-    n = len(values)
-    mean = sum(values) / n
-    if len(set(values)) == 1:
-        return Estimate(mean, *compute_wilson_interval(sum(values), n))
-    source = random.Random(0)
-    means = sorted(sum(source.choices(values, k=n)) / n for _ in range(RESAMPLES))
-    return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
+    """The mean of one figure per task with its interval, as of one group in `estimate_mean_of_groups`."""
+    return estimate_mean_of_groups([values])
 
 
-def compute_wilson_interval(successes: float, n: int) -> tuple[float, float]:
+def compute_wilson_interval(successes: float, n: float) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a share, which holds near 0 and 1 too; (0, 1) where n is 0."""
     if not n:
         return 0.0, 1.0
@@ -112,22 +106,29 @@ def compute_wilson_interval(successes: float, n: int) -> tuple[float, float]:
 
 
 def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0.0) -> Estimate:
-    """The mean of the groups' means, such as the means of a benchmark's domains. Tasks are resampled within each group.
+    """The mean of the groups' means, such as the means of a benchmark's domains, with the 2.5 % and 97.5 % quantiles of the means of
+    resamples. Tasks are resampled within each group.
 
-    Values lie between `lowest` and 1; for paired differences (one per task), `lowest` is -1. If the values of each group are all equal,
-    the half-width is the upper bound of Wilson's interval for 0 successes in as many tasks, times the range of values.
+    Values lie between `lowest` and 1, or in the range of the given ones where that is wider; for paired differences (one per task), `lowest`
+    is -1. A bootstrap of few tasks is too narrow: fewer than 10 have Wilson's interval, scaled to the range of values. If the values of each
+    group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number of tasks is
+    that of a single group whose mean has the same variance.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
+    n = len(groups) ** 2 / sum(1 / len(values) for values in groups)
+    low, high = (end(edge, *(end(values) for values in groups)) for end, edge in ((min, lowest), (max, 1.0)))
     if all(len(set(values)) == 1 for values in groups):
-        _, share = compute_wilson_interval(0, sum(map(len, groups)))
-        width = share * (1.0 - lowest)
-        return Estimate(mean, max(lowest, mean - width), min(1.0, mean + width))
+        width = (high - low) * compute_wilson_interval(0, n)[1]
+        return Estimate(mean, max(low, mean - width), min(high, mean + width))
+    if n < FEWEST:
+        ends = compute_wilson_interval(n * (mean - low) / (high - low), n)
+        return Estimate(mean, *(low + (high - low) * end for end in ends))
     source = random.Random(0)
-    means = sorted(
+    drawn = sorted(
         sum(sum(source.choices(values, k=len(values))) / len(values) for values in groups) / len(groups)
         for _ in range(RESAMPLES)
     )
-    return Estimate(mean, means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
+    return Estimate(mean, drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1])
 
 
 def flip_signs(groups: Sequence[Sequence[float]]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from simia.statistics import (
     bootstrap_interval,
     compute_pass_at_k_interval,
     compute_wilson_interval,
+    estimate_mean_of_groups,
     estimate_pass_at_k,
     estimate_pass_hat_k,
     summarize_rewards,
@@ -62,3 +64,44 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert bootstrap_interval([0.0] * 20).high == pytest.approx(0.161, abs=0.002), (
         "Wilson's, where a bootstrap has no width"
     )
+
+
+def share_covered(draw: Callable[[random.Random], list[list[float]]], truth: float, lowest: float = 0.0) -> float:
+    """The share of 200 intervals of simulated groups of tasks that hold the true mean."""
+    source, hits = random.Random(3), 0
+    for _ in range(200):
+        each = estimate_mean_of_groups(draw(source), lowest)
+        hits += each.low - 1e-9 <= truth <= each.high + 1e-9
+    return hits / 200
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 5, 8])
+def test_intervals_of_few_tasks_cover_the_truth_too(tasks: int) -> None:
+    """A bootstrap of two different values covers half of the truths, one of eight with rare successes four fifths."""
+    assert share_covered(lambda source: [[source.random() for _ in range(tasks)]], 0.5) >= 0.93
+    gains = share_covered(lambda source: [[source.choice((-0.25, 0.0, 0.5)) for _ in range(tasks)]], 1 / 12, -1.0)
+    assert gains >= 0.93
+
+    def draw_trials(source: random.Random) -> list[list[float]]:
+        chances = [source.betavariate(0.2, 1.8) for _ in range(tasks)]
+        return [[sum(source.random() < chance for _ in range(4)) / 4 for chance in chances]]
+
+    assert share_covered(draw_trials, 0.1) >= 0.93
+
+
+def test_a_group_of_few_tasks_widens_the_interval_of_the_mean_of_groups() -> None:
+    """One task of 101 determines half of the mean, so 100 tasks that all fail say nothing of its variance."""
+    small = estimate_mean_of_groups([[0.0], [0.0] * 100])
+    assert small.high > 0.4
+    assert (
+        share_covered(lambda s: [[float(s.random() < 0.3)], [float(s.random() < 0.1) for _ in range(100)]], 0.2) > 0.93
+    )
+
+
+@pytest.mark.parametrize("values", [[2.0, 2.0, 2.0], [-1.0], [3.0, -0.5], [5.0] * 12, [0.5, 7.0] * 8])
+def test_rewards_beyond_0_to_1_have_an_interval_around_their_mean(values: list[float]) -> None:
+    """A user's reward function may return any number."""
+    for each in (bootstrap_interval(values), estimate_mean_of_groups([values, values])):
+        assert each.value == pytest.approx(sum(values) / len(values))
+        assert each.low < each.value <= each.high + 1e-9 or each.low - 1e-9 <= each.value < each.high
+    assert summarize_rewards({str(n): [value] for n, value in enumerate(values)}).mean is not None

@@ -11,6 +11,7 @@ own answers (`forced: false`), also the distance, step by step, between the chan
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
 from simia.json_values import is_number
+from simia.statistics import FEWEST as FEWEST_RESAMPLED
 from simia.statistics import Estimate, bootstrap_interval, compute_wilson_interval
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
@@ -26,7 +28,7 @@ from simia.trajectory import write_compact_json
 T = TypeVar("T")
 RESAMPLES = 1000
 FEWEST = 5  # episodes, from which on whole episodes are resampled; with fewer, calls are
-SHARES_WITHOUT_WIDTH = (0.0, 1.0)
+WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
 """One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift, shown; `episode` identifies the episode, `sample` a
 call of a frozen set, which was made alone."""
@@ -107,8 +109,8 @@ class Fidelity:
     calls: dict[tuple[str, int | str], ToolFidelity] = field(default_factory=dict)
     """(Episode, step) → counts of that call alone; of a frozen set, (task, id of the sample)."""
     drift: dict[int, Estimate] = field(default_factory=dict)
-    """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes; only if the simulator
-    holds a state and continued from its own answers."""
+    """Step (from 1) → leaf fields in which the held state differs from the true one, mean over the episodes that have the step; only if
+    the simulator holds a state and continued from its own answers."""
 
     @property
     def total(self) -> ToolFidelity:
@@ -116,13 +118,13 @@ class Fidelity:
 
     def interval(self, measure: str) -> Estimate | None:
         """Return a measure (`value_f1`, `memory`, …) of all calls with its 95 % bootstrap interval. Episodes are resampled or, if there
-        are fewer than five, calls; the interval is then too narrow, since calls of one episode are correlated. For an `…_share` of 0 or
-        1, whose bootstrap interval has no width, it is Wilson's interval with the number of groups as trials."""
+        are fewer than five, calls; the interval is then too narrow, since calls of one episode are correlated. For a measure of 0 or 1,
+        whose bootstrap interval has no width, it is Wilson's interval with the number of groups as trials."""
         value = getattr(self.total, measure)
         if value is None:
             return None
         groups = [sum_calls(group) for group in group_by_episode(self.calls)]
-        if value in SHARES_WITHOUT_WIDTH and measure.endswith("_share"):
+        if value in WITHOUT_WIDTH:
             known = sum(getattr(group, measure) is not None for group in groups)
             return Estimate(value, *compute_wilson_interval(value * known, known))
         drawn = [getattr(sum_calls(picked), measure) for picked in resample(groups)]
@@ -197,8 +199,17 @@ def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fide
         if "drift" in row:
             drifts[row["step"]].append(row["drift"])
     found.distance = {step: sum(values) / len(values) for step, values in sorted(distances.items())}
-    found.drift = {step: bootstrap_interval(values) for step, values in sorted(drifts.items())}
+    found.drift = {step: estimate_drift(values) for step, values in sorted(drifts.items())}
     return found
+
+
+def estimate_drift(values: Sequence[float]) -> Estimate:
+    """The mean of one step's drift, with a bootstrap interval over episodes. Fewer than ten episodes, or equal ones, have none (NaN): counts
+    of fields have no upper bound, which Wilson's interval needs."""
+    found = bootstrap_interval(values)
+    if len(values) >= FEWEST_RESAMPLED and len(set(values)) > 1:
+        return found
+    return Estimate(found.value, math.nan, math.nan)
 
 
 def compare_call(row: Row, schema: CompiledSchema | None, before: Row | None) -> ToolFidelity:

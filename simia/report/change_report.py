@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -106,7 +107,10 @@ def format_estimate(estimate: Estimate | None, calls: int | None = None) -> str:
 
 
 def format_drift(estimate: Estimate | None) -> str:
-    return "" if estimate is None else f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+    if estimate is None:
+        return ""
+    interval = "" if math.isnan(estimate.low) else f" [{estimate.low:.1f}, {estimate.high:.1f}]"
+    return f"{estimate.value:.1f}{interval}"
 
 
 def print_shadow_changes(run: Run, to: Console) -> None:
@@ -186,6 +190,7 @@ def make_change_panels(named: Named, specs: Mapping[str, ToolSpec], model: str =
         for number, (name, one) in enumerate(found.items())
         if one.drift
     ]
-    top = max((each.high for one in found.values() for each in one.drift.values()), default=1.0)
+    ends = (end for one in found.values() for each in one.drift.values() for end in (each.value, each.high))
+    top = max((end for end in ends if not math.isnan(end)), default=1.0)
     panels.append(PlotPanel("Leaf fields in which the held state differs", lines=lines, x="call", top=max(top, 1.0)))
     return [panel for panel in panels if panel.dots or panel.lines]

@@ -121,11 +121,11 @@ def list_spending_rows(run: RunStatistics) -> list[tuple[str, ...]]:
 
 
 def describe_cost_per_accepted(run: RunStatistics) -> str:
-    """Describe the tokens and the cost per accepted trajectory; the cost of rejected ones is included."""
+    """Describe the tokens and the cost per accepted trajectory; those of rejected ones and of the judge of acceptance are included."""
     if not run.accepted or not run.spent:
         return ""
     whole = ReplyTotals()
-    for spent in run.spent.values():
+    for spent in (*run.spent.values(), run.judging):
         whole.add(spent)
     if not whole.prompt + whole.completion:
         return ""  # answers by hand have no counts

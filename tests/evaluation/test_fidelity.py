@@ -18,7 +18,9 @@ from simia.errors import UserError
 from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
 from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity
 from simia.pack import Pack
+from simia.report.change_report import format_drift, make_change_panels
 from simia.report.plots import PlotDot, PlotLine, PlotPanel, render_svg
+from simia.statistics import compute_wilson_interval
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from tests.fake_endpoint import FakeEndpoint
@@ -459,3 +461,28 @@ def test_lost_calls_have_no_f1_and_one_call_is_no_plural(capsys: pytest.CaptureF
     lost = measure_fidelity([row({"id": 1}, lost="connection: no")], {})
     print_fidelity("p", {("schema", True): lost})
     assert "1 call without an answer: no figure counts it\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [1, 0])
+def test_a_measure_of_0_or_1_has_an_interval_with_width(value: int) -> None:
+    found = measure_fidelity([each for name in "abcdefgh" for each in steps(value, value, episode=name)], {})
+    estimate = found.interval("value_f1")
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == pytest.approx(compute_wilson_interval(8 * value, 8))
+
+
+def drifts(*values: int) -> list[Any]:
+    return [row({"n": 1}, {"n": 1}, episode=f"e{n}", drift=value) for n, value in enumerate(values)]
+
+
+def test_drift_is_a_count_and_has_an_interval_only_where_it_varies_over_ten_episodes() -> None:
+    for alike in (drifts(2, 2, 2), drifts(0, 0), drifts(*[3] * 12), drifts(0, 9)):
+        found = measure_fidelity(alike, {})
+        values = [each["drift"] for each in alike]
+        assert found.drift[1].value == pytest.approx(sum(values) / len(values))
+        assert format_drift(found.drift[1]) == f"{sum(values) / len(values):.1f}"
+        panels = make_change_panels({"code": alike}, {})
+        assert panels[-1].top == max(1.0, found.drift[1].value)
+        assert "line-1" in render_svg(panels)
+    varied = measure_fidelity(drifts(*[0, 4] * 6), {}).drift[1]
+    assert 0.5 < varied.low < varied.value == 2 < varied.high < 3.5

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from simia.jobs import Run
+from simia.llm.types import Reply, Request
 from simia.report import result_counts
 from simia.report.collect_statistics import collect_statistics, strip_values
 from simia.report.report_rows import describe_cost_per_accepted
 from simia.report.result_counts import LossyCounter, count_results, count_results_in_parallel
 from simia.report.run_statistics import Histogram, RejectionReason
+from simia.trajectory import Usage
 
 
 def count(run: Run, processes: int) -> dict[str, Any]:
@@ -77,6 +79,17 @@ async def test_yield_over_time_spending_and_prompts(run: Run) -> None:
     assert facts.endpoint.again == 1
     assert facts.by_licence == {"CC0-1.0": 3}
     assert {reason.code: reason.examples for reason in facts.reasons}["unparsable"] == ["i5"]
+
+
+async def test_the_price_of_an_accepted_trajectory_includes_the_judge_of_acceptance(run: Run) -> None:
+    request = Request(messages=[{"role": "user", "content": "judge"}])
+    for item in ("i0", "i1", "i2"):
+        await run.ledger.asked(f"judge-{item}", f"{item}.judge", "judge", request)
+        usage = Usage(prompt=300, completion=20, cost=0.5)
+        await run.ledger.answered(f"judge-{item}", f"{item}.judge", Reply(text="pass", usage=usage))
+    run.ledger.flush()
+    told = describe_cost_per_accepted(collect_statistics(run))
+    assert told == "500 tokens in, 40 out for each accepted; 75% of the tokens written are in none"
 
 
 def test_a_bounded_counter_keeps_what_is_frequent() -> None:
