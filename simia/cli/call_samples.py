@@ -135,8 +135,10 @@ def measure_set(
             say_error(f"{kind}: {told}; the first: {unreadable[0]}")
         if done.waiting:
             waiting[kind] = done.waiting
-        elif open_loss := [each for each in lost if each != Code.UNPARSABLE]:
-            outages[kind] = f"{write_count(lost.total(), 'call')} lost, mostly: {open_loss[0]}"
+        elif missing := [(code, count) for code, count in lost.most_common() if code != Code.UNPARSABLE]:
+            outages[kind] = (
+                f"{write_count(sum(count for _, count in missing), 'call')} lost, mostly: {missing[0][0]}"
+            )
     say(f"{path}: digest {head.digest}, {write_count(len(samples), 'call')}, model {model}")
     out = Terminal()
     specs = {tool.name: tool for pack in loaded.values() for tool in (*pack.tools, *pack.user_tools)}

@@ -486,3 +486,18 @@ def test_drift_is_a_count_and_has_an_interval_only_where_it_varies_over_ten_epis
         assert "line-1" in render_svg(panels)
     varied = measure_fidelity(drifts(*[0, 4] * 6), {}).drift[1]
     assert 0.5 < varied.low < varied.value == 2 < varied.high < 3.5
+
+
+def test_the_calls_of_a_frozen_set_that_are_of_one_task_all_count_in_its_intervals() -> None:
+    """Each is the first compared call of its own play of the task, and none is the history of another."""
+    rows = [
+        row({"n": 1}, {"n": int(n == task)}, episode=f"e{task}", sample=f"e{task}/{n}")
+        for task in range(6)
+        for n in range(8)
+    ]
+    found = measure_fidelity(rows, {})
+    assert len(found.calls) == 48
+    assert found.total.again == 0
+    estimate = found.interval("value_f1")
+    assert estimate is not None
+    assert estimate.low <= estimate.value == 6 / 48 <= estimate.high < 0.2
