@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from scripts.api_reference import annotation_of, code, describe_field, write_docstring, write_table
-from simia import pack, pack_provenance, state_schema, task, tool_test
+from simia import pack, pack_provenance, reward_spec, state_schema, task, tool_test
 from simia.tool import ToolSpec
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "packs.md"
@@ -42,14 +42,14 @@ FILES: dict[str, list[type[BaseModel]]] = {
         task.Reveal,
         task.WithheldFact,
         task.Measurement,
-        task.RewardSpec,
-        task.StateSpec,
-        task.ChecklistSpec,
-        task.TraceSpec,
-        task.AnswerSpec,
-        task.ValueSpec,
-        task.GoalsSpec,
-        task.PenaltySpec,
+        reward_spec.RewardSpec,
+        reward_spec.StateSpec,
+        reward_spec.ChecklistSpec,
+        reward_spec.TraceSpec,
+        reward_spec.AnswerSpec,
+        reward_spec.ValueSpec,
+        reward_spec.GoalsSpec,
+        reward_spec.PenaltySpec,
     ],
     "tests.jsonl": [tool_test.ToolTest, tool_test.Expectation],
 }

@@ -34,8 +34,9 @@ from simia.pack_files import (
     summarize_error,
 )
 from simia.pack_provenance import PackProvenance, ToolEdge
+from simia.reward_spec import Match
 from simia.state_schema import StateSchema
-from simia.task import CallLimits, Match, Task
+from simia.task import CallLimits, Task
 from simia.terminal import write_count
 from simia.tool import SchemaError, ToolSpec, read_tool
 from simia.tool_test import ToolTest

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from simia.task import Match
+from simia.reward_spec import Match
 from simia.tool import compile_schema
 
 MOST_VIOLATIONS = 100

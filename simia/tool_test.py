@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia.task import Action, StrictModel
+from simia.reward_spec import StrictModel
+from simia.task import Action
 
 
 class Expectation(StrictModel):

@@ -14,9 +14,10 @@ from simia.envs.rewards.answer import find_answer_fault
 from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
 from simia.pack_files import read_bytes, read_state
+from simia.reward_spec import AnswerSpec, ChecklistSpec, TraceSpec
 from simia.state import merge_patch
 from simia.state_schema import read_path
-from simia.task import AnswerSpec, ChecklistSpec, Task, TraceSpec
+from simia.task import Task
 from simia.terminal import write_count
 
 

@@ -16,8 +16,9 @@ from simia.errors import Code
 from simia.json_values import iterate_strings
 from simia.pack import Pack
 from simia.reward import Reward
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.state import Change, apply_changes
-from simia.task import Action, ChecklistSpec, RewardSpec, Task
+from simia.task import Action, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, digest
 

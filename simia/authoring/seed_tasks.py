@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.authoring.user_goals import UserGoal
-from simia.task import Action, AnswerSpec, By, RewardSpec, ScriptTurn, Task, TraceSpec
+from simia.reward_spec import AnswerSpec, RewardSpec, TraceSpec
+from simia.task import Action, By, ScriptTurn, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
 from simia.trajectory import Message, Trajectory
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from simia.envs.rewards.compare_values import find_policy
 from simia.envs.rewards.state_match import judge_state
 from simia.json_values import iterate_leaves
+from simia.reward_spec import Match, StateSpec
 from simia.state import Change, diff_states
-from simia.task import Match, StateSpec
 from simia.trajectory import Trajectory
 
 MOST_FIELDS = MOST_TABLES = 3

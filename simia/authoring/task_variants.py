@@ -16,7 +16,8 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from simia.authoring.value_removal import count_mentions, remove_value
-from simia.task import Goal, GoalCall, GoalPart, Reveal, ScriptTurn, StrictModel, Task, WithheldFact
+from simia.reward_spec import GoalPart, StrictModel
+from simia.task import Goal, GoalCall, Reveal, ScriptTurn, Task, WithheldFact
 
 UserKind = Literal["none", "scripted", "llm"]
 VariantKind = Literal["missing_parameter", "missing_function"]

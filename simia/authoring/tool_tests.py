@@ -17,8 +17,9 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Code
 from simia.pack import Pack
+from simia.reward_spec import Match
 from simia.state import Change, diff_states
-from simia.task import Match, Task
+from simia.task import Task
 from simia.tool_test import ToolTest
 from simia.trajectory import ToolCall
 

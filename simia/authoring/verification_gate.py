@@ -49,8 +49,9 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import find_pack_file
 from simia.reward import Reward
+from simia.reward_spec import AnswerSpec, Match, StateSpec, TraceSpec, ValueSpec
 from simia.state import Change, apply_changes
-from simia.task import AnswerSpec, Match, StateSpec, Task, TraceSpec, ValueSpec
+from simia.task import Task
 from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory
 

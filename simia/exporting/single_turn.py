@@ -17,7 +17,8 @@ from simia.envs.play.player import play
 from simia.envs.users import EpisodeView, NoUser
 from simia.errors import UserError
 from simia.pack import Pack
-from simia.task import AnswerSpec, Task
+from simia.reward_spec import AnswerSpec
+from simia.task import Task
 from simia.trajectory import Message, ToolCall
 
 SPARE_TURNS = 50

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.reward_spec import StrictModel
 from simia.state_schema import StateSchema
-from simia.task import Measurement, StrictModel
+from simia.task import Measurement
 from simia.tool import ToolSpec
 from simia.tool_test import ToolTest
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simia.authoring.state_mutations import StateMutation, find_mutations
+from simia.reward_spec import Match
 from simia.state import apply_changes
-from simia.task import Match
 from simia.trajectory import Trajectory
 
 INITIAL: dict[str, Any] = {

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simia.authoring.tool_tests import find_unexpected_change
+from simia.reward_spec import Match
 from simia.state import Change
-from simia.task import Match
 
 EXEMPT: dict[str, Match] = {"jobs.*.changed_at": "exempt"}
 CHANGES: list[Change] = [

@@ -12,7 +12,8 @@ from simia.envs.rewards.trace import judge_trace
 from simia.envs.text_episode import render_call
 from simia.jobs.coordinator import Stop
 from simia.jobs.run import check_name
-from simia.task import Action, TraceSpec
+from simia.reward_spec import TraceSpec
+from simia.task import Action
 from simia.terminal import write_count
 
 

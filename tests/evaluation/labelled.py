@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from simia.envs.opening import open_environment
-from simia.task import Action, AnswerSpec, ScriptTurn, Task
+from simia.reward_spec import AnswerSpec
+from simia.task import Action, ScriptTurn, Task
 from tests.evaluation.spoiling import (
     Case,
     Make,

@@ -25,7 +25,8 @@ from simia.importers.trajectories import import_trajectories, read_seed_source
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
-from simia.task import AnswerSpec, Task
+from simia.reward_spec import AnswerSpec
+from simia.task import Task
 from simia.trajectory import Trajectory
 from tests.envs.worlds.test_simulated import Scripted
 from tests.importers.seed_rows import GLAIVE_ROWS, make_row

@@ -13,8 +13,9 @@ from collections import Counter
 
 import pytest
 
+from simia.reward_spec import AnswerSpec, StateSpec, TraceSpec
 from simia.state import diff_states
-from simia.task import Action, AnswerSpec, StateSpec, Task, TraceSpec
+from simia.task import Action, Task
 from simia.tool import compile_schema
 from tests.packs.shop import BASE, JSON, MARKS, PACK, SPECS, SYSTEM, TASKS, call, dangling, dump, opened
 

@@ -22,7 +22,8 @@ from simia.envs.play.player import play
 from simia.envs.rewards.state_match import judge_state
 from simia.envs.users import NoUser, ScriptedUser, User
 from simia.pack import Pack
-from simia.task import Action, StateSpec, Task
+from simia.reward_spec import StateSpec
+from simia.task import Action, Task
 from simia.trajectory import Trajectory
 
 LIMITS = EpisodeLimits(turns=200, errors=1_000)

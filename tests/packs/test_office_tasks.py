@@ -15,7 +15,8 @@ import pytest
 from simia.authoring.gate_report import TaskVerdict
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
-from simia.task import Action, AnswerSpec, StateSpec, Task
+from simia.reward_spec import AnswerSpec, StateSpec
+from simia.task import Action, Task
 from simia.tool import compile_schema
 from tests.packs.office import PACK, SPECS, TASKS, app_of, call, marks, office, opened, said
 

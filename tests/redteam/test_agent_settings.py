@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from simia.pack import Pack
+from simia.reward_spec import RewardSpec
 from simia.sandbox.inside.files import leads_to
-from simia.task import RewardSpec
 from tests.sandbox.making import ANY, TASK, ask, make_pack, opened
 
 SECRET = "7391"

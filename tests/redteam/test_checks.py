@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from simia.errors import Aborted, Code
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.sandbox.limits import WorkerLimits
-from simia.task import ChecklistSpec, RewardSpec, Task
+from simia.task import Task
 from tests.sandbox.making import ANY, HEAD, TASK, ask, gone, make_pack, notes_pack, opened
 
 LIMITS = WorkerLimits(wall=1.0, start=2.0)

@@ -20,8 +20,8 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Code
 from simia.pack import Pack
+from simia.reward_spec import RewardSpec
 from simia.sandbox.limits import MB, WorkerLimits
-from simia.task import RewardSpec
 from tests.redteam.conftest import SECRET, Listeners
 from tests.sandbox.making import ANY, TASK, ask, gone, make_pack, opened
 

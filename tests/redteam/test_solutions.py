@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from simia.pack import Pack
-from simia.task import RewardSpec
+from simia.reward_spec import RewardSpec
 from tests.sandbox.making import ANY, HEAD, TASK, ask, make_pack, opened
 
 SECRET = "the solution of task seven"

@@ -8,6 +8,7 @@ from typing import Any
 
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.pack import Pack
+from simia.reward_spec import StateSpec, TraceSpec
 from simia.synthesis.building.pack_writing import write_environment
 from simia.synthesis.conversations.essential_calls import (
     PADDING,
@@ -20,7 +21,6 @@ from simia.synthesis.conversations.essential_calls import (
     put_values,
     replay_essential,
 )
-from simia.task import StateSpec, TraceSpec
 from tests.synthesis.conversation_fixtures import load_studio
 
 BOOKED = {"booking_id": "BO-7777", "credit": 7.0}

@@ -20,7 +20,7 @@ from simia.config import load_config
 from simia.envs.opening import load_tasks
 from simia.jobs import Run
 from simia.pack import Pack
-from simia.task import ChecklistSpec
+from simia.reward_spec import ChecklistSpec
 from simia.trainers.trl.settings import TrlConfig
 from simia.trajectory import Trajectory
 from tests.trainers.conftest import ROOT, Trainer

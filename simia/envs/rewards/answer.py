@@ -9,7 +9,7 @@ import unicodedata
 
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
-from simia.task import AnswerSpec
+from simia.reward_spec import AnswerSpec
 from simia.tool import CompiledSchema, SchemaError, compile_schema
 from simia.trajectory import Trajectory
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simia.envs.rewards.reward_part import PartResult
-from simia.task import ChecklistSpec
+from simia.reward_spec import ChecklistSpec
 from simia.trajectory import Trajectory
 
 SHOWN = 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from simia.task import Match
+from simia.reward_spec import Match
 
 CLOSE = 1e-9
 ROUNDING = 1e-14  # relative error of sums of floats; far smaller than a difference of 1 in any identifier

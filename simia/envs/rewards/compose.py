@@ -15,11 +15,9 @@ from simia.envs.rewards import answer, call_results, checklist, environment_valu
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
-from simia.task import (
-    Action,
+from simia.reward_spec import (
     AnswerSpec,
     ChecklistSpec,
-    Goal,
     GoalsSpec,
     Match,
     Part,
@@ -29,6 +27,7 @@ from simia.task import (
     StateSpec,
     ValueSpec,
 )
+from simia.task import Action, Goal
 from simia.terminal import write_count
 from simia.trajectory import Trajectory
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simia.envs.rewards.reward_part import PartResult
-from simia.task import Part, ValueSpec
+from simia.reward_spec import Part, ValueSpec
 from simia.trajectory import Trajectory
 
 NOTHING: Any = object()

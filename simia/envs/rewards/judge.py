@@ -26,7 +26,8 @@ from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
 from simia.prompts import load_template
 from simia.reward import Reward
-from simia.task import AnswerSpec, Task
+from simia.reward_spec import AnswerSpec
+from simia.task import Task
 from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory, Usage
 

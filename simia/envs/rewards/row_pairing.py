@@ -18,8 +18,8 @@ from typing import Any
 
 from simia.envs.rewards.call_matching import assign_pairs, match_calls
 from simia.envs.rewards.compare_values import find_policy, find_value_differences
+from simia.reward_spec import Match
 from simia.state import Change
-from simia.task import Match
 from simia.trajectory import Trajectory, digest
 
 ROUNDS = 3  # rounds in which equal rows are told apart by their neighbours, those by theirs, and so on

@@ -15,8 +15,8 @@ from typing import Any
 from simia.envs.rewards.compare_values import ABSENT, abbreviate_value, find_policy, find_value_differences
 from simia.envs.rewards.reward_part import PartResult
 from simia.envs.rewards.row_pairing import Path, Policies, pair_rows
+from simia.reward_spec import StateSpec
 from simia.state import Change
-from simia.task import StateSpec
 from simia.trajectory import Trajectory
 
 SHOWN = 4

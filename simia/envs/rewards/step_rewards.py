@@ -20,7 +20,8 @@ from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.environment_value import is_bounded_number, scale_value
 from simia.envs.rewards.trace import Made, fits_reference, locate_calls
 from simia.errors import UserError
-from simia.task import Action, Task, TraceSpec, ValueSpec
+from simia.reward_spec import TraceSpec, ValueSpec
+from simia.task import Action, Task
 from simia.trajectory import Trajectory
 
 HISTORY = "value_steps"  # key of the evidence: the value parts' numbers at the start and after each turn

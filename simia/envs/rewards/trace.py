@@ -11,7 +11,8 @@ from typing import Any
 from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
-from simia.task import Action, GoalCall, TraceSpec
+from simia.reward_spec import TraceSpec
+from simia.task import Action, GoalCall
 from simia.terminal import write_count
 from simia.trajectory import Trajectory
 

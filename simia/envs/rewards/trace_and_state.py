@@ -25,7 +25,8 @@ from simia.envs.rewards.trace import fits_reference, list_calls
 from simia.errors import Code
 from simia.pack import Pack
 from simia.reward import Reward
-from simia.task import Goal, GoalCall, StateSpec, Task, TraceSpec
+from simia.reward_spec import StateSpec, TraceSpec
+from simia.task import Goal, GoalCall, Task
 from simia.trajectory import Trajectory
 
 EACH, MOST = 0.05, 0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from simia.task import AnswerSpec
+from simia.reward_spec import AnswerSpec
 
 MOST, INNER, LONGEST = 8, 4, 200  # spellings of one expression, of a choice within it, and characters of one
 BOUNDS = {

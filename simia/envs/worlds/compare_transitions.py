@@ -22,9 +22,9 @@ from simia.keyed_changes import (
     compute_keyed_changes,
     parse_keyed_changes,
 )
+from simia.reward_spec import Match
 from simia.state import Change, are_equal, count_leaf_changes, diff_states
 from simia.state_schema import StateSchema, list_rows
-from simia.task import Match
 from simia.trajectory import Message, ToolCall, Trajectory, write_compact_json
 
 DIGITS = re.compile(r"\d+")

@@ -29,11 +29,12 @@ from simia.errors import Aborted, Code, UserError
 from simia.event_loop import start_shared
 from simia.pack import Pack
 from simia.pack_files import read_state
+from simia.reward_spec import ChecklistSpec
 from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
 from simia.sandbox.worker import WorkerLost, WorkerSlot
 from simia.sandbox.zygote import ForkServer
-from simia.task import Action, By, ChecklistSpec, Task
+from simia.task import Action, By, Task
 from simia.tool import ToolSpec
 
 KEPT = 4096  # expected changes kept, by task and seed

@@ -22,9 +22,10 @@ from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.masking import mask
 from simia.pack import Pack
+from simia.reward_spec import RewardSpec
 from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.sandbox.worker import WorkerLost, WorkerSlot
-from simia.task import By, RewardSpec, Task
+from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import orjson
 
+from simia.reward_spec import StrictModel
 from simia.synthesis.building.draft_tests import DraftTest, check_outcomes, finish_test
 from simia.synthesis.building.example_states import CLOCK, write_tool_data, write_tool_design
 from simia.synthesis.building.method_lint import CheckedMethod, MethodReader
@@ -22,7 +23,6 @@ from simia.synthesis.design import BuiltEnvironment, BuiltTool, EnvironmentDesig
 from simia.synthesis.reasons import Reason, Refused, Unreadable, name_refusal
 from simia.synthesis.reply_reading import list_blocks, read_json
 from simia.synthesis.stage import StageContext
-from simia.task import StrictModel
 from simia.tool_test import ToolTest
 
 PROMPT = "synthesis/debug.j2"

@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from simia.reward_spec import StrictModel
 from simia.state import merge_patch
 from simia.synthesis.building.example_states import find_state_faults
 from simia.synthesis.design import EnvironmentDesign, ToolDesign
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
-from simia.task import Action, StrictModel
+from simia.task import Action
 from simia.tool import ToolSpec
 from simia.tool_test import Expectation, ToolTest
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.reward_spec import Match, StrictModel
 from simia.synthesis.scenarios.scenario import ScenarioUser
-from simia.task import Action, Goal, Match, StrictModel
+from simia.task import Action, Goal
 
 
 class Chain(StrictModel):

@@ -18,13 +18,14 @@ from simia.envs.rewards.state_match import judge_state
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.errors import Aborted, UserError
+from simia.reward_spec import Match, StateSpec
 from simia.state import Change
 from simia.synthesis.building.tool_runs import hide_addresses, require_sandbox
 from simia.synthesis.context import FOLDER
 from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRun, FunctionRunner
 from simia.synthesis.gyms.gym_playing import ToolBroken, call_tool
 from simia.synthesis.scenarios.solution_runs import MOST_RESULT
-from simia.task import Action, Match, StateSpec, Task
+from simia.task import Action, Task
 from simia.trajectory import Message, ToolCall, Trajectory
 
 CHAIN_FUNCTION = "chain"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from simia.reward_spec import GoalsSpec, Match, RewardSpec, StateSpec
 from simia.synthesis.chains.chain import ChainTask
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.scenarios.scenario_tasks import add_user
-from simia.task import Action, Goal, GoalsSpec, Match, RewardSpec, StateSpec, Task
+from simia.task import Action, Goal, Task
 
 CONVERSATION, PLAIN, GOALS = "conversation", "non_conversation", "goals"
 

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from simia.json_values import iterate_plain_values
 from simia.quality.mentions import contains_phrase
+from simia.reward_spec import StrictModel
 from simia.state_schema import StateSchema
 from simia.synthesis.chains.chain import Chain
 from simia.synthesis.chains.grounded_words import find_unsaid, find_unused
@@ -17,7 +18,7 @@ from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser
 from simia.synthesis.scenarios.scenario_prompts import check_withheld_facts
-from simia.task import Action, StrictModel
+from simia.task import Action
 
 SHOWN = 4
 FORM = "each value as it is written in the list"

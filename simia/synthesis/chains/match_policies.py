@@ -12,9 +12,10 @@ from typing import Any
 
 from simia.envs.rewards.compare_values import find_policy, split_words
 from simia.json_values import iterate_plain_values
+from simia.reward_spec import Match
 from simia.state import Change
 from simia.state_schema import StateSchema
-from simia.task import Action, Match
+from simia.task import Action
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}.*")
 FREE_TEXT = 4  # a text with at least this many words may be worded differently

@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.reward_spec import StrictModel
 from simia.synthesis.conversations.environment_composition import Composition
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.graph.tool_graph import ToolGraph
-from simia.task import Goal, StrictModel
+from simia.task import Goal
 
 
 class ComposedEnvironment(StrictModel):

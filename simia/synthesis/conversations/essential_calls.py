@@ -18,9 +18,10 @@ from simia.envs.rewards.row_pairing import pair_rows
 from simia.envs.rewards.state_match import index_changes, rename_keys
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.json_values import iterate_keys, iterate_leaves, iterate_plain_values
+from simia.reward_spec import GoalPart, Match, StateSpec, TraceSpec
 from simia.state import Change, diff_states
 from simia.synthesis.conversations.turn_playing import PlayedCall
-from simia.task import GoalCall, GoalPart, Match, StateSpec, Task, TraceSpec
+from simia.task import GoalCall, Task
 from simia.trajectory import Trajectory
 
 PADDING = 4  # calls before the second execution: they take more than a minute on the episode's clock

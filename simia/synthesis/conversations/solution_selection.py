@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import Field
 
 from simia.json_values import iterate_keys
+from simia.reward_spec import StrictModel
 from simia.synthesis.conversations.turn_playing import SolverTurn
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.stage import StageContext
-from simia.task import StrictModel
 
 PROMPT = "synthesis/select_solution.j2"
 

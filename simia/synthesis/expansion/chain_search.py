@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
+from simia.reward_spec import StrictModel
 from simia.statistics import compute_wilson_interval
 from simia.synthesis.building.tool_runs import open_sandbox
 from simia.synthesis.chains.chain_runs import CHAIN_FUNCTION, PlayedChain, play_chain
@@ -18,7 +19,6 @@ from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.reply_reading import read_json, read_python
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.stage import StageContext
-from simia.task import StrictModel
 
 SEARCH_PROMPT, GATE_PROMPT = "synthesis/expansion_chain.j2", "synthesis/expansion_gate.j2"
 SEARCHER = "searcher"

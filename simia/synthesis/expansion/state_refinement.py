@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from simia.json_values import iterate_strings
+from simia.reward_spec import StrictModel
 from simia.state import Change
 from simia.state_schema import StateSchema
 from simia.synthesis.building.example_states import find_state_faults
@@ -15,7 +16,7 @@ from simia.synthesis.building.state_model import fill_defaults
 from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.reply_reading import read_json, refuse_faults
 from simia.synthesis.scenarios.solution_runs import WrittenCall
-from simia.task import Action, StrictModel
+from simia.task import Action
 
 SHOWN = 5
 MOST_CALLS = 60

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from simia.pack_provenance import ToolEdge
+from simia.reward_spec import StrictModel
 from simia.synthesis.design import BuiltEnvironment, ToolDesign
 from simia.synthesis.graph.graph_building import mark_external
 from simia.synthesis.graph.tool_graph import PROVIDES, REQUIRES, GraphTool, ToolGraph
-from simia.task import StrictModel
 
 MOST_ADDED = 2  # edges for each tool; a longer list is no correction
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pydantic import Field
 
 from simia.pack_provenance import ToolEdge
-from simia.task import StrictModel
+from simia.reward_spec import StrictModel
 
 PROVIDES, REQUIRES, CHANGES = "provides", "requires", "changes"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from simia.reward_spec import StrictModel
 from simia.synthesis.design import GymInstance
 from simia.synthesis.stage import StageOutputs
-from simia.task import StrictModel
 
 INSTANCES, SOLUTIONS, DIFFICULTY, HARD = "instances", "solutions", "difficulty", "hard"
 

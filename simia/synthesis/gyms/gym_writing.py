@@ -10,9 +10,10 @@ from typing import Any
 from simia.authoring.pack_draft import draft_pack, write_pack_files
 from simia.errors import UserError
 from simia.pack_provenance import PackProvenance
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.gyms.answer_comparison import write_answer_check
-from simia.task import Action, CallLimits, ChecklistSpec, RewardSpec, Task
+from simia.task import Action, CallLimits, Task
 from simia.tool_test import ToolTest
 
 AUGMENTED = "augmented"

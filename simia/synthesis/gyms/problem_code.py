@@ -6,12 +6,12 @@ import ast
 import json
 from typing import Any
 
+from simia.reward_spec import StrictModel
 from simia.synthesis.building.signatures import derive_schema, read_docstring
 from simia.synthesis.design import CodingProblem
 from simia.synthesis.gyms.problem_files import SourceProblem
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_python
-from simia.task import StrictModel
 from simia.tool import SchemaError, compile_schema
 
 SOLVE, EXAMPLES = "solve", "EXAMPLES"

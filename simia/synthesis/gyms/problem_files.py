@@ -15,9 +15,9 @@ from simia.formats.data_sets import is_data_set, open_data_set
 from simia.formats.dialect import RowLimits
 from simia.formats.row_conversion import FileRow
 from simia.formats.row_files import open_rows
+from simia.reward_spec import StrictModel
 from simia.search_path import find_named_resource
 from simia.synthesis.reasons import Reason
-from simia.task import StrictModel
 
 STATEMENTS = (
     "question",

@@ -13,10 +13,11 @@ from typing import Any
 from simia.authoring.code_lint import ADVICE, find_faults
 from simia.authoring.findings import Fault
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.state import JSON, Change
 from simia.synthesis.reasons import Reason, Unreadable
 from simia.synthesis.reply_reading import read_python
-from simia.task import ChecklistSpec, RewardSpec, Task
+from simia.task import Task
 
 MOST_CODE = 4_000  # characters of a check
 MACHINE = ("id", "globals", "locals", "vars", "setattr", "delattr")

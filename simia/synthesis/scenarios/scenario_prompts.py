@@ -12,12 +12,13 @@ from pydantic import Field
 
 from simia.envs.users.scripted import matches_question
 from simia.json_values import iterate_plain_values
+from simia.reward_spec import StrictModel
 from simia.synthesis.building.example_states import CLOCK, describe_tables
 from simia.synthesis.design import BuiltEnvironment, EnvironmentDesign
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.scenario import ScenarioUser
-from simia.task import Action, StrictModel
+from simia.task import Action
 
 MOST_ITEMS = 8
 SHORTEST = 3  # the user's part is searched for texts with at least this many characters

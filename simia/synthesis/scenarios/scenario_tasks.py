@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.synthesis.scenarios.check_functions import GUARD
 from simia.synthesis.scenarios.scenario import Mode, Scenario, ScenarioState, ScenarioUser
-from simia.task import Action, ChecklistSpec, RewardSpec, ScriptTurn, Task, WithheldFact
+from simia.task import Action, ScriptTurn, Task, WithheldFact
 
 DONE = "Done."
 DETAILS = "Could you give me the details?"

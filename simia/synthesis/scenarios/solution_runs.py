@@ -14,10 +14,11 @@ from typing import Any
 from pydantic import Field
 
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.reward_spec import StrictModel
 from simia.state import Change
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
-from simia.task import Action, StrictModel, Task
+from simia.task import Action, Task
 
 REFERENCE = re.compile(r"^\$(\d+)\.([A-Za-z_][\w.]*)$")
 MOST_CALLS = 40

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.reward_spec import StrictModel
 from simia.search_path import find_resource
-from simia.task import StrictModel
 
 LONGEST = 400  # characters of a description
 

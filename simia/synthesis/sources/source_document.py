@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from simia.task import StrictModel
+from simia.reward_spec import StrictModel
 
 LEAST_QUOTE = 20
 """Fewest characters of a quote: a shorter one could occur in any text."""

@@ -17,10 +17,10 @@ from simia.importers.openapi import read_document
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import find_operations
 from simia.pack import Pack
+from simia.reward_spec import StrictModel
 from simia.synthesis.sources.html_text import extract_text
 from simia.synthesis.sources.source_document import GivenTool, SourceDocument, choose_free_name, collect_passages
 from simia.synthesis.sources.source_tools import convert_tool
-from simia.task import StrictModel
 from simia.tool import ToolSpec
 from simia.trajectory import digest
 

@@ -9,6 +9,7 @@ from typing import Any
 from anyascii import anyascii
 from pydantic import Field, ValidationError
 
+from simia.reward_spec import StrictModel
 from simia.state_schema import StateSchema
 from simia.synthesis.building.building_settings import BuildingSettings
 from simia.synthesis.building.design_checks import find_table_faults, find_tool_faults, normalize_state
@@ -19,7 +20,6 @@ from simia.synthesis.reply_reading import dump, explain_errors, read_json, refus
 from simia.synthesis.sources.given_tools import describe_given_tool, fill_given_tools
 from simia.synthesis.sources.source_document import GivenTool
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.task import StrictModel
 
 SHOWN = 6
 MOST_NAME = 36

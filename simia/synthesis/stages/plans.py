@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from simia.reward_spec import StrictModel
 from simia.synthesis.building.example_states import describe_tables, find_state_faults
 from simia.synthesis.building.state_model import fill_defaults
 from simia.synthesis.conversations.chain_turns import sample_turns
@@ -16,7 +17,6 @@ from simia.synthesis.reasons import Reason, Refused, name_refusal
 from simia.synthesis.reply_reading import dump, read_json, refuse_faults
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.task import StrictModel
 
 PROMPT = "synthesis/plan.j2"
 SHOWN = 6  # faults of a state that the model sees

@@ -13,6 +13,7 @@ from simia.envs.environment import Environment
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.rewards import score_trajectory
 from simia.envs.worlds.executable import ExecutableBackend
+from simia.reward_spec import Match, RewardSpec
 from simia.state import Change
 from simia.statistics import compute_pass_at_k_interval, estimate_pass_at_k
 from simia.synthesis.agent_model import ModelOfStage
@@ -50,7 +51,7 @@ from simia.synthesis.reasons import Reason, Refused
 from simia.synthesis.reply_reading import dump
 from simia.synthesis.scenarios.scenario_prompts import list_prompt_values
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.task import CallLimits, Goal, Match, RewardSpec
+from simia.task import CallLimits, Goal
 from simia.trajectory import Message
 
 MOST_MESSAGES = 400  # most messages of an agent in a conversation; the task's own limit is lower

@@ -10,11 +10,12 @@ from pydantic import Field
 from simia.authoring.task_variants import NeededValue
 from simia.envs.users.scripted import matches_question
 from simia.pack import Pack
+from simia.reward_spec import AnswerSpec, RewardSpec, StateSpec, StrictModel
 from simia.state import merge_patch
 from simia.synthesis.reasons import Unreadable
 from simia.synthesis.reply_reading import read_json
 from simia.synthesis.scenarios.solution_runs import MOST_CALLS
-from simia.task import Action, AnswerSpec, RewardSpec, ScriptTurn, StateSpec, StrictModel, Task, WithheldFact
+from simia.task import Action, ScriptTurn, Task, WithheldFact
 
 TaskChange = Literal["dependent_call", "distractor", "policy_condition", "withheld_fact", "easier"]
 EASIER: TaskChange = "easier"

@@ -12,7 +12,8 @@ from simia.errors import Code
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
-from simia.task import RewardSpec, Task
+from simia.reward_spec import RewardSpec
+from simia.task import Task
 from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory, Usage
 from tests.envs.worlds.test_simulated import Scripted, replies

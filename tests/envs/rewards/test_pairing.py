@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from simia.envs.rewards import score_trajectory
 from simia.envs.rewards.call_matching import assign_pairs, match_calls
+from simia.reward_spec import Match, RewardSpec, StateSpec
 from simia.state import diff_states
-from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import Trajectory
 from tests.properties import examples
 

@@ -8,7 +8,8 @@ import pytest
 
 from simia.envs.rewards import score_trajectory
 from simia.errors import Code
-from simia.task import Action, AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
+from simia.reward_spec import AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
+from simia.task import Action
 from simia.trajectory import Message, ToolCall, Trajectory
 
 REFERENCE = [

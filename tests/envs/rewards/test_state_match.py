@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from simia.envs.rewards import score_trajectory
 from simia.errors import Code
+from simia.reward_spec import Match, RewardSpec, StateSpec
 from simia.state import Change, diff_states
-from simia.task import Match, RewardSpec, StateSpec
 from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.properties import examples
 

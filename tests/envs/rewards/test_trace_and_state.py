@@ -17,7 +17,8 @@ from simia.envs.scoring import check_reward_settings, make_scorer
 from simia.errors import Code, UserError
 from simia.pack import Pack
 from simia.reward import Reward
-from simia.task import Goal, GoalCall, StateSpec, Task, TraceSpec
+from simia.reward_spec import StateSpec, TraceSpec
+from simia.task import Goal, GoalCall, Task
 from simia.trajectory import End, Message, ToolCall, Trajectory
 
 CHANGE = {"path": ["rooms", "1", "guest"], "old": None, "new": "Ada"}

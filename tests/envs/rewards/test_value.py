@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from simia.envs.rewards import score_trajectory
 from simia.envs.rewards.environment_value import list_value_paths, pick_values
 from simia.errors import Code
-from simia.task import AnswerSpec, RewardSpec, StateSpec, ValueSpec
+from simia.reward_spec import AnswerSpec, RewardSpec, StateSpec, ValueSpec
 from simia.trajectory import End, Message, Trajectory
 
 STATE = {"total_reward": -3.5, "game": {"scores": [1, 7], "name": "x", "won": True, "none": None}, "points": 0}

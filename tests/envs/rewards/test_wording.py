@@ -7,7 +7,7 @@ import pytest
 from simia.envs.rewards.answer import contains_fact
 from simia.envs.rewards.wording import describe_answer_part, list_spellings
 from simia.pack import Pack
-from simia.task import AnswerSpec
+from simia.reward_spec import AnswerSpec
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from simia.envs.opening import open_environment
 from simia.errors import Code
 from simia.importers import officebench
-from simia.task import ChecklistSpec, RewardSpec, Task
+from simia.reward_spec import ChecklistSpec, RewardSpec
+from simia.task import Task
 from simia.trajectory import digest
 from tests.importers.officebench import small
 from tests.importers.officebench.play import LIMITS, Call, in_app, played, say, value, walls

@@ -18,9 +18,10 @@ from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.keyed_changes import MOST_REASONS, KeyedChange, check_keyed_changes
 from simia.pack import Pack
+from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.sandbox.inside.frames import pack_json
 from simia.state import apply_changes, diff_states
-from simia.task import By, ChecklistSpec, RewardSpec, Task
+from simia.task import By, Task
 from simia.trajectory import ToolCall
 
 MOST_WORDS = 600
