@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 JSONPath = tuple[str | int, ...]
 
@@ -57,6 +57,6 @@ def iterate_strings(value: Any) -> Iterator[str]:
             stack.extend(each)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a JSON number; a Boolean is none, although Python's `bool` is an `int`."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -11,7 +11,6 @@ import warnings
 from typing import Any
 
 from simia.formats.dialect import find_fault
-from simia.json_values import is_number
 
 LARGEST = 200_000  # characters; ast needs far more memory than its text
 CALLS = re.compile(r"\[?\s*[^\W\d]\w*(?:[ .-]\w+)*\s*\(.*\)\s*\]?", re.DOTALL)
@@ -89,7 +88,7 @@ def convert(node: ast.expr) -> Any:
         return CONSTANTS[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
-        if is_number(number):
+        if isinstance(number, int | float) and not isinstance(number, bool):
             return -number
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         return [convert(item) for item in node.elts]

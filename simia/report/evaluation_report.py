@@ -174,7 +174,7 @@ def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
     done = sum(part.episodes for part in report.scores.parts.values())
     rows = [
         ("suite", report.suite or "none"),
-        ("agent", report.model + (f", {write_count(report.calls, 'call')}" if report.calls else "")),
+        ("agent", report.model + (f", {report.calls} calls" if report.calls else "")),
         *(({"player": "user"}.get(role, role), model) for role, model in sorted(report.cast.items())),
         ("episodes", f"{done:,} of {report.planned:,}; trials of each task: {report.asked}"),
     ]

@@ -12,7 +12,6 @@ import orjson
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Code
 from simia.sandbox.inside.frames import MOST_LEVELS, nests_deeper
-from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall
 
@@ -46,7 +45,7 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec], *, check_schema: 
 
 def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
     """Return the error results of the calls beyond the first `most` of a message. These calls are neither run nor counted."""
-    words = f"not executed: at most {write_count(most, 'call')} in a message; make this call in a message of its own"
+    words = f"not executed: at most {most} call{'' if most == 1 else 's'} in a message; make this call in a message of its own"
     return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
 
 

@@ -211,9 +211,8 @@ def describe_conditions(run: Run, rewards: Mapping[tuple[str, str], Rewards]) ->
     tasks = ", ".join(f"{write_count(len(found), 'task')} of {part}" for (_, part), found in rewards.items())
     user = (facts.get("cast") or {}).get("player") or config.get("user") or "the packs' own"
     turns = (config.get("episode") or {}).get("turns")
-    return (
-        f"{tasks}; trials of each task: {config.get('group') or 1}; user: {user}; at most {write_count(turns, 'turn')}"
-    )
+    limit = f"; at most {write_count(turns, 'turn')}" if turns else ""
+    return f"{tasks}; trials of each task: {config.get('group') or 1}; user: {user}{limit}"
 
 
 def find_place(path: str) -> tuple[str, str] | None:
