@@ -4,8 +4,10 @@ That the trainer really does so, and reads what is written here as meant, is pro
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from simia.errors import Code
@@ -68,6 +70,36 @@ def test_results_of_parallel_calls_are_joined_as_the_template_needs() -> None:
     # LLaMA-Factory writes <|start_header_id|>ipython<|end_header_id|>\n\n before a turn of results, and <|eot_id|> after it.
     assert row["conversations"][2]["value"] == "one<|eot_id|><|start_header_id|>ipython<|end_header_id|>\n\ntwo"
     assert [m.text for m in ApigenDialect().read(row).messages if m.role == "tool"] == ["one", "two"]
+
+
+def test_the_chat_template_for_llama3_writes_what_the_trainer_writes() -> None:
+    """LLaMA-Factory 0.9.5 frames a row's turns so; Llama 3.1's own template quotes results, drops words next to a call, and trims."""
+    t = talk(
+        user(" Where is 注文? "), agent("I look.\n", call({"x": "Ü <b>"}, 1), call({}, 2)), tool('{"a": 1}', 1), tool("two", 2),
+        agent("Done.", call({}, 3)), tool("[]", 3), agent(" b "),
+    )  # fmt: skip
+    (row,) = LLaMAFactoryWriter("whole", None, "llama3", 9000).rows(t)
+    assert isinstance(row, ExportRow)
+    written = "<s>"
+    for turn in json.loads(row.text)["conversations"]:
+        text = turn["value"]
+        if turn["from"] in ("human", "observation"):
+            role = {"human": "user", "observation": "ipython"}[turn["from"]]
+            written += f"<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>"
+        else:
+            words = (
+                text.replace("<tool_call>", "").replace("</tool_call>", "").replace('"arguments": ', '"parameters": ')
+            )
+            words = words.replace("\\u003c", "<")  # escaped in rows; the trainer parses and writes calls again
+            written += f"<|start_header_id|>assistant<|end_header_id|>\n\n{words}<|eot_id|>"
+    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)  # as transformers does
+    template.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    source = (Path(__file__).parents[2] / "configs/llamafactory/llama3.jinja").read_text(encoding="utf-8")
+    messages = [
+        {"role": m.role, "content": m.text, "tool_calls": [{"function": c.model_dump()} for c in m.calls]}
+        for m in t.messages
+    ]
+    assert template.from_string(source).render(messages=messages, bos_token="<s>") == written
 
 
 def test_calls_alone_beside_text_and_in_parallel() -> None:
