@@ -98,7 +98,7 @@ def make_seed(language: str) -> Trajectory:
     return Trajectory(task_id=language, tools=[tool], messages=messages)
 
 
-LEAST, MOST_MICROS = 0.98, 200
+LEAST = 0.98
 DISTINCT = ("email", "user_id", "order_id")
 
 
