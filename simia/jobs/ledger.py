@@ -274,7 +274,8 @@ class Ledger:
         yield from read_seeds(self.db.ledger)
 
     def accept(self, item: Item, content_hash: str) -> None:
-        self.db.put("ledger", KEEP["ledger", "accepted"], (item.ord, item.id, content_hash))
+        """Accept an item, in place of a later one with equal contents that an earlier session accepted."""
+        self.db.put("ledger", PUT["ledger", "accepted"], (item.ord, item.id, content_hash))
 
     def set_status(self, item: Item) -> None:
         self.db.put_all(item_row(item))
