@@ -98,7 +98,9 @@ class AmplificationWork:
         if decision.verdict == "accepted" and decision.outcome.content_hash:
             self._ledger.accept(item, decision.outcome.content_hash)
             self._plans.note(decision.outcome.tools)
-        if decision.verdict != "rejected" and item.status == REJECTED:  # what it was a duplicate of is no longer accepted
+        if (
+            decision.verdict != "rejected" and item.status == REJECTED
+        ):  # what it was a duplicate of is no longer accepted
             item.status, item.reason, item.detail = PASSED, None, None
             self._ledger.set_status(item)
         elif decision.reason in DUPLICATE_CODES:

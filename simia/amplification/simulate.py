@@ -27,7 +27,7 @@ from simia.errors import Code, Issue
 from simia.formats.reply import continuation
 from simia.formats.reply.reply_parser import parse_reply
 from simia.jobs import HEAD, Item
-from simia.llm.types import Reply, Request
+from simia.llm.types import LLMFault, Reply, Request
 from simia.quality import suites
 from simia.quality.acceptance import Outcome
 from simia.quality.check import check_trajectory
@@ -222,9 +222,14 @@ class Simulator:
         reply, key = await ask(item, request, f"{item.id}.0")
         keys = [key]
         if self.config.reply.continue_cut and continuation.can_continue(reply):
-            rest, key = await ask(item, continuation.build_continuation(request, reply), f"{item.id}.1")
-            reply = continuation.join_replies(reply, rest)
-            keys.append(key)
+            try:
+                rest, key = await ask(item, continuation.build_continuation(request, reply), f"{item.id}.1")
+            except LLMFault as fault:
+                if not fault.exceeds_context:  # else the first reply is judged as it is: cut
+                    raise
+            else:
+                reply = continuation.join_replies(reply, rest)
+                keys.append(key)
         try:
             return self.judge(item, reply, keys=keys, files=rendered.files)
         except Exception as error:  # a bug of simia fails this item, not the run

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from simia.amplification.model_mix import read_writers
+from simia.amplification.model_mix import Writer, read_writers
 from simia.amplification.recheck import recheck_items
 from simia.amplification.session import Amplified, load_seeds, resume_amplification, start_amplification
 from simia.amplification.settings import AmplifyConfig
+from simia.amplification.simulate import Simulator
 from simia.config import load_config
-from simia.errors import UserError
-from simia.jobs import Run
+from simia.errors import Code, UserError
+from simia.jobs import Item, Run
+from simia.llm.types import LLMFault, Reply, Request
 from tests.fake_endpoint import FakeEndpoint
 
 
@@ -156,6 +158,20 @@ async def test_a_key_that_is_refused_later_stops_too(endpoint: FakeEndpoint, tmp
     endpoint.plan()
     more = await resume_amplification("r", runs=tmp_path, say=lambda _: None)
     assert (more.stop.kind, more.progress.accepted, more.progress.failed) == ("complete", 40, 0)
+
+
+async def test_a_reply_whose_rest_does_not_fit_the_context_is_a_cut_reply(endpoint: FakeEndpoint) -> None:
+    """Not a failure of the endpoint: several in a row would stop the run."""
+    conf = config(endpoint)
+    simulator = Simulator(conf, load_seeds(conf), writers=[Writer("fake", "a", True)])
+
+    async def ask(item: Item, request: Request, draw: str) -> tuple[Reply, str]:
+        if draw.endswith(".1"):
+            raise LLMFault(Code.BAD_REQUEST, "HTTP 400: the maximum context length is 8192 tokens", retry=False)
+        return Reply(text='{"messages": [{"role": "user", "content": "Where', finish="length"), draw
+
+    result = await simulator.produce(simulator.item(0), ask)
+    assert result.issues[0].code is Code.TRUNCATED
 
 
 async def test_seeds_that_yield_nothing_are_a_stated_stop(tmp_path: Path) -> None:

@@ -33,8 +33,15 @@ def read_ledger(runs: Path) -> tuple[list[int], list[str], list[str]]:
 
 async def play(runs: Path, results: list[tuple[str, bytes] | None]) -> None:
     """Work on a run of as many items as results: content hash and signature of each; None: the endpoint fails on it."""
-    settings = ["llm.kind=openai", "llm.model=m", "llm.base_url=http://127.0.0.1:1/v1", "seeds.packs=[customer_service]"]
-    conf = load_config(AmplifyConfig, "amplify/default", [*settings, f"n={len(results)}", f"stop.attempts={len(results)}"])
+    settings = [
+        "llm.kind=openai",
+        "llm.model=m",
+        "llm.base_url=http://127.0.0.1:1/v1",
+        "seeds.packs=[customer_service]",
+    ]
+    conf = load_config(
+        AmplifyConfig, "amplify/default", [*settings, f"n={len(results)}", f"stop.attempts={len(results)}"]
+    )
     new = not (runs / "r").exists()
     run = Run.create(runs, conf, name="r", facts={}) if new else Run.open(runs, "r")
 
