@@ -16,13 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-import orjson
-
 from simia.envs.environment import Environment, Episode
 from simia.errors import Code, UserError
 from simia.event_loop import start_shared
 from simia.task import Task
-from simia.trajectory import Message, ToolCall, Trajectory
+from simia.trajectory import Message, ToolCall, Trajectory, write_compact_json
 
 T = TypeVar("T")
 
@@ -50,7 +48,7 @@ class TrajectoryFile:
 
     async def add(self, trajectory: Trajectory) -> None:
         """Append a trajectory, and return once it is on the disk. Trajectories that wait for the same write share its `fsync`."""
-        self._lines.append(orjson.dumps(trajectory.to_row()) + b"\n")
+        self._lines.append(f"{write_compact_json(trajectory.to_row())}\n".encode())
         if self._next is None:
             self._next = start_shared(self._write_waiting())
         await asyncio.shield(self._next)

@@ -26,7 +26,7 @@ from simia.pack import Pack
 from simia.serve.mcp import Service
 from simia.serve.served_episode import TrajectoryFile, explain_end, summarize_end
 from simia.task import Task
-from simia.trajectory import Trajectory
+from simia.trajectory import End, Message, ToolCall, Trajectory
 from tests.command import run_simia
 
 TASK = "cs-003"
@@ -447,3 +447,11 @@ def ancestors(pid: int) -> set[int]:
             break
         found.add(pid)
     return found
+
+
+async def test_the_file_holds_what_orjson_cannot_write(tmp_path: Path) -> None:
+    call = ToolCall(id="1", name="get_order", arguments={"number": 10**30, "text": "\ud800"})
+    kept = Trajectory(messages=[Message(role="assistant", calls=[call])], end=End(kind="truncated"))
+    await TrajectoryFile(tmp_path / "t.jsonl").add(kept)
+    [row] = rows(tmp_path / "t.jsonl")
+    assert row.messages[0].calls == [call]
