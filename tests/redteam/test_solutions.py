@@ -1,4 +1,4 @@
-"""Solutions, tests and expected results of a pack are no files of its sandbox; the checks file is one for checks alone."""
+"""Solutions, tests, the user's instructions, a synthesis's record and expected results are no files of a pack's sandbox; the checks file is one for checks alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from simia.pack import Pack
+from simia.pack_files import RECORD
 from simia.reward_spec import RewardSpec
 from tests.sandbox.making import ANY, HEAD, TASK, ask, make_pack, opened
 
@@ -52,15 +53,18 @@ def pack_with_solutions(folder: Path, isolation: str) -> Pack:
     make_pack(folder, code, {"look": ANY}, isolation=isolation, checks=CHECKS)
     for name in ("tasks", "tests", "seeds"):
         (folder / f"{name}.jsonl").write_text("")
+    (folder / "user.md").write_text("")
     (folder / "expected").mkdir()
     (folder / "expected" / "a.txt").write_text(SECRET)
     head = yaml.safe_load((folder / "pack.yaml").read_text())
-    head |= {name: f"{name}.jsonl" for name in ("tasks", "tests", "seeds")}
+    head |= {name: f"{name}.jsonl" for name in ("tasks", "tests", "seeds")} | {"instructions": "user.md"}
     head["executable"]["hidden"] = ["expected"]
     (folder / "pack.yaml").write_text(yaml.safe_dump(head))
     pack = Pack.load(folder)
     for name in ("tasks", "tests", "seeds"):  # only now: what they hold is no row
         (folder / f"{name}.jsonl").write_text(SECRET)
+    for name in ("user.md", RECORD):
+        (folder / name).write_text(SECRET)
     return pack
 
 

@@ -28,7 +28,7 @@ from simia.envs.worlds.worker_parents import parents
 from simia.errors import Aborted, Code, UserError
 from simia.event_loop import start_shared
 from simia.pack import Pack
-from simia.pack_files import read_state
+from simia.pack_files import RECORD, read_state
 from simia.reward_spec import ChecklistSpec
 from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
@@ -37,6 +37,7 @@ from simia.sandbox.zygote import ForkServer
 from simia.task import Action, By, Task
 from simia.tool import ToolSpec
 
+NEVER_INSIDE = ("tasks", "tests", "seeds", "references", "instructions")  # files of a pack that no code of it may read
 KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
 DESCRIPTORS = 65_536
@@ -139,7 +140,7 @@ class ExecutableBackend:
         room = PrivateFolder(how.root, self.limits.folder, self._network) if self.alone else None
         return ForkServer(
             pack.root, spec, limits=self.limits, python=python, unsafe=self._unsafe, room=room, needs=list_needed_folders(how),
-            granted=self._granted, variables=self._variables, hides=list_pack_files(pack, "tasks", "tests", "seeds", "references"), veils=(*list_pack_files(pack, "checks"), *how.hidden),
+            granted=self._granted, variables=self._variables, hides=(*list_pack_files(pack, *NEVER_INSIDE), RECORD), veils=(*list_pack_files(pack, "checks"), *how.hidden),
         )  # fmt: skip
 
     async def open(
