@@ -123,6 +123,7 @@ class RemoteEpisode(Episode):
             episode.all_tools = [ToolSpec(**row) for row in record["tools"]] if own else pack.tools
             episode.user_tools = [ToolSpec(**row) for row in record["user_tools"]] if own else pack.user_tools
             episode.hear(record)
+            _ = episode.trajectory  # its head is read only here
         except (ValidationError, LookupError, TypeError, ValueError):
             environment.server.end_session(session)
             raise Aborted(Code.BAD_REPLY_BODY, "the server's first message cannot be read") from None

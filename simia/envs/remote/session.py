@@ -31,7 +31,9 @@ from simia.envs.remote.wire import (
     write_frame,
 )
 from simia.errors import Aborted, Code, UserError
+from simia.llm.http_response import receive_body
 from simia.llm.openai_backend import clean_text, explain_connector_error
+from simia.llm.types import LLMFault
 
 CONNECT_SECONDS = 10.0
 PING_SECONDS = 20.0
@@ -41,7 +43,7 @@ FAREWELL_SECONDS = 2.0
 ENDS = frozenset(
     (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.ERROR)
 )
-UNASKED = 100  # unread messages, after which the connection counts as lost
+UNASKED = 100  # unread messages, after which the connection counts as lost; so do more than `LARGEST_REPLY` bytes of them
 KEPT_IDLE = 5.0  # seconds for which a connection without an episode is kept for the next one
 
 
@@ -68,13 +70,19 @@ class RemoteServer:
     async def describe(self) -> EnvironmentDescription:
         """Ask the server what it serves here. Raises `UserError` where it cannot be asked, with what to change."""
         try:
-            async with self._session().get(f"{self.url}/environment", allow_redirects=False) as response:
+            async with self._session().get(
+                f"{self.url}/environment", allow_redirects=False, headers={"Accept-Encoding": "gzip"},
+                timeout=aiohttp.ClientTimeout(total=PATIENCE, sock_connect=CONNECT_SECONDS, sock_read=CONNECT_SECONDS),
+            ) as response:  # fmt: skip
                 if response.status != 200:
                     raise UserError(self._explain_status(response.status))
-                body = orjson.loads(await response.read())
-            if isinstance(body, dict) and body.get("protocol", 0) > PROTOCOL:
+                body = orjson.loads(await receive_body(response, LARGEST_REPLY))
+            newer = isinstance(body, dict) and isinstance(body.get("protocol"), int) and body["protocol"] > PROTOCOL
+            if newer:
                 raise UserError(f"{self.url} speaks a newer protocol than this simia: upgrade simia")
             self.description = EnvironmentDescription.model_validate(body)
+        except LLMFault:
+            raise UserError(f"{self.url} describes itself in more than {LARGEST_REPLY:,} bytes, or in no valid gzip") from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise UserError(self._explain_certificate(error)) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -92,6 +100,7 @@ class RemoteServer:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 headers={"Authorization": f"Bearer {self.token}"} if self.token else {},
                 cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
             )
         return self._http
 
@@ -263,7 +272,9 @@ class RemoteSession:
         if code == NO_EPISODE:
             raise Aborted(Code.CONNECTION, "the server no longer has the episode: it was restarted, or the lease ended")
         if code == DRAINING:
-            raise Unavailable("the server is about to end", Code.RATE_LIMITED, float(data.get("retry_after", 1)))
+            after = data.get("retry_after")
+            pause = max(0.0, float(after)) if isinstance(after, int | float) else 1.0
+            raise Unavailable("the server is about to end", Code.RATE_LIMITED, pause)
         if code == "EXECUTION_ERROR":
             raise Aborted(Code.SERVER_ERROR, words)
         raise UserError(words)
@@ -294,8 +305,12 @@ class RemoteSession:
 async def read_messages(socket: aiohttp.ClientWebSocketResponse, answers: asyncio.Queue[str | None]) -> None:
     """Put what a connection receives into `answers`, and None at its end. Pings are answered meanwhile."""
     try:
+        size = 0
         while (message := await socket.receive()).type not in ENDS and answers.qsize() < UNASKED:
             if message.type is aiohttp.WSMsgType.TEXT:
+                size = len(message.data) + (0 if answers.empty() else size)
+                if size > LARGEST_REPLY:
+                    break
                 answers.put_nowait(message.data)
     finally:
         answers.put_nowait(None)
