@@ -65,7 +65,7 @@ def replace_tasks(path: Path, tasks: Iterable[Task]) -> None:
 
 
 def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
-    """Write files by the form of their suffix: JSON, JSON lines, YAML or text. A file whose content is None is omitted."""
+    """Write files by the form of their suffix: JSON, JSON lines, YAML or text. A file whose content is None is omitted. A link is replaced."""
     for name, content in contents.items():
         if content is None:
             continue
@@ -77,7 +77,7 @@ def write_pack_files(folder: Path, contents: Mapping[str, Any]) -> None:
             data = write_yaml(content).encode()
         else:
             data = content.encode()
-        (folder / name).write_bytes(data)
+        replace_file(folder / name, data)
 
 
 def write_yaml(content: Any) -> str:

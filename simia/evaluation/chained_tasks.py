@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from simia.authoring.pack_draft import replace_file
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS
@@ -87,9 +88,9 @@ def make_chained_pack(pack: Pack, folder: Path, *, calls: int, split: str | None
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".draft-", dir=folder) as draft:
         made = Path(draft) / "pack"
-        shutil.copytree(pack.root, made, ignore=shutil.ignore_patterns(*PASSED_OVER))
-        rows = (task.model_dump_json(exclude_defaults=True) for task in found)
-        (made / path.relative_to(pack.root)).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        shutil.copytree(pack.root, made, symlinks=True, ignore=shutil.ignore_patterns(*PASSED_OVER))
+        rows = "".join(f"{task.model_dump_json(exclude_defaults=True)}\n" for task in found)
+        replace_file(made / path.relative_to(pack.root), rows.encode())
         try:
             made.rename(target)
         except OSError:  # another process has made the same copy meanwhile

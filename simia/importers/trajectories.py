@@ -293,10 +293,10 @@ def fits_pack(group: SeedGroup, pack: Pack | None) -> bool:
 
 
 def copy_source_pack(folder: Path, pack: Pack) -> dict[str, Any]:
-    """Copy a pack's files but its tasks, tests and seeds; return its pack.yaml without them."""
+    """Copy a pack's files but its tasks, tests and seeds; return its pack.yaml without them. Links stay links."""
     assert pack.root is not None
     assert pack.file is not None
     left_out = {name for key in REPLACED if (name := getattr(pack.file, key))} | {".git", "__pycache__"}
-    shutil.copytree(pack.root, folder, dirs_exist_ok=True, ignore=lambda _, names: left_out & set(names))
+    shutil.copytree(pack.root, folder, symlinks=True, dirs_exist_ok=True, ignore=lambda _, names: left_out & set(names))
     head = pack.file.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {key: value for key, value in head.items() if key not in REPLACED}

@@ -43,20 +43,23 @@ class ToolSources:
         if how is not None and pack.root is not None:
             self._object, self._main = how.object, Path(how.code).stem
             hidden = {*how.hidden, *([pack.file.checks] if pack.file and pack.file.checks else [])}
+            self._root = pack.root.resolve()
             folder = (pack.root / how.code).parent
             self._parse(folder, self._main, {(pack.root / name).resolve() for name in hidden})
 
     def _parse(self, folder: Path, name: str, hidden: set[Path]) -> None:
-        """Parse a module of the pack and those that it imports; missing and unreadable files are left out."""
+        """Parse a module of the pack and those that it imports; files that are missing, unreadable or outside of the pack are left out."""
         path = (folder / f"{name.replace('.', '/')}.py").resolve()
         if name in self._modules or len(self._modules) >= MOST_FILES or not path.is_file():
             return
         if any(each in (path, *path.parents) for each in hidden) or path.stat().st_size > MOST_BYTES:
             return
+        if not path.is_relative_to(self._root):  # a link: an untrusted pack must not put host files into prompts
+            return
         try:
             text = path.read_text(encoding="utf-8")
             tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
         module = self._modules[name] = PackModule(text)
         for node in tree.body:
