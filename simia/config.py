@@ -32,6 +32,7 @@ TEXT_ERRORS = ("string_type", "literal_error", "path_type")  # of pydantic: the 
 LARGEST_YAML = 1 << 20  # characters of a file
 DEEPEST_YAML = 100  # sections within sections
 SURROGATE = re.compile("[\ud800-\udfff]")
+LONG_NUMBER = re.compile(r"[-+0-9_:.]{4301,}")  # YAML's base 60 (1:30:00) takes quadratic time
 MOST_VALUES = 100_000  # of a file, each value of an alias counted where it is used
 
 
@@ -71,15 +72,18 @@ ConfigLoader.yaml_implicit_resolvers = {
 }
 
 
-def load_yaml(text: str, where: str | Path, loader: Any = ConfigLoader) -> Any:
+def load_yaml(
+    text: str, where: str | Path, loader: Any = ConfigLoader, *, largest: int = LARGEST_YAML, most: int = MOST_VALUES
+) -> Any:
     """Read untrusted YAML, with limits on its size, its depth and the expansion of its aliases.
 
-    `where`: the file, for messages. `loader`: a safe loader of PyYAML. Raises `UserError` in one line.
+    `where`: the file, for messages. `loader`: a safe loader of PyYAML. `largest`: most characters. `most`: most values. Raises `UserError`
+    in one line.
     """
-    if len(text) > LARGEST_YAML:
-        raise UserError(f"{where} is larger than {LARGEST_YAML:,} characters; shorten it")
+    if len(text) > largest:
+        raise UserError(f"{where} is larger than {largest:,} characters; shorten it")
     try:
-        refuse_excess(yaml.parse(text, loader), where)
+        refuse_excess(yaml.parse(text, loader), where, most)
         return yaml.load(text, loader)
     except yaml.YAMLError as error:
         raise UserError(f"{where} is not YAML: {explain_yaml_error(error)}") from None
@@ -97,7 +101,7 @@ def explain_yaml_error(error: yaml.YAMLError) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: {problem}{hint}"
 
 
-def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
+def refuse_excess(events: Iterable[yaml.Event], where: str | Path, most: int = MOST_VALUES) -> None:
     """Raise `UserError` for YAML that is too deep, expands to too many values, contains itself or holds text that UTF-8 cannot write."""
     open_nodes: list[tuple[str | None, int, int]] = []  # anchor; values and depth beneath it so far
     known: dict[str, tuple[int, int] | None] = {}  # of an anchor: values and depth; None while it is open
@@ -118,6 +122,8 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
             anchor, (size, depth) = None, named
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size, depth = event.anchor, 1, 0
+            if not event.implicit[1] and LONG_NUMBER.fullmatch(event.value):
+                raise UserError(f"{where} has a number of more than 4,300 digits; write it in quotes")
             if not event.value.isascii() and SURROGATE.search(event.value):
                 raise UserError(
                     f"{where}: a text contains a lone surrogate (such as \\ud800); write the whole character"
@@ -129,8 +135,8 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path) -> None:
         if open_nodes:
             outer, values, deepest = open_nodes[-1]
             open_nodes[-1] = (outer, values + size, max(deepest, depth + 1))
-            if values + size > MOST_VALUES:
-                raise UserError(f"{where} has more than {MOST_VALUES:,} values, those of aliases included; shorten it")
+            if values + size > most:
+                raise UserError(f"{where} has more than {most:,} values, those of aliases included; shorten it")
             if len(open_nodes) + depth > DEEPEST_YAML:
                 raise UserError(f"{where} is nested more than {DEEPEST_YAML} levels deep; flatten it")
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import yaml
 
 from simia import formats
 from simia.authoring import tool_lists
@@ -99,7 +98,7 @@ def detect_kind(source: str) -> tuple[str, str]:
 
 
 def read_first_value(path: Path) -> Any:
-    """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else."""
+    """Read a whole JSON or YAML file, or the first row of JSON lines; None for anything else. Raises `UserError` for invalid YAML."""
     suffix = path.suffix.lower()
     with report_unreadable(path), path.open("rb") as file:
         if suffix == ".jsonl":
@@ -111,9 +110,11 @@ def read_first_value(path: Path) -> Any:
     body = body.removeprefix(b"\xef\xbb\xbf")
     with contextlib.suppress(orjson.JSONDecodeError):
         return orjson.loads(body)
-    with contextlib.suppress(yaml.YAMLError, UnicodeDecodeError, RecursionError):
-        return yaml.safe_load(body) if suffix in (".yaml", ".yml") else None
-    return None
+    if suffix not in (".yaml", ".yml"):
+        return None
+    from simia.importers.openapi import read_yaml
+
+    return read_yaml(body, str(path))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ not reproducible (`repeatable: false`).
 
 from __future__ import annotations
 
-import datetime
+import math
 import re
 import shlex
 import urllib.request
@@ -21,6 +21,7 @@ import orjson
 import yaml
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
+from simia.config import ConfigLoader, load_yaml
 from simia.errors import UserError
 from simia.importers.openapi_schema import OpenAPIDocument
 from simia.importers.openapi_tools import FoundOperations, find_operations
@@ -38,6 +39,13 @@ POLICY = """\
 You use {title} through its tools. Look things up before you change them, and change only what was asked for. Calls are \
 authorized for you where that is needed: never ask anybody for a key or a password.
 """
+
+
+class DocumentLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML without dates, by libyaml where there is one: documents are large."""
+
+
+DocumentLoader.yaml_implicit_resolvers = ConfigLoader.yaml_implicit_resolvers
 
 
 def import_api(
@@ -116,10 +124,7 @@ def read_document(source: str) -> dict[str, Any]:
     try:
         value = orjson.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
-        try:
-            value = yaml_to_json(yaml.load(body, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-            raise UserError(f"{source} is neither JSON nor YAML: {str(error).splitlines()[0]}") from None
+        value = read_yaml(body, source)
     if isinstance(value, dict) and "swagger" in value:
         raise UserError(
             f"{source} is Swagger {value['swagger']}: convert it to OpenAPI 3 first, for example with swagger2openapi"
@@ -146,26 +151,25 @@ def read_bytes(source: str) -> bytes:
     return body
 
 
+def read_yaml(body: bytes, source: str) -> Any:
+    """Read a YAML document that is not JSON, as JSON values: keys and dates become text. Raises `UserError`, also if its aliases and merge
+    keys would expand without bound."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{source} is not UTF-8 text") from None
+    where = f"{source}, which is not JSON,"
+    return yaml_to_json(load_yaml(text, where, DocumentLoader, largest=LARGEST, most=MOST_NODES))
+
+
 def yaml_to_json(value: Any) -> Any:
-    """Convert YAML to JSON: keys and dates become text. Raises `ValueError` for deep nesting and for too large expanded aliases."""
-    left = MOST_NODES
-
-    def made(value: Any, depth: int) -> Any:
-        nonlocal left
-        left -= 1
-        if depth > 100 or left < 0:
-            raise ValueError("it is nested too deep, or its aliases make it too large")
-        if isinstance(value, dict):
-            return {format_key(key): made(each, depth + 1) for key, each in value.items()}
-        if isinstance(value, list):
-            return [made(each, depth + 1) for each in value]
-        if isinstance(value, datetime.date | datetime.datetime):
-            return value.isoformat()
-        if isinstance(value, float) and (value != value or abs(value) == float("inf")):
-            return None
-        return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-    return made(value, 0)
+    if isinstance(value, dict):
+        return {format_key(key): yaml_to_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [yaml_to_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def format_key(key: Any) -> str:

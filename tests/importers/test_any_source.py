@@ -282,3 +282,17 @@ def test_a_server_that_is_not_there_is_the_importers_one_line(tmp_path: Path) ->
     with pytest.raises(UserError, match=r"^there is no program 'no-such-server'[^\n]*$"):
         start_pack(tmp_path / "pack", "mcp:no-such-server --flag")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("value", "words"), [("!!bool x", "cannot be read as its type"), ("1" * 5000, "4,300 digits"), ("[", "is not YAML")])
+def test_yaml_that_cannot_be_read_is_one_line(tmp_path: Path, value: str, words: str) -> None:
+    (tmp_path / "tools.yaml").write_text(f"- name: x\n  description: {value}\n")
+    with pytest.raises(UserError, match=words) as caught:
+        start_pack(tmp_path / "made", str(tmp_path / "tools.yaml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_date_in_yaml_is_text(tmp_path: Path) -> None:
+    (tmp_path / "tools.yaml").write_text("- name: x\n  description: 2025-13-45\n")
+    start_pack(tmp_path / "made", str(tmp_path / "tools.yaml"))
+    assert Pack.load(tmp_path / "made").tools[0].description == "2025-13-45"

@@ -177,6 +177,11 @@ def test_pack_new_makes_out_a_document_by_its_content(document: Path, tmp_path: 
     assert len(Pack.load(tmp_path / "made").tools) == 10
 
 
+NINE = [", ".join([f"*a{n - 1}"] * 9) for n in range(1, 9)]
+ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{nine}]\n" for n, nine in enumerate(NINE, start=1))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{nine}]}}\n" for n, nine in enumerate(NINE, start=1))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -184,10 +189,11 @@ def test_pack_new_makes_out_a_document_by_its_content(document: Path, tmp_path: 
         ('{"openapi": "3.0.0", "paths": {}}', "has no operation: its `paths` are empty"),
         ('{"openapi": "3.0.0", "paths": {"/a": {"$ref": "a.yaml"}}}', "refer to other files, which are not read"),
         ('{"openapi": "2.9"}', "is not an OpenAPI 3 document"),
-        ("[1, 2", "is neither JSON nor YAML"),
-        ("a: &a [x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
-         "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]",
-         "its aliases make it too large"),
+        ("[1, 2", "which is not JSON, is not YAML"),
+        (ALIASES, "more than 1,000,000 values, those of aliases included"),
+        (MERGES, "more than 1,000,000 values, those of aliases included"),
+        ("a: 1" + ":1" * 10_000, "more than 4,300 digits"),
+        ("a: !!bool x", "cannot be read as its type"),
     ],
 )  # fmt: skip
 def test_what_is_no_document_is_one_line(tmp_path: Path, text: str, words: str) -> None:
