@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
-from simia.importers.benchmark_files import read_benchmark_rows, read_benchmark_text
+from simia.importers.benchmark_files import read_benchmark_rows, read_benchmark_text, refuse_links_out
 from simia.importers.bfcl import convert_document
 from simia.task import Task
 from simia.terminal import write_count
@@ -87,6 +87,7 @@ def import_part(folder: Path, part: str, out: Path | None = None, say: Say = lam
     category, prompts = PARTS[part]
     file = f"data_agent_{category}.json"
     data = folder / "data_all" / "data_en"
+    refuse_links_out(folder, folder / "data_all", folder / PACKAGE.partition(".")[0], folder / "LICENSE.md")
     truths = {row.get("id"): row for row in read_benchmark_rows(data / "possible_answer" / file, NEEDED)}
     given = [
         row

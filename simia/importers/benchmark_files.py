@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from simia.errors import UserError
+
+
+def refuse_links_out(root: Path, *parts: Path) -> None:
+    """Raise `UserError` for a link at or below these parts of a checkout that leads out of it: following it would copy a private file."""
+    top = root.resolve()
+    for part in parts:
+        inner = (Path(place, name) for place, folders, names in os.walk(part) for name in [*folders, *names])
+        for path in [part, *inner]:
+            if path.is_symlink() and not path.resolve().is_relative_to(top):
+                raise UserError(
+                    f"{path} is a link to a place outside of {root}: remove it, or replace it with the file itself"
+                )
 
 
 def read_benchmark_text(path: Path, needed: str) -> str:
@@ -34,5 +47,5 @@ def parse_benchmark_module(path: Path, needed: str) -> ast.Module:
     """The syntax tree of a module. Raises `UserError`."""
     try:
         return ast.parse(read_benchmark_text(path, needed))
-    except (SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: not Python: {error}") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: not Python: {str(error) or type(error).__name__}") from None

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
-from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_rows
+from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_rows, refuse_links_out
 from simia.task import Task
 from simia.terminal import write_count
 from simia.venvs import Say, ensure_environment
@@ -74,6 +74,7 @@ def import_multi_turn(source: Path | None = None, out: Path | None = None, say: 
     root = source or find_package(python)
     documents = find_folder(root, "multi_turn_func_doc")
     code = find_folder(root, "func_source_code")
+    refuse_links_out(root, documents.parent, code)
     tools = {name: read_benchmark_rows(documents / f"{module}.json", NEEDED) for name, module in CLASSES.items()}
     signatures = {
         name: order for kind, module in CLASSES.items() for name, order in read_methods(code / f"{module}.py", kind)

@@ -102,8 +102,10 @@ def read_environment_class(source: Path) -> EnvironmentClass:
     """Read the class and its actions without running the file. Raises `UserError`."""
     try:
         tree = ast.parse(source.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
-        raise UserError(f"{source} cannot be read as Python: {error}; give the file of one environment") from None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise UserError(
+            f"{source} cannot be read as Python: {str(error) or type(error).__name__}; give the file of one environment"
+        ) from None
     for node in tree.body:
         methods = [each for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)]
         actions = [each for each in methods if ACTION.fullmatch(each.name)]

@@ -25,6 +25,7 @@ from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing,
 from simia.errors import UserError
 from simia.formats.action_dialect import make_tool, text_schema
 from simia.formats.officebench import APPS, SWITCH, TOOLS
+from simia.importers.benchmark_files import refuse_links_out
 from simia.importers.officebench_solutions import add_shipped_solutions
 from simia.task import Task
 from simia.terminal import write_count
@@ -81,6 +82,7 @@ def import_tasks(
     out = out or Path(NAME)
     refuse_existing(out)
     groups = list_task_groups(folder)
+    refuse_links_out(folder, *groups)
     known = list_officebench_tools()
     played = read_solutions(solutions, {spec.name for spec in known}) if solutions else {}
     rows = [subtask_to_row(group, path, played) for group in groups for path in list_subtasks(group)]

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from simia.authoring.pack_draft import copy_driver, draft_pack, refuse_existing, write_pack_files
 from simia.errors import UserError
-from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_text
+from simia.importers.benchmark_files import parse_benchmark_module, read_benchmark_text, refuse_links_out
 from simia.task import Task
 from simia.terminal import write_count
 from simia.venvs import Say
@@ -57,6 +57,8 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
     source = root / "envs" / domain
     if not source.is_dir():
         raise UserError(f"{folder} has no folder tau_bench/envs/{domain}: give the path of {NEEDED}")
+    licence = next((path for path in (root.parent / "LICENSE", root / "LICENSE") if path.is_file()), None)
+    refuse_links_out(folder, root / "envs", *([licence] if licence else []))
     tools = [read_tool_info(path) for path in sorted((source / "tools").glob("[!_]*.py"))]
     ending = read_ending(source / "env.py")
     rows = [
@@ -66,7 +68,6 @@ def import_domain(folder: Path, domain: str, out: Path | None = None, say: Say =
     ]
     if not rows or not tools:
         raise UserError(f"{source} has no tasks or no tools: give the path of {NEEDED}")
-    licence = next((path for path in (root.parent / "LICENSE", root / "LICENSE") if path.is_file()), None)
     contents = {
         "pack.yaml": describe_pack(domain),
         "policy.md": read_benchmark_text(source / "wiki.md", NEEDED),

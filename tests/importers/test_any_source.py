@@ -284,7 +284,9 @@ def test_a_server_that_is_not_there_is_the_importers_one_line(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("value", "words"), [("!!bool x", "cannot be read as its type"), ("1" * 5000, "4,300 digits"), ("[", "is not YAML")])
+@pytest.mark.parametrize(
+    ("value", "words"), [("!!bool x", "cannot be read as its type"), ("1" * 5000, "4,300 digits"), ("[", "is not YAML")]
+)
 def test_yaml_that_cannot_be_read_is_one_line(tmp_path: Path, value: str, words: str) -> None:
     (tmp_path / "tools.yaml").write_text(f"- name: x\n  description: {value}\n")
     with pytest.raises(UserError, match=words) as caught:

@@ -84,7 +84,9 @@ async def flood(response: web.StreamResponse) -> None:
     ],
     ids=["silent", "flood", "gzip", "protocol", "list", "deep"],
 )
-async def test_a_description_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, describe: Any, words: str) -> None:
+async def test_a_description_that_is_none_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, describe: Any, words: str
+) -> None:
     monkeypatch.setattr(session, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(session, "LARGEST_REPLY", 1 << 20)
     async with hostile(describe) as url:
@@ -167,8 +169,7 @@ async def test_messages_that_nobody_asked_for_end_the_connection(monkeypatch: py
 
     async with hostile(answer=answer) as url, await open_environment(url) as environment:
         episode = await environment.reset("t")
-        held = episode.session.answers  # type: ignore[attr-defined]
-        while held.qsize() < 2 or held._queue[-1] is not None:
-            await asyncio.sleep(0.01)
-        assert sum(len(each) for each in held._queue if each) <= 2 << 20
+        held = episode.session  # type: ignore[attr-defined]
+        await asyncio.wait_for(held.reading, 60)
+        assert sum(len(each) for each in held.answers._queue if each) <= 1 << 20
         await episode.close()

@@ -43,7 +43,9 @@ FAREWELL_SECONDS = 2.0
 ENDS = frozenset(
     (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.ERROR)
 )
-UNASKED = 100  # unread messages, after which the connection counts as lost; so do more than `LARGEST_REPLY` bytes of them
+UNASKED = (
+    100  # unread messages, after which the connection counts as lost; so do more than `LARGEST_REPLY` bytes of them
+)
 KEPT_IDLE = 5.0  # seconds for which a connection without an episode is kept for the next one
 
 
@@ -82,7 +84,9 @@ class RemoteServer:
                 raise UserError(f"{self.url} speaks a newer protocol than this simia: upgrade simia")
             self.description = EnvironmentDescription.model_validate(body)
         except LLMFault:
-            raise UserError(f"{self.url} describes itself in more than {LARGEST_REPLY:,} bytes, or in no valid gzip") from None
+            raise UserError(
+                f"{self.url} describes itself in more than {LARGEST_REPLY:,} bytes, or in no valid gzip"
+            ) from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise UserError(self._explain_certificate(error)) from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
