@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,10 +135,8 @@ def measure_set(
             say_error(f"{kind}: {told}; the first: {unreadable[0]}")
         if done.waiting:
             waiting[kind] = done.waiting
-        elif missing := [(code, count) for code, count in lost.most_common() if code != Code.UNPARSABLE]:
-            outages[kind] = (
-                f"{write_count(sum(count for _, count in missing), 'call')} lost, mostly: {missing[0][0]}"
-            )
+        elif why := describe_outage(lost):
+            outages[kind] = why
     say(f"{path}: digest {head.digest}, {write_count(len(samples), 'call')}, model {model}")
     out = Terminal()
     specs = {tool.name: tool for pack in loaded.values() for tool in (*pack.tools, *pack.user_tools)}
@@ -164,6 +162,12 @@ def measure_set(
     if waiting or outages:
         say("next: run the same command again; it asks only for what is missing")
         raise typer.Exit(1 if outages else WAITS)
+
+
+def describe_outage(lost: Mapping[str, int]) -> str:
+    """Write how many calls were lost and can be asked again, and the most frequent reason; empty if there are none. `lost`: reason → calls."""
+    missing = Counter({code: count for code, count in lost.items() if code != Code.UNPARSABLE})
+    return f"{write_count(missing.total(), 'call')} lost, mostly: {missing.most_common(1)[0][0]}" if missing else ""
 
 
 def name_model(config: RolloutConfig) -> str:

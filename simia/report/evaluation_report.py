@@ -47,7 +47,7 @@ from simia.terminal import write_count
 MOST_COLUMNS = 4  # parts whose figures fit beside each other
 EXAMPLE = 100  # characters of an example in the terminal
 SAMPLE = 30  # random accepted episodes on the page at most, and as many rejected ones
-SPENT = f"SELECT {COST}, SUM(prompt), SUM(completion) FROM attempt WHERE status = 'got'"
+SPENT = f"SELECT {COST}, COUNT(*) - COUNT(cost), SUM(prompt), SUM(completion) FROM attempt WHERE status = 'got'"
 
 
 @dataclass(slots=True)
@@ -67,6 +67,8 @@ class EvaluationReport:
     parties: dict[str, int]
     cost: float | None
     """Dollars for all models; None if no price is known."""
+    unpriced: int
+    """Replies of unknown price, which `cost` does not include."""
     costs: dict[str, float]
     tokens: tuple[int, int]
     """Tokens in and out of all models."""
@@ -93,7 +95,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
                 f"{name}: fewer than {write_count(scores.trials, 'scored trial')} in {part.short} of {write_count(part.tasks, 'task')}; figures that need more leave them out"
             )
     connection = run.ledger.db.ledger
-    cost, prompt, completion = connection.execute(SPENT).fetchone()
+    cost, unpriced, prompt, completion = connection.execute(SPENT).fetchone()
     costs = {name: each for name, each in connection.execute(COSTS) if name in scores.parts and each is not None}
     return EvaluationReport(
         run=run.id,
@@ -107,6 +109,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
         failures=group_failures(failures),
         parties={str(party): count for party, count in count_parties(failures).items()},
         cost=cost,
+        unpriced=unpriced,
         costs=costs,
         tokens=(prompt or 0, completion or 0),
         notes=notes,
@@ -171,6 +174,8 @@ def format_estimate(value: Estimate | None, digits: int) -> str:
 def list_facts(report: EvaluationReport) -> list[tuple[str, str]]:
     """List the run's facts: suite, model of each role, episodes, tokens and cost."""
     cost = "unknown" if report.cost is None else f"${report.cost:,.2f}"
+    if report.cost is not None and report.unpriced:
+        cost += f", and {write_count(report.unpriced, 'reply')} of unknown price"
     done = sum(part.episodes for part in report.scores.parts.values())
     rows = [
         ("suite", report.suite or "none"),

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from eval.simulator.code_simulator import Corruption
 from simia.cli import build_app
+from simia.cli.call_samples import describe_outage
 from simia.errors import UserError
 from simia.evaluation.call_samples import (
     STRATA,
@@ -298,3 +299,9 @@ def test_mistakes_of_the_command_are_named(tmp_path: Path, monkeypatch: pytest.M
         done = CliRunner().invoke(build_app(), ["fidelity", *words])
         assert isinstance(done.exception, UserError), done.output
         assert said in str(done.exception)
+
+
+def test_an_outage_is_told_by_its_most_frequent_reason_and_without_final_answers() -> None:
+    lost = {"unparsable": 9, "timeout": 1, "server_error": 5}
+    assert describe_outage(lost) == "6 calls lost, mostly: server_error"
+    assert describe_outage({"unparsable": 2}) == ""

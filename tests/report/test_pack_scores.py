@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 from simia.authoring.scaffold import scaffold_pack
 from simia.config import load_config
+from simia.jobs import Run
+from simia.report.evaluation_report import collect_evaluation, list_facts
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root, list_names
+from simia.terminal import write_count
 from tests.command import invoke
 from tests.envs.gym_packs import write_gym_pack
 from tests.fake_endpoint import FakeEndpoint
@@ -72,6 +76,36 @@ def test_the_cost_of_all_roles_is_that_of_the_pack(tmp_path: Path, monkeypatch: 
     assert costs["all"] == asked
     assert costs["a"] + costs["b"] == asked
     assert 0 < costs["a"] < costs["b"]
+
+
+def test_an_evaluation_says_how_many_replies_its_cost_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent has a price, the user has none."""
+    monkeypatch.chdir(tmp_path)
+    scaffold_pack(tmp_path / "a")
+    endpoint = FakeEndpoint("--respond", "tests.replies:stage")
+    endpoint.plan(usage={"prompt_tokens": 1_000_000, "completion_tokens": 0, "total_tokens": 1_000_000})
+    model = f"kind: openai, base_url: '{endpoint.url}'"
+    settings: dict[str, Any] = {
+        "user": "llm",
+        "llm": f"{{{model}, model: m, price: {{input: 1, cached: 1, output: 1}}}}",
+        "player": f"{{{model}, model: p}}",
+        "sampling.calls": "native",
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    try:
+        invoke("rollout", "./a", "--limit", "1", *words, "--name", "priced")
+        of_user = sum(request["body"]["model"] == "p" for request in endpoint.requests)
+        priced = len(endpoint.requests) - of_user
+    finally:
+        endpoint.stop()
+    with closing(Run.read_only(Path("runs"), "priced")) as run:
+        report = collect_evaluation(run)
+    assert of_user > 0
+    assert (report.cost, report.unpriced) == (priced, of_user)
+    (cost,) = (value.partition("cost ")[2] for name, value in list_facts(report) if name == "models")
+    assert cost == f"${priced}.00, and {write_count(of_user, 'reply')} of unknown price"
 
 
 def test_the_shipped_config_names_every_shipped_pack() -> None:

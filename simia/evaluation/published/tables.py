@@ -243,8 +243,8 @@ def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rew
 
 
 def measure_part(rewards: Rewards, measure: str, k: int) -> Estimate | None:
-    """Compute a measure in percent over the tasks with scored episodes: avg@k is the mean reward of all of them; pass^k and pass@k are estimated
-    from n ≥ k episodes of each task. None without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
+    """Compute a measure in percent over the tasks with scored episodes: avg@k is the mean over tasks of a task's mean reward; pass^k and pass@k are
+    estimated from n ≥ k episodes of each task. None without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
     known = [[value for value in values if value is not None] for values in rewards.values()]
     known = [values for values in known if values]
     if not known or (measure != "avg@" and min(map(len, known)) < k):
