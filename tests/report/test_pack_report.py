@@ -15,6 +15,7 @@ from simia.report.graph_drawing import GraphEdge, GraphNode, assign_layers, draw
 from simia.report.pack_rows import list_gym_rows, list_price_rows, list_stage_cells
 from simia.report.pack_statistics import PackStatistics, count_histogram
 from simia.report.synthesis_record import MOST_REFUSALS, RECORD, read_record
+from simia.statistics import compute_wilson_interval
 from tests.command import run_simia
 from tests.packs.small import small
 
@@ -107,7 +108,8 @@ def test_difficulty_names_the_agent(tmp_path: Path) -> None:
     (tmp_path / "todo" / "tasks.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
     done = run_simia("pack", "report", tmp_path / "todo", "--no-run", "--html", tmp_path / "page.html")
     tasks = len(pack.tasks)
-    assert re.search(rf"qwen-1\.5b +{tasks} +{4 * tasks} +4 +0\.\d+ +0\.000 to ", done.stdout)
+    low, high = compute_wilson_interval(1, tasks)
+    assert re.search(rf"qwen-1\.5b +{tasks} +{4 * tasks} +4 +0\.\d+ +{low:.3f} to {high:.3f}", done.stdout)
     assert "0.51 to 1.00" in (tmp_path / "page.html").read_text(), "Wilson's interval of 4 of 4"
 
 
