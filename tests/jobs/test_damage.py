@@ -258,7 +258,7 @@ def test_an_export_without_a_row_is_one_line(made: Made, tmp_path: Path, copied:
     folder = copied("closed")
     done = command("export", folder, made[1], "--cutoff", "1", "--to", "llamafactory")
     assert done.code == 2
-    assert done.err.startswith("simia: no row was written: 24 trajectories were read")
+    assert done.err.startswith("simia: no row was written: none of 24 trajectories can be exported")
     assert done.err.count("\n") == 1
 
 

@@ -51,7 +51,7 @@ def test_a_simulator_that_is_to_see_solutions_needs_one(nothing: Path, capsys: p
         with pytest.raises(UserError, match=line):
             dry_run(capsys, trainer, config, *settings)
         schema = f"{place}.backend_settings.knowledge=schema"
-        assert not any("no solution: " in line for line in dry_run(capsys, trainer, config, *settings, schema))
+        assert not any("without a solution: " in line for line in dry_run(capsys, trainer, config, *settings, schema))
 
 
 def test_tasks_without_a_solution_are_counted(nothing: Path, capsys: pytest.CaptureFixture[str]) -> None:
