@@ -20,6 +20,7 @@ from simia.jobs.rebuild import scan_pages
 from simia.jobs.reply_store import readable
 from simia.jobs.shared_spending import in_ledger
 from simia.jobs.tables import COLUMNS, Damaged, File
+from simia.terminal import write_count
 from tests.fake_endpoint import FakeEndpoint
 from tests.jobs.faults import Original, accepted, command, make
 from tests.jobs.logs import STATES, leave_log
@@ -171,7 +172,7 @@ def test_a_cut_file_gets_rows_back_from_the_log_that_was_begun_anew(
     done = command("rebuild", folder, endpoint)
     assert done.asked == 0
     lost = keys(closed.folder) - keys(folder)
-    assert (f"{len(lost)} replies of the ledger lost" in done.out) == bool(lost)
+    assert (f"{write_count(len(lost), 'reply')} of the ledger lost" in done.out) == bool(lost)
     assert len(lost) < len(keys(closed.folder)) / 2
     assert accepted(folder) == closed.whole
 

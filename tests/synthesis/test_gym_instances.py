@@ -49,7 +49,7 @@ def test_inputs_that_break_the_schema() -> None:
     with pytest.raises(Refused) as refused:
         make_instances(make_gym(), "inputs_breaking_the_schema.md", "inputs_breaking_the_schema.md")
     assert refused.value.reason is Reason.TOO_FEW_INPUTS
-    assert refused.value.detail.startswith("9 of 15 inputs are valid; schema: ")
+    assert refused.value.detail.startswith("valid: 9 of 15 inputs; schema: ")
 
 
 def test_random_inputs_without_the_seed_are_written_again() -> None:
