@@ -20,15 +20,18 @@ from simia.envs.play.player import play
 from simia.envs.several_packs import CombinedPack
 from simia.errors import WAITING, Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Ledger, Run
-from simia.jobs.coordinator import Stop, Verdict
+from simia.jobs.coordinator import PASSING, Stop, StopSettings, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
+from simia.llm.types import REFUSALS
 from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
 from simia.reward import Reward
 from simia.rollouts.settings import RolloutConfig
 from simia.task import Task
 from simia.trajectory import Trajectory, digest
+
+OUTAGE = StopSettings().outage
 
 
 @dataclass(slots=True)
@@ -109,7 +112,8 @@ class RolloutWork:
         self._player = EpisodePlayer(run.id, config, environment, tasks, engine, lambda: run.failure is not None)
         self._samples = self._player.samples
         self.progress = RolloutProgress(run.id, len(self._samples))
-        self._budget: str | None = None
+        self._stop: Stop | None = None
+        self._lost_in_a_row = 0  # episodes that an endpoint failed on
         self._seen: set[str] = set()
         self._missing: Counter[str] = Counter()  # failed episodes, by reason
         self._settled = 0
@@ -145,7 +149,11 @@ class RolloutWork:
     def _conclude(self, item: Item, task: Task, trajectory: Trajectory) -> str:
         decide_status(item, trajectory, self._config.accept)
         if item.reason is Code.BUDGET:
-            self._budget = item.detail or item.reason.meaning
+            self._stop = Stop("budget", item.detail or item.reason.meaning)
+        lost = item.status == FAILED and item.reason in PASSING | REFUSALS
+        self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
+        if self._lost_in_a_row >= OUTAGE:
+            self._stop = Stop("endpoint", f"{OUTAGE} episodes in a row were aborted, the last one with {item.detail}")
         hashed = store_episode(self._run.ledger, item, trajectory)
         self.progress.rewards[task.id].append((trajectory.reward or Reward()).value)
         return hashed
@@ -165,7 +173,7 @@ class RolloutWork:
         return "accepted"
 
     def find_stop(self) -> Stop | None:
-        return None if self._budget is None else Stop("budget", self._budget)
+        return self._stop
 
     def explain_end(self) -> Stop:
         left = len(self._samples) - self._settled

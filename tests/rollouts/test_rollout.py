@@ -309,3 +309,22 @@ def test_an_endpoint_is_asked_with_its_own_tool_calls(tmp_path: Path, monkeypatc
         assert "<tools>" not in body["messages"][0]["content"]
     finally:
         endpoint.stop()
+
+
+async def test_an_endpoint_that_answers_nobody_stops_the_run(tmp_path: Path) -> None:
+    """The other roles would be paid for in vain, episode by episode."""
+    from tests.fake_endpoint import FakeEndpoint
+
+    small(tmp_path / "todos")
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    model = ["agent=llm", "llm.kind=openai", "llm.model=m", f"llm.base_url={endpoint.url}"]
+    try:
+        endpoint.plan(rate=1.0, mix=["401"])
+        done = await rolled(tmp_path, *model, group=20, concurrency=4)
+        assert (done.stop.kind, "HTTP 401" in done.stop.detail) == ("endpoint", True)
+        assert endpoint.log()["count"] <= 8 + 4
+        endpoint.plan()
+        more = await resume_rollout("r", runs=tmp_path / "runs", say=lambda _: None)
+        assert (more.stop.kind, more.scores.episodes) == ("complete", 40)
+    finally:
+        endpoint.stop()
