@@ -119,19 +119,22 @@ async def serve_until_signal(
 
 def is_loopback(host: str | None) -> bool:
     try:
-        return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
+        address = ipaddress.ip_address(host or "")
     except ValueError:
-        return False
+        return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 class LoopbackOnly:
-    """ASGI middleware: admit only requests whose host, and whose origin if they come from a web page, is the loopback."""
+    """ASGI middleware: admit only requests from this machine whose host, and whose origin if they come from a web page, is the loopback."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or is_admitted(dict(scope["headers"])):
+        client = scope.get("client")  # None: a Unix socket
+        near = not client or is_loopback(client[0])  # an application's server may listen to other machines
+        if scope["type"] not in ("http", "websocket") or (near and is_admitted(dict(scope["headers"]))):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await receive()

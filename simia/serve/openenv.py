@@ -15,13 +15,13 @@ The protocol is OpenEnv's, but not its server, which ties a session to one conne
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -281,8 +281,8 @@ def make_routes(find: Callable[..., Awaitable[ServedPack]], server: EnvironmentS
 async def answer_mcp(request: Request) -> dict[str, Any]:
     """Answer every JSON-RPC request with the way to open a session."""
     try:
-        number = json.loads(await request.body()).get("id")
-    except (ValueError, AttributeError, RecursionError):
+        number = orjson.loads(await request.body()).get("id")
+    except (ValueError, AttributeError):
         number = None
     number = number if isinstance(number, str | int) else None
     error = {"code": -32601, "message": "no session is made here: connect to the WebSocket /ws, which is a session"}

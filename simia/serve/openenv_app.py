@@ -3,7 +3,7 @@
     app = PackApplication("pack")          # uvicorn server.app:app
 
 `simia serve --openenv` has more options. Settings come from environment variables: SIMIA_SETTINGS ("backend=simulated llm.model=…"),
-SIMIA_TOKEN, and SIMIA_OUT, the file of trajectories. Without a token only requests to the loopback are answered, except if SIMIA_NO_TOKEN is 1.
+SIMIA_TOKEN, and SIMIA_OUT, the file of trajectories. Without a token only programs on this machine are answered, except if SIMIA_NO_TOKEN is 1.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -32,6 +33,26 @@ from simia.serve.http_server import LoopbackOnly, is_admitted, is_loopback, list
 def test_hosts_and_pages(host: str, origin: str | None, let_in: bool) -> None:
     headers = {b"host": host.encode(), **({} if origin is None else {b"origin": origin.encode()})}
     assert is_admitted(headers) is let_in
+
+
+@pytest.mark.attack("a client on another machine names the loopback as its host", where="outside")
+@pytest.mark.parametrize(
+    ("client", "let_in"),
+    [("10.0.0.5", False), ("::ffff:10.0.0.5", False), ("127.0.0.1", True), ("::ffff:127.0.0.1", True), (None, True)],
+)
+async def test_other_machines_are_refused_whatever_host_they_name(client: str | None, let_in: bool) -> None:
+    inside, sent = [], list[Any]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        inside.append(scope["type"])
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "client": client and (client, 1), "headers": [(b"host", b"localhost:1")]}
+    await LoopbackOnly(app)(scope, lambda: asyncio.sleep(0), send)
+    assert bool(inside) is let_in
+    assert let_in or sent[0]["status"] == 403
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
