@@ -487,9 +487,15 @@ async def test_settings_of_the_server_are_refused_at_an_address() -> None:
         await open_environment("https://host.invalid/pack", token_env="a-token-itself")
 
 
-@pytest.mark.parametrize("body", [b'{"id": "\\ud800"}', b'{"id": 1e999}', b"[" * 10_000, b"[]", b'{"id": ' + b"9" * 5000 + b"}"])
+@pytest.mark.parametrize(
+    "body", [b'{"id": "\\ud800"}', b'{"id": 1e999}', b"[" * 10_000, b"[]", b'{"id": ' + b"9" * 5000 + b"}"]
+)
 async def test_what_is_no_request_to_mcp_is_answered_without_an_id(body: bytes) -> None:
-    async with served() as running, aiohttp.ClientSession() as http, http.post(f"{running.root}/mcp", data=body) as answer:
+    async with (
+        served() as running,
+        aiohttp.ClientSession() as http,
+        http.post(f"{running.root}/mcp", data=body) as answer,
+    ):
         assert answer.status == 200
         found = await answer.json()
         assert (found["id"], found["error"]["code"]) == (None, -32601)
