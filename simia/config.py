@@ -32,7 +32,9 @@ TEXT_ERRORS = ("string_type", "literal_error", "path_type")  # of pydantic: the 
 LARGEST_YAML = 1 << 20  # characters of a file
 DEEPEST_YAML = 100  # sections within sections
 SURROGATE = re.compile("[\ud800-\udfff]")
-LONG_NUMBER = re.compile(r"[-+0-9_:.]{4301,}")  # YAML's base 60 (1:30:00) takes quadratic time
+LONG_NUMBER = re.compile(
+    r"[-+0-9a-fA-Fx_:.]{4301,}"
+)  # no message can show it; YAML's base 60 (1:30:00) takes quadratic time
 MOST_VALUES = 100_000  # of a file, each value of an alias counted where it is used
 
 
@@ -92,6 +94,12 @@ def load_yaml(
         raise UserError(f"{where} holds a value that cannot be read as its type; write it in quotes") from None
 
 
+def holds_long_number(event: yaml.Event) -> bool:
+    """Check whether an event is a number of more than 4,300 digits: not in quotes, which make it a text."""
+    plain = isinstance(event, yaml.ScalarEvent) and not event.implicit[1]
+    return plain and LONG_NUMBER.fullmatch(event.value) is not None
+
+
 def explain_yaml_error(error: yaml.YAMLError) -> str:
     """Return the line and column of a YAML error, and its reason."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
@@ -122,7 +130,7 @@ def refuse_excess(events: Iterable[yaml.Event], where: str | Path, most: int = M
             anchor, (size, depth) = None, named
         elif isinstance(event, yaml.ScalarEvent):
             anchor, size, depth = event.anchor, 1, 0
-            if not event.implicit[1] and LONG_NUMBER.fullmatch(event.value):
+            if holds_long_number(event):
                 raise UserError(f"{where} has a number of more than 4,300 digits; write it in quotes")
             if not event.value.isascii() and SURROGATE.search(event.value):
                 raise UserError(

@@ -14,7 +14,7 @@ import orjson
 import yaml
 from pydantic import ValidationError
 
-from simia.config import explain_yaml_error
+from simia.config import explain_yaml_error, holds_long_number
 from simia.errors import UserError, explain_json_error
 
 MOST_YAML, MOST_TOOLS, MOST_LINE, MOST_ROWS = 256 << 10, 16 << 20, 16 << 20, 1 << 30  # bytes
@@ -121,6 +121,8 @@ def parse_yaml(path: Path) -> Any:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         aliases += isinstance(event, yaml.AliasEvent)
+        if holds_long_number(event):
+            raise ValueError("a number of more than 4,300 digits: write it in quotes")
         if depth > MOST_DEPTH:
             raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
         if aliases > MOST_ALIASES:

@@ -243,6 +243,8 @@ EXCESS = {
     "values by aliases": (bomb(9), "aliases included"),
     "values by merge keys": ("\n".join([bomb(6), "b: &b {c: *a5}", "d: {<<: [*b, *b, *b]}"]), "aliases included"),
     "digits": (f"n: {'9' * 5000}", "quotes"),
+    "hexadecimal digits": (f"n: 0x{'F' * 5000}", "quotes"),
+    "base 60": (f"n: 1{':1' * 3000}", "quotes"),
     "no integer": ('n: !!int ""', "quotes"),
     "no truth value": ("n: !!bool x", "quotes"),
     "no date": ("n: !!timestamp x", "quotes"),

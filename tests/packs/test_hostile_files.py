@@ -30,6 +30,8 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n -
         (MERGES, "merge keys"),
         (HEAD + "description: 2025-13-45\n", "month must be in"),
         (HEAD + f"description: {'1' * 5000}\n", "digits"),
+        (f"format: 0x{'F' * 5000}\nname: x\n", "digits"),
+        (HEAD + f"description: 1{':1' * 3000}\n", "digits"),
         (HEAD + f"description: {'[' * 3000}\n", "nested deeper"),
         (HEAD + f"description: &a x\nends: [{', '.join(['*a'] * 200)}]\n", "aliases"),
         (HEAD + "#" * pack_files.MOST_YAML, "larger than"),
