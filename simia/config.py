@@ -96,8 +96,9 @@ def load_yaml(
 
 def holds_long_number(event: yaml.Event) -> bool:
     """Check whether an event is a number of more than 4,300 digits: not in quotes, which make it a text."""
-    plain = isinstance(event, yaml.ScalarEvent) and not event.implicit[1]
-    return plain and LONG_NUMBER.fullmatch(event.value) is not None
+    if not isinstance(event, yaml.ScalarEvent) or event.implicit[1]:
+        return False
+    return LONG_NUMBER.fullmatch(event.value) is not None
 
 
 def explain_yaml_error(error: yaml.YAMLError) -> str:

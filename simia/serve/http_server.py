@@ -26,13 +26,13 @@ from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from simia.errors import UserError
+from simia.serve.write_deadline import WriteDeadline
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 MOST_BODY = 4 << 20  # bytes of a request's body, and of a WebSocket's message
-LEAST_READ = 64 << 10  # bytes that a client must read in `Deadlines.write` seconds while the send buffer is full
 IDLE_CODE = 1008  # close code of a WebSocket whose client was silent
 
 
@@ -177,43 +177,6 @@ class Deadlines:
             DeadlineMiddleware(app, self), http=protocol, ws_ping_interval=self.ping, ws_ping_timeout=self.ping,
             log_level="warning", log_config=None, timeout_graceful_shutdown=1, **settings,
         )  # fmt: skip
-
-
-class WriteDeadline:
-    """Mixin of a connection that is cut if its peer reads less than `LEAST_READ` bytes in `write_seconds`, since unread data would stay in
-    memory. It begins when the send buffer is full."""
-
-    write_seconds = 30.0
-    loop: asyncio.AbstractEventLoop
-    transport: asyncio.Transport
-    _stuck: asyncio.TimerHandle | None = None
-
-    def pause_writing(self) -> None:
-        super().pause_writing()  # type: ignore[misc]
-        self._watch_reader()
-
-    def resume_writing(self) -> None:
-        self._forget_reader()
-        super().resume_writing()  # type: ignore[misc]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget_reader()
-        super().connection_lost(exc)  # type: ignore[misc]
-
-    def _watch_reader(self) -> None:
-        unread = self.transport.get_write_buffer_size()
-        self._stuck = self.loop.call_later(self.write_seconds, self._cut_unless_read, unread)
-
-    def _cut_unless_read(self, before: int) -> None:
-        if before - self.transport.get_write_buffer_size() < LEAST_READ:
-            self.transport.abort()
-        else:
-            self._watch_reader()
-
-    def _forget_reader(self) -> None:
-        if self._stuck is not None:
-            self._stuck.cancel()
-            self._stuck = None
 
 
 class TimedProtocol(WriteDeadline, H11Protocol):

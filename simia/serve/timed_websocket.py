@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from simia.serve.http_server import WriteDeadline
+from simia.serve.write_deadline import WriteDeadline
 
 
 class TimedWebSocket(WriteDeadline, WebSocketsSansIOProtocol):
