@@ -2,7 +2,8 @@
 
 `pass@k`: the probability that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k succeed (Yao et al. 2024,
 tau-bench). Both have unbiased estimators from n ≥ k tries per task. Intervals are 95 % bootstrap intervals of the mean over tasks;
-tasks are resampled, since tries of one task are not independent. Few tasks have Wilson's interval. Aborted episodes are counted, but not scored.
+tasks are resampled, since tries of one task are not independent. Few tasks have Wilson's interval. Aborted episodes are counted, but
+not scored.
 """
 
 from __future__ import annotations
@@ -110,9 +111,9 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     resamples. Tasks are resampled within each group.
 
     Values lie between `lowest` and 1, or in the range of the given ones where that is wider; for paired differences (one per task), `lowest`
-    is -1. A bootstrap of few tasks is too narrow: fewer than 10 have Wilson's interval, scaled to the range of values. If the values of each
-    group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number of tasks is
-    that of a single group whose mean has the same variance.
+    is -1. A bootstrap of few tasks is too narrow: if a group has fewer than 10, Wilson's interval is scaled to the range of values. If the
+    values of each group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number
+    of tasks is that of a single group whose mean has the same variance.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
     n = len(groups) ** 2 / sum(1 / len(values) for values in groups)
@@ -120,7 +121,7 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     if all(len(set(values)) == 1 for values in groups):
         width = (high - low) * compute_wilson_interval(0, n)[1]
         return Estimate(mean, max(low, mean - width), min(high, mean + width))
-    if n < FEWEST:
+    if min(map(len, groups)) < FEWEST:
         ends = compute_wilson_interval(n * (mean - low) / (high - low), n)
         return Estimate(mean, *(low + (high - low) * end for end in ends))
     source = random.Random(0)

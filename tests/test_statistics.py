@@ -93,6 +93,11 @@ def test_a_group_of_few_tasks_widens_the_interval_of_the_mean_of_groups() -> Non
     """One task of 101 determines half of the mean, so 100 tasks that all fail say nothing of its variance."""
     small = estimate_mean_of_groups([[0.0], [0.0] * 100])
     assert small.high > 0.4
+
+    def draw_parts(source: random.Random) -> list[list[float]]:
+        return [[float(source.random() < chance) for _ in range(tasks)] for tasks, chance in ((4, 0.3), (40, 0.6))]
+
+    assert share_covered(draw_parts, 0.45) >= 0.93
     assert (
         share_covered(lambda s: [[float(s.random() < 0.3)], [float(s.random() < 0.1) for _ in range(100)]], 0.2) > 0.93
     )

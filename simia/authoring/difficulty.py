@@ -16,9 +16,9 @@ import orjson
 from simia.errors import UserError
 from simia.jobs import Run
 from simia.pack import Pack
+from simia.statistics import SUCCESS
 from simia.task import Measurement
 
-FULL = 1.0 - 1e-9
 Rewards = Mapping[str, Sequence[float | None]]
 
 
@@ -38,7 +38,7 @@ def measure_rewards(rewards: Rewards) -> dict[str, Measurement]:
     for task, values in rewards.items():
         scored = [value for value in values if value is not None]
         if scored:
-            found[task] = Measurement(n=len(scored), solved=sum(value >= FULL for value in scored))
+            found[task] = Measurement(n=len(scored), solved=sum(value >= SUCCESS for value in scored))
     return found
 
 

@@ -18,11 +18,11 @@ from simia.pack import Pack
 from simia.reward import Reward
 from simia.reward_spec import ChecklistSpec, RewardSpec
 from simia.state import Change, apply_changes
+from simia.statistics import SUCCESS
 from simia.task import Action, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, Trajectory, digest
 
-FULL = 1.0 - 1e-9
 SHOWN = 3
 
 
@@ -67,7 +67,7 @@ async def check_incomplete_solution(environment: Environment, task: Task, refere
         short = remove_action(task, last)
         almost = await play_task(environment, task, ReferenceAgent(short), ScriptedUser(short))
         same = list_changes(almost) == changes  # the write that was left out had changed nothing
-        if value_or_zero(almost.reward) < FULL or same:
+        if value_or_zero(almost.reward) < SUCCESS or same:
             return []
     return [
         Finding(Fault.INCOMPLETE_SCORES, task.id, f"without {last.name} it scores {value_or_zero(almost.reward):g}")

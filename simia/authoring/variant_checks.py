@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from simia.authoring.gate_agents import play_task
-from simia.authoring.reference_checks import FULL, value_or_zero
+from simia.authoring.reference_checks import value_or_zero
 from simia.authoring.task_variants import (
     LEAST_LENGTH,
     Candidate,
@@ -32,6 +32,7 @@ from simia.envs.play.baseline_agents import CANNED, Act, ReferenceAgent, make_te
 from simia.envs.users import EpisodeView, ScriptedUser
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.world import World
+from simia.statistics import SUCCESS
 from simia.task import Action, ScriptTurn, Task
 from simia.trajectory import Message, ToolCall
 
@@ -134,7 +135,7 @@ async def check_withheld(
         agent = GuessingAgent(make_unasked(variant, needed, guess))
         rewards.append(value_or_zero((await play_task(environment, variant, agent, ScriptedUser(variant))).reward))
     found.guessed += rewards
-    if rewards and max(rewards) >= FULL:
+    if rewards and max(rewards) >= SUCCESS:
         return NoVariant(VariantFault.SOLVED_WITHOUT_ASKING, f"{needed.argument}: a guess scores 1")
     return None
 
@@ -146,14 +147,14 @@ async def check_hidden(environment: Environment, variant: Task, found: VariedTas
     agent = HastyAgent(variant.agent_actions)
     reward = value_or_zero((await play_task(environment, variant, agent, ScriptedUser(variant))).reward)
     found.hasty.append(reward)
-    if reward >= FULL:
+    if reward >= SUCCESS:
         return NoVariant(VariantFault.SOLVED_WITHOUT_WAITING, "an agent that does not wait scores 1")
     return None
 
 
 async def check_solution(environment: Environment, variant: Task) -> NoVariant | None:
     played = await play_task(environment, variant, ReferenceAgent(variant), ScriptedUser(variant))
-    if value_or_zero(played.reward) >= FULL:
+    if value_or_zero(played.reward) >= SUCCESS:
         return None
     why = " ".join(played.reward.rationale.split())[:200] if played.reward else "no reward"
     return NoVariant(VariantFault.SOLUTION_FAILS, why)

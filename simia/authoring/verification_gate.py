@@ -18,7 +18,6 @@ from simia.authoring.gate_report import GateReport, TaskVerdict, describe_reward
 from simia.authoring.name_checks import suggest_names
 from simia.authoring.pack_coverage import check_coverage, find_unseen_state
 from simia.authoring.reference_checks import (
-    FULL,
     check_checklist,
     check_contracts,
     check_incomplete_solution,
@@ -51,6 +50,7 @@ from simia.pack import find_pack_file
 from simia.reward import Reward
 from simia.reward_spec import AnswerSpec, Match, StateSpec, TraceSpec, ValueSpec
 from simia.state import Change, apply_changes
+from simia.statistics import SUCCESS
 from simia.task import Task
 from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory
@@ -185,7 +185,7 @@ class VerificationGate:
             found.append(Finding(Fault.NOT_REPEATABLE, task.id, "the reference played twice gives two episodes"))
         if failed := [m for m in reference.messages if m.error in BROKEN]:
             found.append(Finding(Fault.TOOL_FAILED, task.id, f"{failed[0].name}: {failed[0].text[:200]}"))
-        if value_or_zero(reference.reward) < FULL:
+        if value_or_zero(reference.reward) < SUCCESS:
             if not failed and verifies_nothing(task, reference):
                 words = "the solution changes nothing, and no answer or trace part says what else it must do"
                 found.append(Finding(Fault.NOTHING_TO_VERIFY, task.id, words))
@@ -201,7 +201,7 @@ class VerificationGate:
         if changes := list_changes(reference):
             found += await check_integrity(backend, task, initial, changes, "after the solution")
         found += await check_contracts(backend, task)
-        if value_or_zero(reference.reward) >= FULL:
+        if value_or_zero(reference.reward) >= SUCCESS:
             found += await self._check_mutations(task, reference, initial)
 
     async def _check_mutations(self, task: Task, reference: Trajectory, initial: Any) -> list[Finding]:
@@ -376,4 +376,4 @@ def threshold(task: Task) -> float:
         any(isinstance(part, ValueSpec) or getattr(part, "partial", False) for part in parts)
         or task.reward.combine == "mean"
     )
-    return FULL if graded else 1e-9
+    return SUCCESS if graded else 1e-9

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from simia.errors import Code
 from simia.quality.judging.agreement import measure_agreement
 from simia.reward import Reward
-from simia.statistics import compute_wilson_interval
+from simia.statistics import SUCCESS, compute_wilson_interval
 from simia.trajectory import Usage
-
-FULL = 1.0 - 1e-9
 
 
 @dataclass
@@ -73,7 +71,7 @@ def calibrate_judge(rows: Sequence[tuple[str, float | None, Reward]]) -> Calibra
         if said.value is None:
             found.errors += 1
             continue
-        truth, verdict = known >= FULL, said.value >= FULL
+        truth, verdict = known >= SUCCESS, said.value >= SUCCESS
         pairs.append((truth, verdict))
         found.solved += truth
         if verdict and not truth:

@@ -14,9 +14,9 @@ from simia.errors import Code, Issue
 from simia.quality.check import Checks, check_calls, check_structure, estimate_trajectory_tokens
 from simia.quality.leaks import LEAK_MARKERS, find_leaks
 from simia.quality.trajectory_view import TrajectoryView
+from simia.statistics import SUCCESS
 from simia.trajectory import Trajectory
 
-FULL = 1.0 - 1e-9
 MALFORMED = frozenset(
     (Code.UNKNOWN_TOOL, Code.BAD_ARGUMENTS, Code.UNPARSABLE_ARGUMENTS, Code.UNPAIRED_CALL, Code.UNPAIRED_RESULT, Code.EMPTY_TURN, Code.LEAK)
 )  # fmt: skip
@@ -74,7 +74,7 @@ def find_teacher_fault(t: Trajectory, filters: TeacherFilters, *, best: float | 
     if reward is None or t.end.kind == "aborted":
         why = (t.reward.error if t.reward else None) or t.end.code or Code.UNSCORED
         return Issue(code=why, detail="the episode has no reward")
-    if filters.impossible and reward < FULL:
+    if filters.impossible and reward < SUCCESS:
         if not best:
             return Issue(code=Code.IMPOSSIBLE, detail="no sample of the task earned a reward")
         if words := find_surrender(t):

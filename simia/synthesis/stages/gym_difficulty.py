@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simia.authoring.difficulty import FULL
 from simia.config import Config
 from simia.envs.play.agent import Agent
 from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
+from simia.statistics import SUCCESS
 from simia.synthesis.agent_model import ModelOfStage
 from simia.synthesis.design import GymEnvironment, GymInstance
 from simia.synthesis.gyms.function_runs import FunctionLimits
@@ -99,7 +99,7 @@ class DifficultyMeasure:
         kept = []
         solved = 0
         for instance, rewards in zip(instances, found, strict=True):
-            count = sum((reward.value or 0) >= FULL for reward in rewards)
+            count = sum(reward.value is not None and reward.value >= SUCCESS for reward in rewards)
             solved += count
             if count <= self.most * self.attempts:
                 measured = {self.agent_name: Measurement(n=self.attempts, solved=count)}
