@@ -11,7 +11,6 @@ import typer
 
 from simia.cli.open_questions import (
     find_batches,
-    find_open_questions,
     is_batch_folder,
     print_unreadable_answers,
 )
@@ -29,9 +28,10 @@ def questions(
 ) -> None:
     """Write the unanswered requests of a run with llm.kind=batch as text files, to be answered by hand or in a chat window. RUN may also be the
     folder of a batch."""
-    from simia.llm.question_files import write_questions
+    from simia.llm.question_files import list_open_questions, number_questions, write_questions
 
-    waiting = find_open_questions(runs, run)
+    batches = find_batches(runs, run)
+    waiting = list_open_questions(batches)
     if not waiting and is_batch_folder(run):
         say("no question waits for an answer; next: the command that asked, once more")
         return
@@ -43,7 +43,7 @@ def questions(
         )
         say(f"{words}; next: simia runs {next_word} {run}{name_runs(runs)}")
         return
-    files = write_questions(waiting, folder)
+    files = write_questions(waiting, folder, run, number_questions(batches))
     say(f"{write_count(len(files), 'question')}: {', '.join(path.name for path in files)} in {folder}")
     print_unreadable_answers(waiting)
     say(f"ask each file in a new chat, and save the whole answer as {folder / 'answers' / files[0].name} and so on")
@@ -56,25 +56,36 @@ def answers(
     runs: RUNS = Path("runs"),
 ) -> None:
     """Store the answers in FOLDER/answers for the next `simia runs resume`. Some answers may be missing."""
-    from simia.llm.question_files import list_numbers, list_open_questions, read_answers
+    from simia.llm.question_files import (
+        check_folder,
+        list_open_questions,
+        number_questions,
+        read_answer,
+        read_answers,
+        read_stored_answers,
+    )
 
     batches = find_batches(runs, run)
+    names = number_questions(batches)
+    check_folder(folder, run, names)
     waiting = list_open_questions(batches)
     given = {path.stem for path in (folder / "answers").glob("*.txt")}
-    numbers, open_numbers = list_numbers(batches), {question.number for question in waiting}
-    if strange := sorted(given - numbers):
+    if strange := sorted(given - names.keys()):
         say_error(
             f"note: {folder / 'answers'} has files of no question: {', '.join(f'{each}.txt' for each in strange[:10])}"
         )
+    stored = read_stored_answers(batches)
     missing = read_answers(waiting, folder)
-    if waiting and len(missing) == len(waiting):
+    answered = given & names.keys() - {question.number for question in waiting}
+    if waiting and len(missing) == len(waiting) and not answered:
         raise UserError(
             f"{folder / 'answers'}: no answer to {', '.join(missing[:10])}; expected text in {missing[0]}.txt"
         )
-    stored = write_count(len(waiting) - len(missing), "answer")
-    say(f"{stored} stored, {write_count(len(missing), 'question')} without an answer")
-    if before := sorted((given & numbers) - open_numbers):
-        say(f"stored before, and final: {', '.join(before)}")
+    new = write_count(len(waiting) - len(missing), "answer")
+    say(f"{new} stored, {write_count(len(missing), 'question')} without an answer")
+    changed = [each for each in sorted(answered) if read_answer(folder, each) not in ("", stored.get(names[each]))]
+    if changed:
+        say(f"changed after it was stored, without effect: {', '.join(changed)}; a stored answer is final")
     if missing:
         say(f"no answer yet: {', '.join(missing)}; a resume goes on with the others")
     say(

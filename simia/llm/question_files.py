@@ -2,13 +2,15 @@
 
     FOLDER/001.txt           one question: its messages as text
     FOLDER/answers/001.txt   its answer, put there by the user as it is
+    FOLDER/questions.json    the run that asked, and the `custom_id` of each number
 
-A question keeps its number, so answers may arrive in any order and in several rounds.
+A question keeps its number, so answers may arrive in any order and in several rounds. The index keeps a folder to its run: answers to
+another run's questions would be stored under the same numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from simia.llm.batch_files import list_question_files, read_reply, read_row
 from simia.llm.repeated_questions import read_repeated
 from simia.search_path import locate
 from simia.trajectory import digest
+
+INDEX = "questions.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +71,46 @@ def read_named_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             yield row, name
 
 
-def list_numbers(folders: Sequence[Path]) -> set[str]:
-    """The numbers of all questions of the folders, answered ones included."""
-    found = set()
+def number_questions(folders: Sequence[Path]) -> dict[str, str]:
+    """The `custom_id` of each question of the folders by its number, answered ones included."""
+    found: dict[str, str] = {}
     for at, folder in enumerate(folders, start=1):
         prefix = f"{at}-" if len(folders) > 1 else ""
         names = {name: None for path in list_question_files(folder) for _, name in read_named_rows(path)}
-        found |= {f"{prefix}{number:03}" for number in range(1, len(names) + 1)}
+        found |= {f"{prefix}{number:03}": name for number, name in enumerate(names, start=1)}
     return found
+
+
+def read_stored_answers(folders: Sequence[Path]) -> dict[str, str]:
+    """The text of each stored answer by the `custom_id` of its question. The first answer counts."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in sorted((folder / "results").glob("*.jsonl")):
+            for row, name in read_named_rows(path):
+                if name not in found and (reply := read_reply(row)) is not None:
+                    found[name] = reply.text
+    return found
+
+
+def check_folder(folder: Path, run: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Check that the files of a folder belong to the questions `names` (`custom_id` by number), and return its index; empty for a folder without one.
+
+    Raises `UserError` if a number of the folder is another question: the folder was written for another run or batch.
+    """
+    path = folder / INDEX
+    try:
+        index = orjson.loads(path.read_bytes()) if path.is_file() else {}
+        known = {str(number): str(name) for number, name in index.get("questions", {}).items()}
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f"{path} cannot be read: restore it, or write the questions to another folder") from None
+    if any(names.get(number) != name for number, name in known.items()):
+        asked = index.get("run", "another run")
+        if asked == run:  # its batch folder is another one now
+            raise UserError(f"{folder} has other questions of {run}: write the questions to another folder")
+        raise UserError(
+            f"{folder} has the questions of {asked}, not of {run}: write the questions to another folder, or name {asked}"
+        )
+    return known
 
 
 def list_open_questions(folders: Sequence[Path]) -> list[OpenQuestion]:
@@ -118,16 +154,31 @@ def list_unreadable_answers(questions: Sequence[OpenQuestion]) -> list[str]:
     return lines
 
 
-def write_questions(questions: Sequence[OpenQuestion], folder: Path) -> list[Path]:
-    """Write a file for each question, and return the files. Raises `UserError` if the folder cannot be written."""
+def write_questions(questions: Sequence[OpenQuestion], folder: Path, run: str, names: Mapping[str, str]) -> list[Path]:
+    """Write a file for each question and the index, and return the files of the questions. `run`: the run or the batch folder that asked. `names`: `number_questions` of
+    its folders. Raises `UserError` if the folder cannot be written or has questions of another run."""
+    known = check_folder(folder, run, names)
+    index = {"run": run, "questions": known | {question.number: question.name for question in questions}}
     try:
         (folder / "answers").mkdir(parents=True, exist_ok=True)
+        (folder / INDEX).write_bytes(orjson.dumps(index, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
         files = [folder / f"{question.number}.txt" for question in questions]
         for path, question in zip(files, questions, strict=True):
             path.write_text(question.to_text(), encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write questions to {folder}: {error.strerror}; name another folder") from None
     return files
+
+
+def read_answer(folder: Path, number: str) -> str:
+    """The answer to a question in a folder; empty if there is none. Raises `UserError` for a file that is not UTF-8."""
+    path = folder / "answers" / f"{number}.txt"
+    try:
+        return path.read_text(encoding="utf-8-sig").strip() if path.is_file() else ""
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text: save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
 def read_answers(questions: Sequence[OpenQuestion], folder: Path) -> list[str]:
@@ -138,13 +189,7 @@ def read_answers(questions: Sequence[OpenQuestion], folder: Path) -> list[str]:
     missing: list[str] = []
     rows: dict[Path, list[bytes]] = {}
     for question in questions:
-        path = folder / "answers" / f"{question.number}.txt"
-        try:
-            text = path.read_text(encoding="utf-8-sig").strip() if path.is_file() else ""
-        except UnicodeDecodeError:
-            raise UserError(f"{path} is not UTF-8 text: save it as UTF-8") from None
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from None
+        text = read_answer(folder, question.number)
         if text:
             line = orjson.dumps({"custom_id": question.name, "text": text}, option=orjson.OPT_APPEND_NEWLINE)
             rows.setdefault(question.batch, []).append(line)

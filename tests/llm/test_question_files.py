@@ -89,11 +89,49 @@ def test_a_file_of_no_question_is_named(batch: Path) -> None:
     assert "stored before" not in done.output
 
 
-def test_answers_that_are_stored_already_are_named(batch: Path) -> None:
+def test_only_changed_answers_are_named_in_later_rounds(batch: Path) -> None:
     for number in ("001", "002"):
-        (batch / f"{number}.txt").write_text("one")
+        (batch / f"{number}.txt").write_text("one\n")
     assert "2 answers stored, 0 questions" in store().output
     again = store()
     assert "0 answers stored" in again.output
-    assert "stored before, and final: 001, 002" in again.output
-    assert "of no question" not in again.output
+    assert "final" not in again.output
+    (batch / "002.txt").write_text("two")
+    assert "changed after it was stored, without effect: 002; a stored answer is final" in store().output
+
+
+def test_an_answer_that_is_left_out_is_no_error_in_later_rounds(batch: Path) -> None:
+    assert "no answer to 001, 002; expected text in 001.txt" in str(store().exception)
+    (batch / "001.txt").write_text("one")
+    store()
+    again = store()
+    assert again.exit_code == 0, again.output
+    assert "0 answers stored, 1 question without an answer" in again.output
+    assert "no answer yet: 002" in again.output
+
+
+def run_runs(*words: str) -> Result:
+    return CliRunner().invoke(build_app(), ["runs", *words])
+
+
+def test_a_folder_of_questions_belongs_to_one_run(batch: Path) -> None:
+    """The questions of both batches have the number 001."""
+    rows = [{"custom_id": "other", "body": {"messages": ask("another question")}}]
+    write_rows(Path("another") / "requests-0001.jsonl", rows)
+    assert run_runs("questions", "asked", "q").exit_code == 0
+    (batch / "001.txt").write_text("one")
+    refusal = "q has the questions of asked, not of another: write the questions to another folder, or name asked"
+    assert str(run_runs("answers", "another", "q").exception) == refusal
+    assert str(run_runs("questions", "another", "q").exception) == refusal
+    assert not (Path("another") / "results").exists()
+    assert "1 answer stored, 1 question without" in store().output
+    write_rows(Path("asked") / "requests-0002.jsonl", rows)
+    assert "002.txt, 003.txt" in run_runs("questions", "asked", "q").output
+    (batch / "003.txt").write_text("three")
+    assert "1 answer stored, 1 question without" in store().output
+
+
+def test_a_folder_whose_index_cannot_be_read_is_refused(batch: Path) -> None:
+    for text in ("{", "[]"):
+        (batch.parent / "questions.json").write_text(text)
+        assert "questions.json cannot be read" in str(store().exception)
