@@ -15,7 +15,14 @@ from typing import Any
 
 from simia.envs.environment import Environment, EpisodeLimits
 from simia.envs.play.agent import Agent
-from simia.envs.play.baseline_agents import CANNED, Act, NothingAgent, RandomAgent, make_text_message
+from simia.envs.play.baseline_agents import (
+    CANNED,
+    Act,
+    NothingAgent,
+    RandomAgent,
+    make_solution_messages,
+    make_text_message,
+)
 from simia.envs.play.player import play
 from simia.envs.users import EpisodeView, NoUser, User
 from simia.envs.worlds.executable import ExecutableBackend
@@ -63,7 +70,7 @@ def describe_call(action: Action) -> str:
 
 async def play_task(environment: Environment, task: Task, agent: Agent, user: User) -> Trajectory:
     """Play one episode of this task with this user. Its turn limit leaves room for the solution."""
-    turns = max(LIMITS.turns, len(task.actions) + SPARE_TURNS)
+    turns = max(LIMITS.turns, max(len(task.actions), len(make_solution_messages(task))) + SPARE_TURNS)
     arena = Environment(
         environment.pack,
         environment.backend,

@@ -49,6 +49,7 @@ from simia.authoring.varied_values import (
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from simia.envs.play.record import record_pack, write_recorded_pack
+from simia.envs.play.solution_lengths import make_solution_limits
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.json_values import iterate_strings
@@ -285,6 +286,6 @@ async def record_again(pack: Pack, options: Mapping[str, Any]) -> None:
     """Record references and seeds again, in a pack that has such files."""
     if pack.path_of("references") is None and not any(task.seed for task in pack.tasks):
         return
-    limits = {"turns": 200, "errors": 200}
+    limits = make_solution_limits(pack.tasks)
     async with await open_environment(pack, user="scripted", episode=limits, **options) as environment:
         write_recorded_pack(pack, await record_pack(environment))

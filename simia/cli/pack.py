@@ -188,12 +188,13 @@ def record(
     of tasks marked as seeds are also written to the file that `seeds` names."""
     from simia.envs.opening import open_environment
     from simia.envs.play.record import RecordedPack, record_pack, write_recorded_pack
+    from simia.envs.play.solution_lengths import make_solution_limits
 
     loaded = Pack.load(pack)
 
     async def work() -> RecordedPack:
         grants = collect_grants(unsafe, network, variable, grant_read)
-        limits = {"turns": 200, "errors": 200}
+        limits = make_solution_limits(loaded.tasks)
         async with await open_environment(loaded, user="scripted", episode=limits, **grants) as environment:
             return await record_pack(environment)
 

@@ -109,7 +109,7 @@ def watch_rollout(
     """Run a session with a progress bar. Print the scores, by pack too if there are several, or an evaluation's report; then the next command."""
     from simia.report.evaluation_report import collect_evaluation, print_evaluation
     from simia.report.pack_scores import print_pack_scores
-    from simia.report.rollout_report import print_scores, summarize_shadow
+    from simia.report.rollout_report import print_scores, summarize_shadow, summarize_truncated
 
     with report_early_end(runs, resumed), show_episodes() as update:
         done = event_loop.run_command(session(say=say_error, on_progress=update, handle_signals=True))
@@ -121,6 +121,8 @@ def watch_rollout(
         else:
             print_scores(done.scores, run, Terminal())
             print_pack_scores(run, Terminal())
+            if line := summarize_truncated(run):
+                say(line)
         if line := summarize_shadow(run):
             say(line)
     if done.stop.kind != "complete" or not evaluation:

@@ -18,6 +18,7 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
+from simia.envs.play.solution_lengths import make_solution_limits
 from simia.envs.worlds.executable import ExecutableBackend
 from simia.errors import UserError
 from simia.pack import Pack
@@ -29,7 +30,6 @@ from simia.task import Task
 from simia.trajectory import Trajectory
 
 OUTCOMES = ("success", "refusal", "failure")
-LIMITS = {"turns": 600, "errors": 600}
 AT_ONCE = 8
 MOST_BINS = 12
 GYM_TOOLS = frozenset(("observe", "done"))
@@ -137,7 +137,7 @@ async def collect_pack(
         return found
     try:
         async with await open_environment(
-            pack, backend="executable", user="scripted", episode=LIMITS, **(grants or {})
+            pack, backend="executable", user="scripted", episode=make_solution_limits(pack.tasks), **(grants or {})
         ) as environment:
             await run_pack_tests(found, environment)
             if found.played is None and found.task is not None:

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.table import Table
 
-from simia.errors import UserError
+from simia.errors import Code, UserError
 from simia.evaluation.failures import Failure, classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.evaluation.perturbations import count_perturbations
 from simia.evaluation.scores import read_episodes
-from simia.jobs import Run
+from simia.jobs import REJECTED, Run
 from simia.report.console import make_plain_text
 from simia.report.conversation import list_outcome_lines
 from simia.report.evaluation_report import load_users_tasks
@@ -96,6 +96,22 @@ def print_scores(scores: RolloutStatistics, run: Run, to: Console, parts: Mappin
     for name, value in (parts or {}).items():
         table.add_row(f"part {name}", f"{value:.3f}", "")
     to.print(table)
+
+
+def summarize_truncated(run: Run) -> str:
+    """Write how many episodes below the wanted reward were cut by a limit, and by which; empty if none was."""
+    codes: Counter[str] = Counter()
+    for item in run.ledger.items():
+        if item.status != REJECTED or (body := run.ledger.result(item.id)) is None:
+            continue
+        end = (body["trajectory"] or {}).get("end") or {}
+        if end.get("kind") == "truncated":
+            codes[str(end.get("code", "no reason"))] += 1
+    if not codes:
+        return ""
+    listed = ", ".join(f"{name} {count:,}" for name, count in codes.most_common())
+    limit = f" (episode.turns={run.saved_config()['episode']['turns']})" if Code.MAX_TURNS in codes else ""
+    return f"of the episodes that were not accepted, {codes.total():,} {'was' if codes.total() == 1 else 'were'} truncated: {listed}{limit}"
 
 
 def count_episodes(scores: RolloutStatistics, run: Run) -> str:

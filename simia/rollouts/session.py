@@ -13,6 +13,7 @@ from simia import search_path, terminal
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
 from simia.envs.opening import PreparedEnvironment, prepare_environment
 from simia.envs.play.function_agent import load_agent_function
+from simia.envs.play.solution_lengths import SCRIPTED, note_long_solutions
 from simia.errors import UserError, require_type
 from simia.jobs import Run
 from simia.jobs.coordinator import Coordinator, StopSettings
@@ -137,6 +138,10 @@ async def work_on_rollout(
         if cluster is not None:
             stack.push_async_callback(cluster.close)
         prepared = await prepare_environment(config, stack, elsewhere=cluster, say=say)
+        if config.agent in SCRIPTED and (
+            note := note_long_solutions(prepared.tasks, config.episode, prepared.pack.limits)
+        ):
+            say(note)
         facts = collect_rollout_facts(config, prepared)
         run = stack.enter_context(contextlib.closing(open_run(facts)))
         models = prepared.models

@@ -23,22 +23,28 @@ class ReferenceAgent:
     """Plays the agent's part of the task's script, or of the script that is made from its reference."""
 
     def __init__(self, task: Task, seed: int = 0) -> None:
-        numbers = itertools.count(1)
-        self._messages: list[Message] = []
+        self._messages = make_solution_messages(task)
         self._next = 0
-        for turn in task.make_script():
-            if turn.agent is not None:
-                self._messages.append(make_text_message(turn.agent))
-            own = [action for action in turn.calls or [] if action.by == "agent"]
-            if own:
-                calls = [ToolCall(id=f"call_{next(numbers)}", name=a.name, arguments=a.arguments) for a in own]
-                self._messages.append(Message(role="assistant", calls=calls))
 
     async def act(self, view: EpisodeView) -> Act:
         if self._next == len(self._messages):
             return make_text_message("Done."), None
         self._next += 1
         return self._messages[self._next - 1], None
+
+
+def make_solution_messages(task: Task) -> list[Message]:
+    """Return the agent's messages in the task's script, or in the script that is made from its reference."""
+    numbers = itertools.count(1)
+    messages: list[Message] = []
+    for turn in task.make_script():
+        if turn.agent is not None:
+            messages.append(make_text_message(turn.agent))
+        own = [action for action in turn.calls or [] if action.by == "agent"]
+        if own:
+            calls = [ToolCall(id=f"call_{next(numbers)}", name=a.name, arguments=a.arguments) for a in own]
+            messages.append(Message(role="assistant", calls=calls))
+    return messages
 
 
 class RepeatingAgent(ReferenceAgent):

@@ -39,7 +39,7 @@ class RecordedPack:
 async def record_pack(environment: Environment) -> RecordedPack:
     """Play the solution of every task that has one.
 
-    `environment` must be opened with the scripted user. A solution that does not score 1 is skipped. Raises `UserError` if the task of
+    `environment` must be opened with the scripted user, and with limits of `make_solution_limits`. A solution that does not score 1 is skipped. Raises `UserError` if the task of
     such a solution is marked `seed`, or if no task has a solution.
     """
     room = asyncio.Semaphore(AT_ONCE)
@@ -60,6 +60,9 @@ async def record_pack(environment: Environment) -> RecordedPack:
                 found.seeds.append(orjson.dumps(make_seed_row(trajectory, task)))
             continue
         why = f"its solution does not score 1 ({' '.join(reward.rationale.split())[:200] if reward else 'no reward'})"
+        if trajectory.end is not None and trajectory.end.kind == "truncated":
+            cause = trajectory.end.code.meaning if trajectory.end.code else "a limit"
+            why += f"; it is cut by `limits` of the task or of pack.yaml: {cause}"
         if task.seed:
             raise UserError(f"task {task.id}: {why}; see simia pack gate")
         found.skipped.append(f"task {task.id}: {why}")
