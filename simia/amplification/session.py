@@ -31,6 +31,7 @@ from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, conti
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
+from simia.llm.question_files import note_shared_batches
 from simia.llm.types import DeferredBackend, ModelBackend, RecordedBackend
 from simia.prompts import read_prompt
 from simia.quality.judging.rubric import Rubric
@@ -138,6 +139,8 @@ async def start_amplification(
         config = config.model_copy(update={"seeds": config.seeds.model_copy(update={"packs": pinned})})
     if name is not None and config.engine.kind != "local":  # else the workers would be started first
         refuse_taken(runs, name, config)
+    for line in note_shared_batches(config.model_dump(mode="json")):
+        options.get("say", terminal.say)(line)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     return await work_on_amplification(config, given, open_run, **options)
 

@@ -211,7 +211,7 @@ def export(
             continue
         say(f"refused {report.refused[issue.code]}: {issue}")
     if report.rows == 0:
-        raise UserError(explain_empty_export(report, selection.folders))
+        raise UserError(explain_empty_export(report, selection.folders, names))
     for note in report.notes:
         say_error(f"note: {note}")
     made = (
@@ -321,10 +321,12 @@ def refuse_push(push: str | None, to: Format) -> None:
     read_hub_token()
 
 
-def explain_empty_export(report: ExportReport, runs: list[Path]) -> str:
+def explain_empty_export(report: ExportReport, runs: list[Path], sources: list[str]) -> str:
     """Explain why an export has no rows, and what to do."""
     if report.trajectories == 0:
         see = f": see simia report {runs[0].name}" if runs else ""
+        if packs := [each for each in sources if (Path(each) / "pack.yaml").is_file()]:
+            see = f"; the solutions of a pack are trajectories once they are recorded: simia pack record {shlex.quote(packs[0])}"
         return f"no row was written: the sources hold no trajectory that can be exported{see}"
     reason, count = max(report.refused.items(), key=lambda pair: pair[1])
     found = f"none of {write_count(report.trajectories, 'trajectory')} can be exported, mostly {reason} ({count:,})"

@@ -65,6 +65,9 @@ def rollout(
     )  # fmt: skip
     if pack is None and resolved.packs is None and not resolved.model_fields_set & {"pack"}:
         say_error(f"no pack is given: playing {resolved.pack}")
+    from simia.llm.question_files import note_shared_batches
     from simia.rollouts.session import start_rollout
 
+    for line in note_shared_batches(resolved.model_dump(mode="json")):
+        say_error(line)
     watch_rollout(partial(start_rollout, resolved, runs=runs, name=name), runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,10 @@ import typer
 from simia.authoring.pack_draft import refuse_existing
 from simia.cli.amplify import is_local_model
 from simia.cli.options import ENGINE, NAME, RUNS, SETTINGS, add_engine, parse_settings
-from simia.cli.terminal_output import report_interrupt, watch_synthesis
+from simia.cli.terminal_output import name_runs, report_interrupt, watch_synthesis
 from simia.config import apply_settings, read_command_line_value, read_config_file
 from simia.errors import UserError
+from simia.jobs import Run, folders
 from simia.jobs.run import check_name
 from simia.synthesis.settings import SynthesisConfig
 from simia.terminal import say, say_error
@@ -66,7 +68,7 @@ def synth(
     if name is not None:
         check_name(name)  # before a model is fetched
     if out is not None:
-        refuse_existing(out)
+        refuse_taken_folder(out, runs)
     resolved = resolve_synth_config(recipe, source, config, add_engine(settings, engine), sources)
     if dry_run:
         with report_interrupt():
@@ -77,6 +79,30 @@ def synth(
     from simia.synthesis.session import start_synthesis
 
     watch_synthesis(partial(start_synthesis, resolved, out, runs=runs, name=name), runs)
+
+
+def refuse_taken_folder(out: Path, runs: Path) -> None:
+    """Raise `UserError` unless `out` is free or an empty folder; it names the run that has written its packs there."""
+    try:
+        refuse_existing(out)
+    except UserError as error:
+        run = find_writer(out, runs)
+        if run is None:
+            raise
+        at = name_runs(runs)
+        raise UserError(
+            f"{error}; run {run} has written it (simia runs show {run}{at}) and writes it again with simia runs resume {run} --out FOLDER{at}"
+        ) from None
+
+
+def find_writer(out: Path, runs: Path) -> str | None:
+    """The name of the latest run whose packs are in `out`."""
+    found = None
+    for folder in folders(runs):
+        with contextlib.suppress(UserError), contextlib.closing(Run.read_only(runs, folder.name)) as run:
+            if run.ledger.meta("out") == str(out.expanduser().absolute()):
+                found = run.id
+    return found
 
 
 def resolve_synth_config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -200,5 +201,5 @@ def print_next_command(run_id: str, stop: Stop, runs: Path, done: str = "", *, e
 
 
 def name_runs(runs: Path) -> str:
-    """Return the option that names a folder of runs; empty for the default."""
-    return "" if runs == Path("runs") else f" --runs {shlex.quote(str(runs))}"
+    """Return the option that names a folder of runs; empty for the default, which SIMIA_RUNS may set."""
+    return "" if runs == Path(os.environ.get("SIMIA_RUNS") or "runs") else f" --runs {shlex.quote(str(runs))}"

@@ -47,7 +47,7 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
         return
     tokens = sum(trainer.count_tokens(turn["content"]) + TURN_TOKENS for turn in row["messages"])
     if tokens + RESERVE > trainer.cutoff:
-        detail = f"{tokens} tokens, at most {max(0, trainer.cutoff - RESERVE)} fit into a cutoff of {trainer.cutoff}"
+        detail = f"{tokens} tokens, at most {max(0, trainer.cutoff - RESERVE)} fit into a cutoff of {trainer.cutoff}: set --cutoff"
         yield Issue(code=Code.OVER_BUDGET, where=f"messages[{len(t.messages) - 1}]", detail=detail)
         return
     yield ExportRow(line, sum(m.role == "assistant" for m in t.messages), tokens)

@@ -118,7 +118,7 @@ class LLaMAFactoryWriter:
 
     def check_length(self, row: dict[str, Any], trained: int, tokens: int) -> ExportRow | Issue:
         if tokens + RESERVE > self.cutoff:
-            detail = f"{tokens} tokens, at most {max(0, self.cutoff - RESERVE)} fit into a cutoff of {self.cutoff}"
+            detail = f"{tokens} tokens, at most {max(0, self.cutoff - RESERVE)} fit into a cutoff of {self.cutoff}: set --cutoff"
             return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
         return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
 

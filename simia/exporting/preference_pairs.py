@@ -155,7 +155,7 @@ def make_pair(better: Trajectory, worse: Trajectory, to: PairFormat, trainer: LL
         )
     tokens = max(trainer.lengths(each)[at] for each in (chosen, rejected))
     if tokens + 2 > trainer.cutoff:
-        detail = f"{tokens} tokens, and the cutoff is {trainer.cutoff}"
+        detail = f"{tokens} tokens, and the cutoff is {trainer.cutoff}: set --cutoff"
         raise UntrainableError(Code.OVER_BUDGET, f"messages[{chosen.turns[at].place}]", detail)
     if to == "llamafactory":
         row = chosen.row(at)

@@ -18,9 +18,10 @@ from typing import Any
 import orjson
 
 from simia.errors import UserError
-from simia.llm.batch_files import list_question_files, read_reply, read_row
+from simia.llm.batch_files import BatchAnswers, list_question_files, read_reply, read_row
 from simia.llm.repeated_questions import read_repeated
 from simia.search_path import locate
+from simia.terminal import write_count
 from simia.trajectory import digest
 
 INDEX = "questions.json"
@@ -62,6 +63,22 @@ def find_batch_folders(config: Any) -> list[Path]:
     if config.get("kind") == "batch" and config.get("folder"):
         return [locate(str(config["folder"]))]
     return find_batch_folders(list(config.values()))
+
+
+def note_shared_batches(config: Any) -> list[str]:
+    """A line for each batch folder in a new run's config that has answers to another run's questions, which the new run uses where its questions are the same."""
+    lines = []
+    for folder in find_batch_folders(config):
+        answers = BatchAnswers()
+        if list_question_files(folder):
+            for path in sorted((folder / "results").glob("*.jsonl")):
+                answers.read(path)
+        if count := len(answers.places):
+            lines.append(
+                f"note: {folder} has {write_count(count, 'answer')} to questions of another run; this run uses those to equal questions and counts their "
+                "tokens; to ask anew, set another llm.folder"
+            )
+    return lines
 
 
 def read_named_rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:

@@ -175,7 +175,8 @@ def refuse_unknown_item(run: Run, item: str) -> NoReturn:
             f"{problem}, which was not finished: choose another, or continue with simia runs resume {run.id}"
         )
     if near := [each for each in named if f"/{each}".endswith(f"/{item}") or f"/{item}." in f"/{each}"]:
-        raise UserError(f"{problem}; did you mean {' or '.join(near[:3])}?")
+        form = " (TASK.N is episode N of a task, from 0)" if run.is_rollout else ""
+        raise UserError(f"{problem}; did you mean {' or '.join(near[:3])}?{form}")
     form = "TASK.0, TASK.1, …" if run.is_rollout else "STEP.NAME" if run.is_training else "i000000, i000001, …"
     if run.saved_config().get("packs"):
         form = "PART/TASK.0, PART/TASK.1, …"

@@ -15,12 +15,10 @@ from simia.llm.embeddings import embed_texts
 from simia.llm.repeated_questions import repeat_question
 from simia.llm.types import Reply, Request
 from simia.prompts import load_template
-from simia.quality.fast_tokens import estimate_text_tokens
 from simia.sandbox.capabilities import require_isolation
 from simia.synthesis.reasons import Reason, Refused, Unreadable
 from simia.synthesis.settings import EMBEDDINGS, SamplingSettings
-from simia.synthesis.stage_figures import Spending
-from simia.trajectory import Usage
+from simia.synthesis.stage_figures import Spending, measure_usage
 
 T = TypeVar("T")
 FOLDER = "simia-synthesis-"
@@ -142,14 +140,3 @@ class ItemContext:
             self._idle.clear()
             await self._idle.wait()
         self._closed = True
-
-
-def measure_usage(request: Request, reply: Reply) -> Usage:
-    """Return the tokens of a reply; an estimate if the endpoint counted none."""
-    usage = reply.usage
-    if usage.prompt or usage.completion:
-        return usage
-    texts = request.input or [str(message["content"]) for message in request.messages]
-    written = 0 if request.input else estimate_text_tokens(reply.text)
-    counts = {"prompt": sum(map(estimate_text_tokens, texts)), "completion": written, "estimated": True}
-    return usage.model_copy(update=counts)

@@ -22,6 +22,7 @@ from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, conti
 from simia.llm.backends import LLMSettings, attach_client, find_price, open_backend, read_llm
 from simia.llm.budget import share_budget
 from simia.llm.engine import Engine
+from simia.llm.question_files import note_shared_batches
 from simia.llm.types import ModelBackend, RecordedBackend
 from simia.pack_provenance import PackProvenance
 from simia.prompts import read_prompt, refuse_other_prompts
@@ -154,6 +155,8 @@ async def start_synthesis(
     config = config.model_copy(update={"source": pin_hub_name(config.source)})
     if name is not None and config.engine.kind != "local":  # otherwise the workers would be started before this check
         refuse_taken(runs, name, config)
+    for line in note_shared_batches(config.model_dump(mode="json")):
+        options.get("say", terminal.say)(line)
     open_run: OpenRun = lambda facts: Run.create(runs, config, name=name, facts=facts)  # noqa: E731
     recipe = find_recipe(config.recipe).make(config)
     return await work_on_synthesis(config, recipe, make_absolute(out), open_run, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,8 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from simia.jobs.ledger import PASSED, REJECTED
 from simia.jobs.run import Run
-from simia.jobs.tables import build_token_sum
+from simia.jobs.tables import Damaged, build_token_sum
+from simia.llm.types import Reply, Request
 from simia.pack_files import RECORD
+from simia.quality.fast_tokens import estimate_text_tokens
 from simia.synthesis.stage import StageOutputs
 from simia.trajectory import Usage
 
@@ -185,6 +188,7 @@ def cost_by_stage(run: Run) -> list[StageFigures]:
         if body is not None:  # with the estimates of tokens that no endpoint counted
             spent.setdefault(name, Spending()).add(Spending(**body["spent"]))
             paid.pop(item.id, None)
+    add_estimates(run, paid)
     for id_, each in paid.items():
         spent.setdefault(id_.partition("/")[0], Spending()).add(each)
     return [
@@ -203,3 +207,31 @@ def sum_attempts(run: Run) -> dict[str, Spending]:
         str(item): Spending(count, prompt, completion, 0, priced, round(dollars * NANO))
         for item, count, prompt, completion, priced, dollars in rows
     }
+
+
+def add_estimates(run: Run, paid: Mapping[str, Spending]) -> None:
+    """Add the estimated tokens of replies that no endpoint counted, such as answers of a person, to the spending of these items."""
+    rows = run.ledger.db.ledger.execute(
+        "SELECT item, reply_key FROM attempt WHERE status = 'got' AND COALESCE(prompt, 0) = 0 AND COALESCE(completion, 0) = 0"
+    )
+    for item, key in rows.fetchall():
+        if (spending := paid.get(str(item))) is None:
+            continue
+        with contextlib.suppress(Damaged):
+            request, reply = run.ledger.recall_request(key), run.ledger.recall(key)
+            if request is not None and reply is not None:
+                usage = measure_usage(request, reply)
+                spending.prompt += usage.prompt
+                spending.completion += usage.completion
+                spending.estimated += 1
+
+
+def measure_usage(request: Request, reply: Reply) -> Usage:
+    """Return the tokens of a reply; an estimate if the endpoint counted none."""
+    usage = reply.usage
+    if usage.prompt or usage.completion:
+        return usage
+    texts = request.input or [str(message["content"]) for message in request.messages]
+    written = 0 if request.input else estimate_text_tokens(reply.text)
+    counts = {"prompt": sum(map(estimate_text_tokens, texts)), "completion": written, "estimated": True}
+    return usage.model_copy(update=counts)

@@ -30,7 +30,7 @@ from simia.amplification.seeds import Seeds
 from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.cli import main
-from simia.cli.terminal_output import describe_accepted, watch_rollout
+from simia.cli.terminal_output import describe_accepted, name_runs, watch_rollout
 from simia.config import load_config
 from simia.errors import Code, Issue
 from simia.jobs import PASSED, REJECTED, Item, Run
@@ -301,3 +301,11 @@ def test_the_line_of_a_stop_says_why_items_were_rejected() -> None:
     assert describe_accepted(Progress("r", n=11, accepted=9, rejected=rejected)) == (
         "9 of 11 accepted, 3 rejected (unparsable 2, leak 1), "
     )
+
+
+def test_the_next_command_names_a_folder_of_runs_unless_it_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_runs(Path("runs")) == ""
+    assert name_runs(Path("other runs")) == " --runs 'other runs'"
+    monkeypatch.setenv("SIMIA_RUNS", "/data/runs")
+    assert name_runs(Path("/data/runs")) == ""
+    assert name_runs(Path("runs")) == " --runs runs"

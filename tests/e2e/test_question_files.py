@@ -137,3 +137,21 @@ def test_a_run_without_a_batch_folder_is_refused_with_a_line(tmp_path: Path) -> 
     config = tmp_path / "runs" / "hand" / "config.yaml"
     config.write_text(config.read_text().replace("kind: batch", "kind: openai"))
     assert "only runs with llm.kind=batch do" in run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stderr
+
+
+def test_tokens_of_open_items_are_counted_and_a_second_run_names_the_answers_of_the_first(tmp_path: Path) -> None:
+    start_batch(tmp_path)
+    run_simia("runs", "questions", "hand", "q", cwd=tmp_path)
+    (tmp_path / "q" / "answers" / "001.txt").write_text("Here is your tool!")
+    run_simia("runs", "answers", "hand", "q", cwd=tmp_path)
+    resumed = run_simia("runs", "resume", "hand", cwd=tmp_path)
+    (row,) = (line.split() for line in resumed.stdout.splitlines() if line.startswith("converters  "))
+    assert row[4:6] == ["2", "1"], "two items are open, one question is answered"
+    assert row[6].startswith("~")
+    assert int(row[6].strip("~,")) > 20
+    assert int(row[7].strip("~,")) > 2
+    assert "to questions of another run" not in resumed.stderr
+    settings = [word for setting in BATCH for word in ("--set", setting)]
+    words = ["synth", "converters/recipe.py", "km to miles; Celsius to Fahrenheit", "--out", "packs", "--name", "two"]
+    second = run_simia(*words, *settings, cwd=tmp_path)
+    assert "batch has 1 answer to questions of another run; this run uses those to equal questions" in second.stderr

@@ -53,6 +53,8 @@ def test_a_rollout_of_solutions_says_which_setting_plays_them_all(tmp_path: Path
     )
     assert "truncated" not in whole.stdout + whole.stderr
     assert "1.000" in whole.stdout
+    unknown = run_simia("runs", "show", "whole", "--item", "easy-01", cwd=tmp_path)
+    assert "did you mean easy-01.0? (TASK.N is episode N of a task, from 0)" in unknown.stderr
 
 
 def test_limits_follow_the_longest_solution(tmp_path: Path) -> None:

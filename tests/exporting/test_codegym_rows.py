@@ -176,3 +176,19 @@ def test_a_reason_names_the_field_of_a_result_or_the_step_from_the_argument_befo
 def test_step_reasons_are_for_rows_of_codegym(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="step reasons are only for --to codegym; trl rows"):
         export([], tmp_path / "sft", to="trl", facts=CardFacts(), step_reasons=True)
+
+
+def test_a_pack_without_recorded_solutions_names_the_command_that_records(tmp_path: Path) -> None:
+    folder = tmp_path / "gym"
+    write_gym_pack(folder)
+    done = CliRunner().invoke(build_app(), ["export", str(folder), "--to", "codegym", "--out", str(tmp_path / "sft")])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).endswith(f"simia pack record {folder}")
+
+
+async def test_a_refused_length_names_the_option(tmp_path: Path) -> None:
+    pack = await record_gym(tmp_path / "gym")
+    for to in ("codegym", "llamafactory"):
+        report = export(list(pack.references.values()), tmp_path / to, to=to, facts=CardFacts(), cutoff=50)
+        assert report.rows == 0
+        assert report.examples[0].detail.endswith("fit into a cutoff of 50: set --cutoff")

@@ -62,6 +62,11 @@ def test_a_recipe_of_a_user_becomes_packs(endpoint: FakeEndpoint, tmp_path: Path
     run_simia("runs", "resume", "one", "--out", "third", cwd=tmp_path)
     assert read_files(tmp_path / "third") == before
     assert endpoint.log()["count"] == asked, "nothing was asked again"
+    again = run_simia(*synth(endpoint, tmp_path, "--out", "third", "--name", "another"), cwd=tmp_path)
+    assert again.returncode == 2
+    assert "third exists and is not empty" in again.stderr
+    assert "run one has written it (simia runs show one)" in again.stderr
+    assert "simia runs resume one --out FOLDER" in again.stderr
     (tmp_path / "out" / "km_to_miles" / "policy.md").write_text("changed")
     refused = run_simia("runs", "resume", "one", "--out", "out", cwd=tmp_path)
     assert refused.returncode == 2
