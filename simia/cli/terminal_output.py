@@ -122,8 +122,8 @@ def watch_rollout(
         else:
             print_scores(done.scores, run, Terminal())
             print_pack_scores(run, Terminal())
-            if line := summarize_truncated(run):
-                say(line)
+            if truncated := summarize_truncated(run):
+                say(truncated)
         if line := summarize_shadow(run):
             say(line)
     if done.stop.kind != "complete" or not evaluation:
