@@ -274,7 +274,7 @@ class Ledger:
         yield from read_seeds(self.db.ledger)
 
     def accept(self, item: Item, content_hash: str) -> None:
-        """Accept an item, in place of a later one with equal contents that an earlier session accepted."""
+        """Accept an item, in place of a later one with equal contents; beside an earlier one it has no effect."""
         self.db.put("ledger", PUT["ledger", "accepted"], (item.ord, item.id, content_hash))
 
     def set_status(self, item: Item) -> None:

@@ -76,6 +76,11 @@ PUT["ledger", "item"] = (
     f"INSERT INTO item VALUES ({_places('ledger', 'item')}) ON CONFLICT (id) DO UPDATE SET spec = excluded.spec,"
     " status = excluded.status, reason = excluded.reason, detail = excluded.detail, sum = excluded.sum"
 )
+# Of equal contents the first item is accepted, in whatever order they are made.
+PUT["ledger", "accepted"] = (
+    f"INSERT INTO accepted VALUES ({_places('ledger', 'accepted')}) ON CONFLICT (ord) DO NOTHING ON CONFLICT (content_hash)"
+    " DO UPDATE SET ord = excluded.ord, item = excluded.item, sum = excluded.sum WHERE excluded.ord < accepted.ord"
+)
 SIGNED = {sql: table for statements in (KEEP, PUT) for (_, table), sql in statements.items()}
 
 

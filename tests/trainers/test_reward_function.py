@@ -87,7 +87,7 @@ async def test_where_it_fails_nothing_is_trained(stage: dict[str, Any]) -> None:
         assert (played.reward, played.end) == (None, "unscored")
         assert make_columns([played.row], END)["env_mask"] == [[0] * len(played.row.mask)]
         with pytest.raises(
-            UserError, match=r"have no reward, mostly: reward_function .*:broken: KeyError: 'no such order'"
+            UserError, match=r"without a reward, mostly: reward_function .*:broken: KeyError: 'no such order'"
         ):
             log_aborted([played.row.episode], 1, learns=True)
 

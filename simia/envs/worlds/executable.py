@@ -133,7 +133,7 @@ class ExecutableBackend:
         assert pack.root is not None
         python = find_interpreter(how.python) if how.python else sys.executable
         state = pack.file.state if pack.file else None
-        if (path := pack.path_of("state")) is not None and path.suffix == ".json" and path.is_file():
+        if state is not None and state.endswith(".json") and (path := pack.path_of("state")) is not None:
             read_state(path)  # the sandbox reads it too, but a reader of JSON keeps only the last of two equal keys
         clock = how.clock.isoformat() if how.clock else None
         spec = {"code": how.code, "object": how.object, "state": state, "clock": clock}
