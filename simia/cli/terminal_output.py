@@ -137,13 +137,15 @@ def watch_synthesis(
 ) -> None:
     """Run a session with the live panel. Print the stages and, as the last line, where the packs are or the next command."""
     from simia.report.live_panel import LivePanel
-    from simia.report.synthesis_report import print_stages
+    from simia.report.synthesis_report import print_comparisons, print_refused_rows, print_stages
     from simia.synthesis.stage_figures import cost_by_stage
 
     with report_early_end(runs, resumed), LivePanel() as live:
         done = event_loop.run_command(session(say=say_error, on_progress=live.update, handle_signals=True))
     with contextlib.closing(Run.read_only(runs, str(done.folder))) as run:
         print_stages(cost_by_stage(run), Terminal())
+        print_refused_rows(run, Terminal())
+        print_comparisons(run, Terminal())
     for line in done.summary:
         say(line)
     if done.stop.kind == "batch":

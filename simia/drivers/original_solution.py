@@ -6,12 +6,15 @@ The source of this module runs in the sandbox, as generated code does: see `simi
 from __future__ import annotations
 
 import copy
+import io
 import json
 import sys
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
+ORIGINAL = "<original>"
 MOST_CALLS = 200  # that are kept
 FLAG_VARIABLE = 0x04 | 0x08  # of a code object: it takes *args or **kwargs
 
@@ -24,9 +27,7 @@ def record_original(
     Returns: `calls`, each [positional arguments, arguments by name, result]; `failed`, tests that failed; `missing`, why the original
     cannot be called or its tests cannot be run.
     """
-    module = types.ModuleType("solution")
-    sys.modules["solution"] = module
-    exec(compile(solution, "<original>", "exec"), vars(module))
+    module = load_module(solution)
     original = find_function(module, entry, count)
     if original is None:
         return {"calls": [], "failed": [], "missing": f"it has no function of {count} arguments"}
@@ -38,6 +39,43 @@ def record_original(
             setattr(module, name, recorder.call)
     failed, missing = run_tests(tests, dict(vars(module)), recorder.call) if tests else ([], "")
     return {"calls": recorder.calls, "failed": failed, "missing": missing}
+
+
+def find_failed_assert(solution: str) -> int:
+    """Execute the original, and return the line of its own assert that fails; 0 if none does."""
+    try:
+        load_module(solution)
+    except AssertionError as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == ORIGINAL]
+        return (lines[0] if lines else None) or 0
+    except BaseException:
+        return 0
+    return 0
+
+
+def record_printed(solution: str, inputs: list[str]) -> list[list[str]]:
+    """Run the original as a program on each text of standard input; return for each what it printed and, if it failed, why."""
+    code, found = compile(solution, ORIGINAL, "exec"), []
+    for text in inputs:
+        kept, printed, fault = (sys.stdin, sys.stdout), io.StringIO(), ""
+        sys.stdin, sys.stdout = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8"), printed
+        try:
+            exec(code, {"__name__": "__main__"})
+        except SystemExit:
+            pass
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"[:200]
+        finally:
+            sys.stdin, sys.stdout = kept
+        found.append([printed.getvalue(), fault])
+    return found
+
+
+def load_module(solution: str) -> types.ModuleType:
+    module = types.ModuleType("solution")
+    sys.modules["solution"] = module
+    exec(compile(solution, ORIGINAL, "exec"), vars(module))
+    return module
 
 
 class CallRecorder:

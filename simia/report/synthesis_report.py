@@ -10,11 +10,14 @@ from rich.text import Text
 
 from simia.errors import UserError
 from simia.jobs import Run
+from simia.jobs.ledger import PASSED, REJECTED
 from simia.report.console import Terminal, make_plain_text, make_table
 from simia.report.terminal_report import make_grid
-from simia.synthesis.reasons import explain_reason
+from simia.synthesis.gyms.original_comparison import describe_missing
+from simia.synthesis.reasons import Reason, explain_reason
 from simia.synthesis.refusal_advice import advise
 from simia.synthesis.stage_figures import StageFigures, cost_by_stage
+from simia.synthesis.stages.problems import ProblemStage
 
 MOST_REFUSALS = 12  # items with their details
 MOST_NAMES = 40  # of further items
@@ -32,6 +35,7 @@ def print_synthesis(run: Run, out: Console) -> None:
     ]
     out.print(Text(f"run {run.id}", style="bold"), make_grid(rows))
     print_stages(cost_by_stage(run), out)
+    print_comparisons(run, out)
     refused = [item for item in run.ledger.items() if item.status == "rejected"]
     for item in refused[:MOST_REFUSALS]:
         out.print(make_plain_text(f"  {item.id}: {item.reason}: {item.detail}"), soft_wrap=True)
@@ -60,6 +64,25 @@ def print_stages(stages: Sequence[StageFigures], out: Console) -> None:
             line = f"{each.name}: {count:,} refused: {reason} ({explain_reason(reason)})"
             todo = advise(reason)
             out.print(make_plain_text(f"{line}; what to do: {todo}" if todo else line), soft_wrap=True)
+
+
+def print_refused_rows(run: Run, out: Console) -> None:
+    """Name the problems that cannot be used, with file and line."""
+    rows = [item for item in run.ledger.items() if item.status == REJECTED and item.reason == Reason.BAD_PROBLEM]
+    for item in rows[:MOST_REFUSALS]:
+        out.print(make_plain_text(f"  {item.id}: {item.detail}"), soft_wrap=True)
+    if more := rows[MOST_REFUSALS:]:
+        out.print(make_plain_text(f"  and {len(more)} more: simia runs show {run.id}"), soft_wrap=True)
+
+
+def print_comparisons(run: Run, out: Console) -> None:
+    """Name the coding problems whose rewritten solution could not be compared with the original, or not on everything."""
+    prefix = f"{ProblemStage.name}/"
+    for item in run.ledger.items():
+        if item.status == PASSED and item.id.startswith(prefix):
+            notes = (run.ledger.result(item.id) or {}).get("notes") or {}
+            if line := describe_missing(item.id.removeprefix(prefix), notes):
+                out.print(make_plain_text(line), soft_wrap=True)
 
 
 def print_stage_item(run: Run, name: str) -> None:

@@ -28,6 +28,8 @@ T = TypeVar("T")
 COMPARED = "gpt-5-mini"
 """Model whose price is shown for comparison if the config's model has no known price."""
 
+MOST_FAULTS = 12  # rows that are named
+
 
 class FirstQuestion(Exception):  # noqa: N818 - a finding
     """A stage would ask now."""
@@ -71,6 +73,8 @@ class DryRun:
     """The first prompt; None if no stage asks anything."""
     item: str = ""
     """The item that asks it."""
+    faults: list[str] = field(default_factory=list)
+    """Rows of the source that cannot be used, each in one line, if the recipe names them."""
     expected: dict[str, Expectation] = field(default_factory=dict)
     """Stage → the questions that it is expected to ask, if the recipe states them."""
 
@@ -82,7 +86,8 @@ def preview_synthesis(recipe: Recipe) -> DryRun:
 
 async def find_first_question(recipe: Recipe) -> DryRun:
     stages, outputs = recipe.list_stages(), StageOutputs()
-    found = DryRun([stage.name for stage in stages], expected=read_expectations(recipe))
+    list_faults: Callable[[], list[str]] = getattr(recipe, "list_faults", list)
+    found = DryRun([stage.name for stage in stages], faults=list_faults(), expected=read_expectations(recipe))
     for stage in stages:
         inputs = list_stage_inputs(stage, outputs)
         found.known |= {stage.name: len(inputs)} if inputs else {}
@@ -112,6 +117,9 @@ def describe_dry_run(found: DryRun, config: SynthesisConfig) -> list[str]:
     """Write items, expected questions and the projected price, for people."""
     known = ", ".join(f"{name} {count:,}" for name, count in found.known.items()) or "none"
     lines = [f"stages: {', '.join(found.stages)}", f"items known before any reply: {known}"]
+    lines += [f"cannot be used: {fault}" for fault in found.faults[:MOST_FAULTS]]
+    if len(found.faults) > MOST_FAULTS:
+        lines.append(f"and {write_count(len(found.faults) - MOST_FAULTS, 'further row')} cannot be used")
     if found.prompt is None:
         return [*lines, "no stage that is known so far asks a question"]
     lines.append(f"first question: {found.item}, about {estimate_text_tokens(found.prompt):,} prompt tokens")

@@ -73,7 +73,10 @@ class Reason(MeaningfulCode):
     ASSESSMENT_UNTESTED = "assessment_untested", "too few test calls reached the code of a tool"
     CHECKER_BLIND = "checker_blind", "the check agent passed calls whose record was falsified on purpose"
     # coding problems and gyms
-    BAD_PROBLEM = "bad_problem", "the row of a problem cannot be read, or has no statement or no solution"
+    BAD_PROBLEM = (
+        "bad_problem",
+        "the row of a problem cannot be read, has no statement or no solution, or its solution fails its own asserts",
+    )
     UNIFIED_FAILS = (
         "unified_fails",
         "the unified solution fails on its examples, or returns two answers for the same inputs",

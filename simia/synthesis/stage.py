@@ -126,8 +126,9 @@ class Expectation:
 class Recipe(Protocol):
     """A method of making packs: its stages, and how their outputs become packs.
 
-    It may also have a method `expected() -> Mapping[str, int | Expectation]`: the expected questions of each stage, for a dry run; and
-    `summarize(outputs) -> list[str]`: lines for people about the results of a complete run.
+    It may also have methods `expected() -> Mapping[str, int | Expectation]`: the expected questions of each stage, for a dry run;
+    `list_faults() -> list[str]`: rows of the source that cannot be used, for a dry run; and `summarize(outputs) -> list[str]`: lines for
+    people about the results of a complete run.
     """
 
     name: str

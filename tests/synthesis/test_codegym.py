@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from simia.authoring.validate import validate_pack
 from simia.authoring.verification_gate import verify_tasks
@@ -19,9 +22,12 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
 from simia.errors import UserError
+from simia.jobs import Run
 from simia.llm.types import Reply, Request
 from simia.pack import Pack
+from simia.report.synthesis_report import print_comparisons, print_refused_rows, print_synthesis
 from simia.synthesis import session
+from simia.synthesis.dry_run import describe_dry_run, preview_synthesis
 from simia.synthesis.recipes import find_recipe
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe, choose_split
 from tests.synthesis.closest_gym import CLOSEST, INPUTS, read_reply
@@ -88,6 +94,30 @@ def synthesize(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, **setti
     config = CodeGymConfig.model_validate({"source": str(folder / "problems.jsonl"), "recipe": "codegym", **made})
     out = folder / name / ("gyms" if name == "one" else f"gyms-{name}")
     return asyncio.run(session.start_synthesis(config, out, runs=folder / "runs", name=name, say=lambda _: None))
+
+
+def test_problems_that_are_not_compared_or_cannot_be_used_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = {**VOWELS, "solution": "print(sum(c in 'aeiou' for c in input().lower()))\n", "test": []}
+    monkeypatch.setattr("tests.synthesis.test_codegym.ROWS", [program, ROWS[1]])
+    done = synthesize(tmp_path, monkeypatch, "one")
+    assert done.packs == []
+    out = io.StringIO()
+    with contextlib.closing(Run.read_only(tmp_path / "runs", "one")) as run:
+        print_comparisons(run, Console(file=out, width=400))
+        print_refused_rows(run, Console(file=out, width=400))
+        print_synthesis(run, Console(file=out, width=400))
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    named = (
+        "problems/vowels-1: not compared with its original: the original reads standard input, and the row has no tests"
+    )
+    assert sum(line.startswith(named) for line in lines) == 2
+    assert sum("problems.jsonl:2: it has no solution" in line for line in lines) == 2
+    dry = preview_synthesis(CodeGymRecipe(CodeGymConfig(source=str(tmp_path / "problems.jsonl"))))
+    assert "cannot be used: problems.jsonl:2: it has no solution" in "\n".join(
+        describe_dry_run(dry, CodeGymConfig(source="x"))
+    )
 
 
 def test_from_problems_to_a_pack_that_can_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,18 @@ def test_rows_of_kodcode_and_others(tmp_path: Path) -> None:
     assert not any(each.reason for each in found)
 
 
+def test_tests_with_input_and_output(tmp_path: Path) -> None:
+    base = {"question": "Echo.", "solution": "print(input())"}
+    forms: list[dict[str, Any]] = [
+        {"test": [{"input": "a\n", "output": "a\n"}]},
+        {"tests": {"inputs": ["a\n"], "outputs": ["a\n"]}},
+        {"input_output": json.dumps({"inputs": ["a\n"], "outputs": ["a\n"]})},
+    ]
+    for each in read_problems(str(write_rows(tmp_path / "p.jsonl", [{**base, **form} for form in forms]))):
+        assert [(test.input, test.output) for test in each.stdin_tests] == [("a\n", "a\n")]
+        assert each.tests == ""
+
+
 def test_a_bad_row_costs_that_row_only(tmp_path: Path) -> None:
     rows: list[Any] = [
         KODCODE, '{"question": "cut', ["no", "object"], {"question": "no solution"}, {"solution": "def f(): ..."},

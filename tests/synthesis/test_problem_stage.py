@@ -103,7 +103,8 @@ def test_a_fault_is_shown_and_repaired() -> None:
             3,
             "",
         ),
-        ("print(sum(c in 'aeiou' for c in input()))\n", "", 0, "the original is not run"),
+        ("print(sum(c in 'aeiou' for c in input()))\n", "", 0, "no tests that show its form"),
+        ("import os\nprint(os.name)\n", "", 0, "the original is not run"),
         ("def f(text, letters):\n    return 0\n", "", 0, "no function of 1 arguments"),
         (ORIGINAL, "import numpy_that_is_missing\n", 3, "its tests cannot be run"),
         (ORIGINAL, "def check(candidate):\n    assert candidate('you') == 2\n", 4, ""),
@@ -121,3 +122,43 @@ def test_originals_of_other_forms(solution: str, tests: str, compared: int, why:
 def test_a_row_that_cannot_be_used_is_refused_with_its_line() -> None:
     with pytest.raises(Refused, match=r"bad_problem: p.jsonl:3: it has no solution"):
         make(read_problem({"question": "What?"}, "p.jsonl:3", 3, None), ReplyContext({}))
+
+
+PROGRAM = "print(sum(c in 'aeiou' for c in input().lower()))\n"
+
+
+def test_a_program_is_compared_by_what_it_prints() -> None:
+    pairs = [{"input": "Aha\n", "output": "2\n"}, {"input": "sky\n", "output": "0\n"}]
+    context = ReplyContext({"draft": read_reply("vowels_unified")})
+    make(vowels(solution=PROGRAM, test=pairs), context)
+    assert (context.notes["compared"], context.notes.get("not_compared")) == (5, None)  # 2 tests, 3 examples
+    refused = refuse("wrong_unified_differs", solution=PROGRAM, test=pairs[1:])
+    assert (str(refused.reason), "the original prints" in refused.detail) == ("solution_differs", True), refused
+
+
+@pytest.mark.parametrize(
+    ("solution", "pairs", "words"),
+    [
+        (PROGRAM, [{"input": "2\nAha\nsky\n", "output": "2\n0\n"}], "does not have one line for each input"),
+        (PROGRAM, [{"input": "Aha\n", "output": "7\n"}], "for its test 'Aha\\n' the original prints '2'"),
+        ("print(input()[9])\n", [{"input": "Aha\n", "output": "2\n"}], "the original fails for the input"),
+        ("print('many' if input() else 'none')\n", [{"input": "Aha\n", "output": "many\n"}], "another form"),
+    ],
+)
+def test_a_program_that_cannot_be_compared_says_why(solution: str, pairs: list[Any], words: str) -> None:
+    context = ReplyContext({"draft": read_reply("vowels_unified")})
+    make(vowels(solution=solution, test=pairs), context)
+    assert words in context.notes["not_compared"]
+
+
+def test_an_original_that_fails_its_own_asserts_is_refused_before_a_question() -> None:
+    context = ReplyContext({})
+    wrong = f"{ORIGINAL}\nassert count_vowels('Aha') == 2\nassert count_vowels('sky') == 1\n"
+    with pytest.raises(
+        Refused, match=r"bad_problem: p.jsonl:1: .* fails: line 5 of the solution: assert count_vowels\('sky'\) == 1"
+    ):
+        make(vowels(solution=wrong), context)
+    assert context.prompts == {}
+    right = ReplyContext({"draft": read_reply("vowels_unified")})
+    make(vowels(solution=wrong.replace("== 1", "== 0")), right)
+    assert right.notes["compared"] == 5

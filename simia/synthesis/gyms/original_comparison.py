@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -11,6 +13,7 @@ from simia.synthesis.gyms.answer_comparison import answers_match
 from simia.synthesis.gyms.function_runs import Ending, FunctionRunner, find_forbidden
 from simia.synthesis.gyms.problem_code import SOLVE, UnifiedSolution
 from simia.synthesis.gyms.problem_files import SourceProblem
+from simia.synthesis.gyms.stdin_comparison import compare_printed, reads_stdin
 
 MOST_COMPARED = 24
 """Calls of the original that are compared."""
@@ -38,7 +41,10 @@ async def compare_with_original(
 ) -> OriginalComparison:
     """Run the original on the unified solution's examples and by its tests, and the unified solution on the same inputs."""
     names = list(unified.inputs["properties"])
-    if words := find_forbidden(given.solution):
+    words = find_forbidden(given.solution, input_allowed=True)
+    if not words and reads_stdin(given.solution):
+        return OriginalComparison(*await compare_printed(given, unified, runner, read_recorder()))
+    if words:
         return OriginalComparison(missing=f"the original is not run: {words}")
     arguments = {
         "solution": given.solution,
@@ -67,3 +73,30 @@ async def compare_with_original(
             return OriginalComparison(compared, words)
     missing = "; ".join(filter(None, [str(found.get("missing") or ""), *map(str, found.get("failed", [])[:2])]))
     return OriginalComparison(compared, missing=missing[:300])
+
+
+def has_own_asserts(solution: str) -> bool:
+    """Whether an original checks itself by asserts outside of its functions, and may be executed to see whether they hold."""
+    if find_forbidden(solution):
+        return False
+    return any(isinstance(node, ast.Assert) for node in ast.parse(solution).body)
+
+
+async def find_failed_assert(solution: str, runner: FunctionRunner) -> str:
+    """Execute an original; return the line of its own assert that fails, with its number; empty if none does."""
+    run = await runner.run(read_recorder(), "find_failed_assert", {"solution": solution})
+    lines = solution.splitlines()
+    if run.ended is not Ending.RETURNED or not isinstance(run.value, int) or not 0 < run.value <= len(lines):
+        return ""
+    return f"line {run.value} of the solution: {lines[run.value - 1].strip()[:200]}"
+
+
+def describe_missing(key: str, note: Mapping[str, Any]) -> str:
+    """Say of a problem that was made, by its note, what was not compared with the original; empty if everything was."""
+    missing, compared = note.get("not_compared"), note.get("compared")
+    if not missing:
+        return ""
+    begin = (
+        "not compared with its original" if not compared else f"compared with its original on {compared} inputs only"
+    )
+    return f"problems/{key}: {begin}: {missing}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -31,12 +32,23 @@ STATEMENTS = (
 )
 SOLUTIONS = ("solution", "code", "answer", "canonical_solution", "reference_solution", "solutions")
 TESTS = ("test", "tests", "unit_tests", "assert", "test_code", "test_list")
+STDIN_TESTS = (*TESTS, "input_output")
 NAMES = ("id", "name", "question_id", "task_id", "problem_id", "slug", "title")
 LICENCES = ("licence", "license")
 FENCE = re.compile(r"^```[ \t]*(?:python3?|py)?[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL | re.IGNORECASE)
 MOST_TEXT = 40_000
 """Characters of a statement, of a solution and of tests; a longer one fits into no prompt."""
 MOST_NAME = 40
+MOST_STDIN_TESTS = 12
+
+
+class StdinTest(StrictModel):
+    """A test of a program that reads standard input and prints its answer."""
+
+    input: str
+    """Text of standard input."""
+    output: str
+    """The expected output."""
 
 
 class SourceProblem(StrictModel):
@@ -52,6 +64,8 @@ class SourceProblem(StrictModel):
     """Python source of a solution."""
     tests: str = ""
     """Python source of tests, with asserts; empty: it has none."""
+    stdin_tests: list[StdinTest] = Field(default_factory=list)
+    """Tests with input and output, if the row has some."""
     entry: str | None = None
     """The solution's function, if the row names it."""
     inputs: dict[str, Any] | None = None
@@ -146,13 +160,14 @@ def read_problem(row: Any, place: str, number: int, licence: str | None) -> Sour
     if not isinstance(row, Mapping):
         words = row if isinstance(row, str) else "the row is not a JSON object"
         return SourceProblem(id=fallback, source=place, reason=Reason.BAD_PROBLEM, detail=f"{place}: {words}")
-    named = find_text(row, NAMES)
+    named, stdin_tests = find_text(row, NAMES), find_stdin_tests(row)
     given = SourceProblem(
         id=make_id(named) or fallback,
         source=place,
         statement=find_text(row, STATEMENTS),
         solution=unwrap_code(find_text(row, SOLUTIONS)),
-        tests=unwrap_code(find_text(row, TESTS)),
+        tests="" if stdin_tests else unwrap_code(find_text(row, TESTS)),
+        stdin_tests=stdin_tests,
         entry=find_entry(row),
         inputs=row["inputs"] if isinstance(row.get("inputs"), dict) else None,
         examples=find_examples(row),
@@ -161,7 +176,7 @@ def read_problem(row: Any, place: str, number: int, licence: str | None) -> Sour
     missing = "statement" if not given.statement else "solution" if not given.solution else ""
     if missing:
         given.reason, given.detail = Reason.BAD_PROBLEM, f"{place}: it has no {missing}; keys: {', '.join(row)[:200]}"
-    elif len(max(given.statement, given.solution, given.tests, key=len)) > MOST_TEXT:
+    elif any(len(text) > MOST_TEXT for text in (given.statement, given.solution, given.tests)):
         given.reason, given.detail = Reason.BAD_PROBLEM, f"{place}: a text has more than {MOST_TEXT:,} characters"
     return given
 
@@ -187,6 +202,34 @@ def find_entry(row: Mapping[str, Any]) -> str | None:
         if isinstance(value, str) and value.isidentifier():
             return value
     return None
+
+
+def find_stdin_tests(row: Mapping[str, Any]) -> list[StdinTest]:
+    """The tests with input and output: a list of `{"input", "output"}`, or `{"inputs": […], "outputs": […]}`, as JSON or as its text.
+    At most `MOST_STDIN_TESTS` are kept, and none with more than `MOST_TEXT` characters."""
+    for name in STDIN_TESTS:
+        value = row.get(name)
+        if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError):
+                continue
+        if (
+            isinstance(value, Mapping)
+            and isinstance(value.get("inputs"), list)
+            and isinstance(value.get("outputs"), list)
+        ):
+            value = [{"input": a, "output": b} for a, b in zip(value["inputs"], value["outputs"], strict=False)]
+        pairs = [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+        texts = [(each.get("input"), each.get("output")) for each in pairs]
+        found = [
+            StdinTest(input=given, output=printed)
+            for given, printed in texts
+            if isinstance(given, str) and isinstance(printed, str) and len(given) + len(printed) <= MOST_TEXT
+        ]
+        if found:
+            return found[:MOST_STDIN_TESTS]
+    return []
 
 
 def find_examples(row: Mapping[str, Any]) -> list[dict[str, Any]]:

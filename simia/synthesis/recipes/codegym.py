@@ -82,6 +82,10 @@ class CodeGymRecipe:
             HardStage(config.hard, config.instances, config.difficulty, agent, least_calls=least, seed=config.seed),
         ]
 
+    def list_faults(self) -> list[str]:
+        """The problems that cannot be used, with file and line, for a dry run."""
+        return [problem.detail for problem in self._problems if problem.reason]
+
     def expected(self) -> Mapping[str, int | Expectation]:
         """What each stage is expected to ask, for a dry run."""
         config, count = self._config, sum(not problem.reason for problem in self._problems)

@@ -9,7 +9,7 @@ from typing import Any
 from simia.synthesis.design import SolvedExample
 from simia.synthesis.gyms.answer_comparison import answers_match
 from simia.synthesis.gyms.function_runs import Ending, FunctionLimits, FunctionRunner
-from simia.synthesis.gyms.original_comparison import compare_with_original
+from simia.synthesis.gyms.original_comparison import compare_with_original, find_failed_assert, has_own_asserts
 from simia.synthesis.gyms.problem_code import SOLVE, UnifiedSolution, adopt_unified, make_problem, read_unified
 from simia.synthesis.gyms.problem_files import SourceProblem
 from simia.synthesis.reasons import Reason, Refused
@@ -35,6 +35,7 @@ class ProblemStage:
         source = SourceProblem.model_validate(given.value)
         if source.reason:
             raise Refused(Reason(source.reason), source.detail)
+        await self._check_asserts(source, context)
         unified, code, reason, fault = adopt_unified(source), "", Reason.UNIFIED_FAILS, ""
         context.note(asked=unified is None)
         for number in range(self._repairs + 1):
@@ -56,6 +57,15 @@ class ProblemStage:
                 return dump(make_problem(source, unified, examples))
             code, unified = unified.code, None
         raise Refused(reason, fault)
+
+    async def _check_asserts(self, source: SourceProblem, context: StageContext) -> None:
+        """Refuse a problem whose solution fails its own asserts, before anything is asked."""
+        if not has_own_asserts(source.solution):
+            return
+        async with context.execution() as folder, FunctionRunner(folder, self._limits) as runner:
+            failed = await find_failed_assert(source.solution, runner)
+        if failed:
+            raise Refused(Reason.BAD_PROBLEM, f"{source.source}: an assert of the solution itself fails: {failed}")
 
     async def _verify(
         self, source: SourceProblem, unified: UnifiedSolution, folder: Path, context: StageContext
