@@ -30,6 +30,7 @@ EXPECTED = {
     "too_short": "at least {min_length} values",
     "too_long": "at most {max_length} values",
 }
+SHORT = 3  # characters of a key in which one typing error is a large part
 LONGEST_VALUE = 60  # characters of a value in a message
 
 
@@ -46,7 +47,8 @@ def explain_validation_error(cls: type[BaseModel], error: ValidationError, value
             for model in find_models_at(cls, first["loc"][:-1])
             for name, field in model.model_fields.items()
         }
-        close = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.7)
+        name = str(first["loc"][-1])
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.7 if len(name) > SHORT else 0.6)
         section = place.rpartition(".")[0]
         hint = (
             f"did you mean {'.'.join([section, *close]).lstrip('.')!r}?"

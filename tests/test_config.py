@@ -15,6 +15,7 @@ from simia.config import LARGEST_YAML, find_config, list_differences, load_confi
 from simia.errors import UserError
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import data_root, find_resource
+from simia.synthesis.recipes.codegym import CodeGymConfig
 
 
 def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
@@ -25,6 +26,11 @@ def test_unknown_keys_are_refused_with_a_suggestion(tmp_path: Path) -> None:
         load_config(AmplifyConfig, tmp_path / "mine.yaml")
     with pytest.raises(UserError, match=r"did you mean 'llm\.base_url'"):
         load_config(AmplifyConfig, "amplify/default", ["llm.base_urll=http://127.0.0.1:1/v1"])
+
+
+def test_a_short_key_has_a_near_one() -> None:
+    with pytest.raises(UserError, match=r"unknown key 'solutions.kk': did you mean 'solutions.k'"):
+        load_config(CodeGymConfig, None, ["solutions.kk=2"])
 
 
 def test_a_place_is_named_as_it_is_written() -> None:

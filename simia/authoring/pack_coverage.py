@@ -36,7 +36,7 @@ def check_coverage(pack: Pack, initial: Any, played: Sequence[Trajectory]) -> li
     """Name the tools that no solution calls, and the tables and columns that none reads or changes.
 
     A table is used if a solution changes it, calls a tool that declares to read or write it, or has the key of one of its rows in a call
-    or a result. A column is used if a solution changes it, or if its name occurs in a call or a result.
+    or a result. Without a schema only fields of the state that are objects count as tables. A column is used if a solution changes it, or if its name occurs in a call or a result.
     """
     called = {call.name for trajectory in played for _, _, call in trajectory.calls()}
     idle = [tool.name for tool in (*pack.tools, *pack.user_tools) if tool.name not in called]
@@ -60,7 +60,7 @@ def check_coverage(pack: Pack, initial: Any, played: Sequence[Trajectory]) -> li
     changed = [write_compact_json(change) for change in changes]
     schema = pack.state_schema
     if schema is None:
-        tables = {name: list(rows)[:LOOKED_AT] if isinstance(rows, dict) else [] for name, rows in initial.items()}
+        tables = {name: list(rows)[:LOOKED_AT] for name, rows in initial.items() if isinstance(rows, dict)}
     else:
         tables = {
             name: [key for key, _ in list_rows(initial, name, spec)[:LOOKED_AT]] for name, spec in schema.tables.items()

@@ -167,7 +167,7 @@ def list_unreadable_answers(questions: Sequence[OpenQuestion]) -> list[str]:
         if question.fault:
             which = f"the answer to {question.repeats}" if question.repeats else "an earlier answer"
             fault = " ".join(question.fault.split())
-            lines.append(f"{which} cannot be used: {fault}; it is asked for again as {question.number}")
+            lines.append(f"{which} cannot be used: {fault}; the question is repeated as {question.number}")
     return lines
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import filecmp
-import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from simia.errors import UserError
@@ -42,7 +42,7 @@ def write_packs(recipe: Recipe, outputs: StageOutputs, figures: SynthesisFigures
         return [out / pack.relative_to(draft / out.name) for pack in packs]
     except OSError as error:
         raise UserError(
-            f"{out} cannot be written: {error.strerror}; no reply is lost: fix this, then {again}"
+            f"{out} cannot be written: {error.strerror}; no reply is lost: fix this, then {again}, or choose another folder: {again} --out FOLDER"
         ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -63,7 +63,11 @@ def list_files(top: Path) -> list[str]:
 
 
 def refuse_unusable(out: Path) -> None:
-    """Raise `UserError` unless the packs can be written to `out`."""
+    """Raise `UserError` unless the packs can be written to `out`: a folder beside it is made and removed."""
     parent = next(folder for folder in out.absolute().parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise UserError(f"{out} cannot be made: {parent} is not a folder that can be written to; choose another --out")
+    try:
+        Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", dir=parent)).rmdir()
+    except OSError:
+        raise UserError(
+            f"{out} cannot be made: {parent} is not a folder that can be written to; choose another --out"
+        ) from None

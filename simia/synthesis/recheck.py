@@ -22,7 +22,7 @@ from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.prompts import read_prompt
 from simia.synthesis.job import StageResult, SynthesisWork
 from simia.synthesis.recipes import RecipeKind, find_recipe
-from simia.synthesis.session import collect_facts
+from simia.synthesis.session import collect_facts, find_changed_source, refuse_changed_source
 from simia.synthesis.settings import SynthesisConfig
 from simia.terminal import write_count
 
@@ -74,6 +74,7 @@ def recheck_synthesis(runs: Path, name: str, say: Callable[[str], None]) -> Rech
     """Recheck a run. Raises `UserError`; the run is then unchanged."""
     kind = find_recipe(saved_config(find_run(runs, name)).get("recipe"))
     with reopen_run(kind.config, runs, name, say=say) as (run, config):
+        refuse_changed_source(run, config, kind.make(config))
         return derive_again(run, kind, config)
 
 
@@ -106,6 +107,8 @@ def derive_again(run: Run, kind: RecipeKind, config: SynthesisConfig) -> Recheck
     decisions, missing = asyncio.run(derive_items(work, freed))
     decided = [item for item, result in decisions if result is not None]
     found = Rechecked(run.id, {}, missing, complete=work.explain_end().kind == "complete")
+    if source := find_changed_source(run, config, kind.make(config)):
+        found.notes.append(f"{source} since the run was made: items that follow from it are other ones")
     if changed:
         found.notes.append(
             f"prompt files changed since the run was made ({', '.join(changed)}): replies are matched by sample"

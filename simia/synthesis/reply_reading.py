@@ -32,7 +32,11 @@ def read_python(text: str) -> str:
     try:
         ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise Unreadable(f"the code is not Python: {error}") from None
+        place = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        words = f"{error.msg if isinstance(error, SyntaxError) else error}{place}"
+        if not blocks:
+            raise Unreadable(f"no Python block found (``` … ```), and the whole reply is not Python: {words}") from None
+        raise Unreadable(f"the code is not Python: {words}") from None
     return code
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simia import search_path, terminal
 from simia.authoring.pack_draft import refuse_existing
 from simia.config import apply_settings, merge_sections, parse_config, read_config_file
-from simia.errors import require_type
+from simia.errors import UserError, require_type
 from simia.formats import pin_hub_name
 from simia.jobs import Run, find_run
 from simia.jobs.coordinator import Coordinator
@@ -178,11 +177,19 @@ async def resume_synthesis(
     say = options.get("say", terminal.say)
     kind = find_recipe(saved_config(find_run(runs, run_id)).get("recipe"))
     with reopen_run(kind.config, runs, run_id, changes, say=say) as (run, config):
+        refuse_changed_source(run, config, kind.make(config))
         if out is not None:
             refuse_existing(out)
+            refuse_unusable(out)
         out = make_absolute(out or Path(run.ledger.meta("out") or f"{run.id}-packs"))
-        prompts = (run.ledger.meta("facts") or {}).get("prompts", {})
-        open_run = partial(continue_run, run, config)
+        known = run.ledger.meta("facts") or {}
+        prompts = known.get("prompts", {})
+
+        def open_run(facts: dict[str, Any]) -> Run:
+            if known and "files" not in known:  # a run of an earlier version
+                facts.pop("files", None)
+            return continue_run(run, config, facts)
+
         return await work_on_synthesis(config, kind.make(config), out, open_run, prompts=prompts, **options)
 
 
@@ -286,10 +293,40 @@ def collect_facts(
         },
         "recipe": recipe.name,
         **({"source": search_path.file_hash(source)} if source else {}),
+        **({"files": files} if (files := hash_source_files(recipe)) else {}),
         "prompts": dict(sorted(files.items()))
         if recorded
         else {name: read_prompt(name)[1] for name in sorted(prompts)},
     }
+
+
+def hash_source_files(recipe: Recipe) -> dict[str, str]:
+    """File of the source, as the recipe names it → hash; empty if the recipe has no method `list_source_files`."""
+    list_files: Callable[[], Mapping[str, Path]] = getattr(recipe, "list_source_files", dict)
+    return {name: search_path.file_hash(path) for name, path in list_files().items()}
+
+
+def find_changed_source(run: Run, config: SynthesisConfig, recipe: Recipe) -> str:
+    """Name the first file of a run's source that has changed since the run was made, and how; empty if none has. Runs that did not store
+    the hashes of their files are not checked."""
+    facts, source = run.ledger.meta("facts") or {}, find_source_file(config.source)
+    if source is not None and facts.get("source", search_path.file_hash(source)) != search_path.file_hash(source):
+        return f"{source} has changed"
+    known: dict[str, str] = facts.get("files") or {}
+    present = hash_source_files(recipe) if known else {}
+    for name in sorted(known.keys() | present.keys()):
+        if known.get(name) != present.get(name):
+            what = "is new" if name not in known else "is missing" if name not in present else "has changed"
+            return f"{Path(config.source) / name} {what}"
+    return ""
+
+
+def refuse_changed_source(run: Run, config: SynthesisConfig, recipe: Recipe) -> None:
+    """Raise `UserError` if a file of the run's source has changed: other items would follow from it."""
+    if changed := find_changed_source(run, config, recipe):
+        raise UserError(
+            f"{changed} since run {run.id} was made, so its stored replies answer other questions: restore it, or start a new run"
+        )
 
 
 def list_recordings(backends: Mapping[str, ModelBackend]) -> list[RecordedBackend]:

@@ -127,6 +127,7 @@ class Recipe(Protocol):
     """A method of making packs: its stages, and how their outputs become packs.
 
     It may also have methods `expected() -> Mapping[str, int | Expectation]`: the expected questions of each stage, for a dry run;
+    `list_source_files() -> Mapping[str, Path]`: files of a folder that must not change while a run is worked on;
     `list_faults() -> list[str]`: rows of the source that cannot be used, for a dry run; and `summarize(outputs) -> list[str]`: lines for
     people about the results of a complete run.
     """

@@ -16,10 +16,12 @@ import yaml
 from simia.authoring import gate_agents, pack_coverage, reference_checks, verification_gate
 from simia.authoring.findings import Fault
 from simia.authoring.gate_report import GateReport
+from simia.authoring.pack_coverage import check_coverage
 from simia.authoring.scaffold import PACK, TASKS, TOOLS
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from simia.pack import Pack
+from simia.trajectory import Trajectory
 from tests.command import run_simia
 from tests.packs.small import small
 
@@ -276,6 +278,12 @@ async def test_what_no_solution_touches_is_named(tmp_path: Path) -> None:
     report = await gate(with_schema(tmp_path / "a", few=2))
     words = [finding.detail for finding in report.findings if finding.fault is Fault.UNCOVERED]
     assert "no solution touches the tables people" in words
+
+
+def test_fields_of_a_gym_are_no_tables() -> None:
+    played = Trajectory(messages=[{"role": "user", "content": "Find it."}])
+    found = check_coverage(Pack.load("gyms/cold-cells"), {"temperatures": [3, 4], "limit": 2, "answer": None}, [played])
+    assert not any("tables" in finding.detail for finding in found)
 
 
 async def test_a_call_keeps_to_its_contract(tmp_path: Path) -> None:

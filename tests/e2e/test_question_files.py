@@ -57,7 +57,7 @@ def test_answers_come_in_parts_and_a_bad_one_is_asked_again(tmp_path: Path) -> N
     listed = run_simia("runs", "questions", "hand", "q", cwd=tmp_path).stdout
     assert "1 question: 003.txt in q" in listed
     assert unread in listed
-    assert "; it is asked for again as 003\n" in listed
+    assert "; the question is repeated as 003\n" in listed
     text = (questions / "003.txt").read_text()
     assert "=== assistant ===\nHere is your tool!" in text
     assert "This reply cannot be used" in text
@@ -118,7 +118,7 @@ def test_each_unreadable_answer_to_a_question_is_named(tmp_path: Path) -> None:
     (found,) = list_open_questions([tmp_path])
     assert (found.number, found.repeats, found.fault) == ("004", "003", "a word")
     assert list_unreadable_answers([found]) == [
-        "the answer to 003 cannot be used: a word; it is asked for again as 004"
+        "the answer to 003 cannot be used: a word; the question is repeated as 004"
     ]
 
 

@@ -220,7 +220,7 @@ def test_a_chained_pack_is_of_the_pack_as_it_is_now_and_never_half_written(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("simia.authoring.pack_draft.replace_file", killed)
+        patch.setattr("simia.evaluation.chained_tasks.replace_file", killed)
         with pytest.raises(KeyboardInterrupt):
             make_chained_pack(pack, tmp_path / "killed", calls=3)
     again = Pack.load(make_chained_pack(pack, tmp_path / "killed", calls=3))

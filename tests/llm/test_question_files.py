@@ -43,8 +43,8 @@ def test_an_unreadable_answer_of_a_simulator_is_named(tmp_path: Path, capsys: py
     bodies = [ask("call 1"), ask("call 2"), ask_again("call 1", "Done.", unread), ask_again("call 2", "Done.", unread)]
     make_batch(tmp_path / "asked", bodies, {1: "Done.", 2: "Done."})
     lines = [
-        "the answer to 001 cannot be used: it is not JSON; it is asked for again as 003",
-        "the answer to 002 cannot be used: it is not JSON; it is asked for again as 004",
+        "the answer to 001 cannot be used: it is not JSON; the question is repeated as 003",
+        "the answer to 002 cannot be used: it is not JSON; the question is repeated as 004",
     ]
     assert list_unreadable_answers(list_open_questions([tmp_path / "asked"])) == lines
     print_batches({"llm": {"kind": "batch", "folder": str(tmp_path / "asked")}, "simulator": None})

@@ -28,6 +28,7 @@ from simia.pack import Pack
 from simia.report.synthesis_report import print_comparisons, print_refused_rows, print_synthesis
 from simia.synthesis import session
 from simia.synthesis.dry_run import describe_dry_run, preview_synthesis
+from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.recipes import find_recipe
 from simia.synthesis.recipes.codegym import CodeGymConfig, CodeGymRecipe, choose_split
 from tests.synthesis.closest_gym import CLOSEST, INPUTS, read_reply
@@ -118,6 +119,31 @@ def test_problems_that_are_not_compared_or_cannot_be_used_are_named(
     assert "cannot be used: problems.jsonl:2: it has no solution" in "\n".join(
         describe_dry_run(dry, CodeGymConfig(source="x"))
     )
+
+
+def test_a_changed_file_of_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    file = folder / "vowels-1.py"
+    file.write_text(f'"""Count the vowels."""\n{VOWELS["solution"]}')
+    monkeypatch.setattr(session, "open_backend", lambda *_, **__: FixtureBackend())
+    config = CodeGymConfig(source=str(folder))
+    runs = tmp_path / "runs"
+    done = asyncio.run(session.start_synthesis(config, tmp_path / "out", runs=runs, name="r", say=lambda _: None))
+    assert done.outputs.of("problems").keys() == {"vowels-1"}
+    whole = file.read_text()
+    file.write_text(whole.replace("Count", "Number"))
+    words = r"tasks/vowels-1\.py has changed since run r was made.*: restore it, or start a new run"
+    with pytest.raises(UserError, match=words):
+        asyncio.run(session.resume_synthesis("r", runs=runs, say=lambda _: None))
+    with pytest.raises(UserError, match=words):
+        recheck_synthesis(runs, "r", lambda _: None)
+    file.write_text(whole)
+    (folder / "more.md").write_text("More.")
+    with pytest.raises(UserError, match=r"tasks/more\.md is new since run r was made"):
+        asyncio.run(session.resume_synthesis("r", runs=runs, say=lambda _: None))
+    (folder / "more.md").unlink()
+    assert recheck_synthesis(runs, "r", lambda _: None).complete
 
 
 def test_from_problems_to_a_pack_that_can_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from simia.synthesis.design import CodingProblem
 from simia.synthesis.gyms.function_runs import FunctionLimits
 from simia.synthesis.gyms.problem_files import SourceProblem, read_problem
 from simia.synthesis.reasons import Refused, Unreadable
+from simia.synthesis.reply_reading import read_python
 from simia.synthesis.stages.problems import ProblemStage
 from tests.synthesis.closest_gym import CLOSEST, INPUTS, ReplyContext, read_reply
 
@@ -162,3 +163,15 @@ def test_an_original_that_fails_its_own_asserts_is_refused_before_a_question() -
     right = ReplyContext({"draft": read_reply("vowels_unified")})
     make(vowels(solution=wrong.replace("== 1", "== 0")), right)
     assert right.notes["compared"] == 5
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ("I cannot do this.", r"no Python block found .* not Python: invalid syntax \(line 1\)"),
+        ("```python\nx = 1\ndef (\n```", r"the code is not Python: invalid syntax \(line 2\)"),
+    ],
+)
+def test_a_reply_without_python_is_named(reply: str, words: str) -> None:
+    with pytest.raises(Unreadable, match=words):
+        read_python(reply)

@@ -14,6 +14,7 @@ from scripts.record_run import record_run
 from simia import search_path
 from simia.jobs import Run
 from simia.llm.replay import read_recording
+from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.session import Synthesized, resume_synthesis, start_synthesis
 from tests.fake_endpoint import FakeEndpoint
 from tests.synthesis.build_fixtures import read_files
@@ -190,5 +191,7 @@ async def test_a_changed_prompt_or_source_is_refused_by_a_resume(
     monkeypatch.setenv("SIMIA_PATH", str(PROMPTS))
     forget_prompts()
     source.write_text("two")
-    with pytest.raises(UserError, match="made with a different source"):
+    with pytest.raises(UserError, match=r"tasks\.txt has changed since run r was made.*restore it"):
         await resume_synthesis("r", runs=tmp_path / "runs", changes={"limits.max_tokens": None}, say=lambda _: None)
+    with pytest.raises(UserError, match=r"tasks\.txt has changed since run r was made.*restore it"):
+        recheck_synthesis(tmp_path / "runs", "r", lambda _: None)

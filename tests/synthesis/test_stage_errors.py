@@ -15,6 +15,7 @@ import pytest
 from simia.errors import Code, UserError
 from simia.report.live_panel import render_panel
 from simia.synthesis import session
+from simia.synthesis.pack_output import refuse_unusable
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.session import Synthesized, resume_synthesis, start_synthesis
 from simia.synthesis.settings import SynthesisConfig
@@ -146,7 +147,9 @@ def test_a_stage_that_cannot_list_or_a_recipe_that_cannot_write_loses_nothing(
     assert not (tmp_path / "out").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["r"], "no draft is left"
     stage.writing = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(UserError, match="out cannot be written: No space left on device; no reply is lost"):
+    with pytest.raises(
+        UserError, match=r"out cannot be written: No space left on device; no reply is lost.* --out FOLDER"
+    ):
         play(stage, backend, resume=True)
     stage.writing = None
     assert play(stage, backend, resume=True).packs == [tmp_path / "out" / "pack"]
@@ -242,3 +245,8 @@ def test_the_panel_shows_the_present_stage(play: Callable[..., Synthesized]) -> 
     assert "tools, 2 of 4" in text
     assert "3 made, 1 refused, 5 open of 9  2 made, waiting" in text
     assert tempfile.gettempdir() not in text
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_a_question() -> None:
+    with pytest.raises(UserError, match=r"/proc/gyms cannot be made: .*; choose another --out"):
+        refuse_unusable(Path("/proc/gyms"))

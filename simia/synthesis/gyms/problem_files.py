@@ -118,17 +118,18 @@ def iterate_rows(source: str) -> Iterator[tuple[str, Any, str | None]]:
     path = find_named_resource("seeds", source) or (given if given.exists() else None)
     if path is None:
         raise UserError(f"{source}: there is no such file; give a file of problems, or a data set as hf:OWNER/NAME")
-    files = (
-        sorted(each for each in path.rglob("*") if each.is_file() and each.stem.lower() != "readme")
-        if path.is_dir()
-        else [path]
-    )
+    files = list_problem_files(path) if path.is_dir() else [path]
     for file in files:
         suffix = file.suffix.lower()
         if suffix in (".md", ".markdown", ".py"):
             yield file.name, read_text_problem(file), None
         elif len(files) == 1 or suffix in (".jsonl", ".json", ".parquet"):
             yield from name_rows(open_rows(file, RowLimits()), file.name, None)
+
+
+def list_problem_files(folder: Path) -> list[Path]:
+    """The files of a folder that are read, in order."""
+    return sorted(each for each in folder.rglob("*") if each.is_file() and each.stem.lower() != "readme")
 
 
 def name_rows(rows: Iterable[FileRow], name: str, licence: str | None) -> Iterator[tuple[str, Any, str | None]]:

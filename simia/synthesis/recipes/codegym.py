@@ -10,12 +10,14 @@ from typing import Literal
 from pydantic import Field
 
 from simia.errors import UserError
+from simia.formats.data_sets import is_data_set
 from simia.pack_provenance import PackProvenance, SourceQuote
+from simia.search_path import find_named_resource
 from simia.synthesis.design import GymEnvironment
 from simia.synthesis.gyms.gym_results import collect_instances
 from simia.synthesis.gyms.gym_writing import write_gym
 from simia.synthesis.gyms.problem_code import adopt_unified
-from simia.synthesis.gyms.problem_files import SourceProblem, read_problems
+from simia.synthesis.gyms.problem_files import SourceProblem, list_problem_files, read_problems
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
 from simia.synthesis.stages.gym_difficulty import DifficultyStage, GymDifficultySettings, name_agent
@@ -81,6 +83,14 @@ class CodeGymRecipe:
             DifficultyStage(config.difficulty, agent, limits=config.solutions.limits),
             HardStage(config.hard, config.instances, config.difficulty, agent, least_calls=least, seed=config.seed),
         ]
+
+    def list_source_files(self) -> Mapping[str, Path]:
+        """The files of a folder of problems, by their names in it; empty for another source."""
+        folder = Path(self._config.source).expanduser()
+        bundled = is_data_set(self._config.source) or find_named_resource("seeds", self._config.source) is not None
+        if bundled or not folder.is_dir():
+            return {}
+        return {path.relative_to(folder).as_posix(): path for path in list_problem_files(folder)}
 
     def list_faults(self) -> list[str]:
         """The problems that cannot be used, with file and line, for a dry run."""

@@ -294,7 +294,7 @@ def test_the_command_names_the_next_one_while_a_batch_waits(run: Run, tmp_path: 
     (folder / "results" / "a.jsonl").write_text("\n".join(rows) + "\n")
     done = command(*arguments)
     assert done.exit_code == 3, done.output
-    assert "the answer to 002 cannot be used: no JSON object; it is asked for again as 004" in done.output
+    assert "the answer to 002 cannot be used: no JSON object; the question is repeated as 004" in done.output
     assert "dimension" in done.output, "two verdicts are there"
     (again,) = [json.loads(line) for line in (folder / "requests-0002.jsonl").read_text().splitlines()]
     row = json.dumps({"custom_id": again["custom_id"], "text": points()})
