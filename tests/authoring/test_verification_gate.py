@@ -281,7 +281,7 @@ async def test_what_no_solution_touches_is_named(tmp_path: Path) -> None:
 
 
 def test_fields_of_a_gym_are_no_tables() -> None:
-    played = Trajectory(messages=[{"role": "user", "content": "Find it."}])
+    played = Trajectory.model_validate({"messages": [{"role": "user", "content": "Find it."}]})
     found = check_coverage(Pack.load("gyms/cold-cells"), {"temperatures": [3, 4], "limit": 2, "answer": None}, [played])
     assert not any("tables" in finding.detail for finding in found)
 
