@@ -64,7 +64,8 @@ def test_every_file_has_a_test_here() -> None:
     tested |= {f"{name}.yaml" for name in BASES} | {"prices.yaml"}
     tested |= {f"ray/{name}.yaml" for name in ("two-cpu-nodes", "8xh100")}  # by tests/jobs/test_ray.py
     tested |= {
-        f"llamafactory/{name}" for name in ("models.yaml", "runs.yaml", "sft.yaml", "sft_small.yaml", "ds_zero3.json", "llama3.jinja")
+        f"llamafactory/{name}"
+        for name in ("models.yaml", "runs.yaml", "sft.yaml", "sft_small.yaml", "ds_zero3.json", "llama3.jinja")
     }
     assert tested == {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_file()}
 
