@@ -293,7 +293,7 @@ def collect_facts(
         },
         "recipe": recipe.name,
         **({"source": search_path.file_hash(source)} if source else {}),
-        **({"files": files} if (files := hash_source_files(recipe)) else {}),
+        **({"files": source_files} if (source_files := hash_source_files(recipe)) else {}),
         "prompts": dict(sorted(files.items()))
         if recorded
         else {name: read_prompt(name)[1] for name in sorted(prompts)},

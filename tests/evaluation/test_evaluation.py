@@ -163,7 +163,9 @@ def test_an_item_that_is_not_there_names_one_that_is(folder: Path) -> None:
     play_both()
     known = json.loads(invoke("report", "wrong", "--json"))["failures"][0]["examples"][0]["item"]
     short = known.partition("/")[2]
-    assert refuse("runs", "show", "wrong", "--item", short).endswith(f"; did you mean {known}?")
+    assert f"; did you mean {known}? (TASK.N is episode N of a task, from 0)" in refuse(
+        "runs", "show", "wrong", "--item", short
+    )
     task = short.rpartition(".")[0]
     assert f"; did you mean {known} or " in refuse("runs", "show", "wrong", "--item", task)
     words = refuse("runs", "show", "wrong", "--item", "nothing")

@@ -18,7 +18,7 @@ from simia.trainers.trl import start as trl
 from simia.trainers.verl import start as verl
 from tests.packs.small import small
 
-LINE = r"^pack {pack}: 1 of {n} tasks to train on marked as for evaluation only, such as {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
+LINE = r"^pack {pack}: 1 of {n} {noun} to train on marked as for evaluation only, such as {task}: train on another split or on seeds \(simia pack new --from trajectories\), or set {setting}=true$"
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def marked(tmp_path: Path) -> Path:
 
 
 def line(setting: str, pack: str = "marked", n: int = 1, task: str = "todo-1") -> str:
-    return LINE.format(pack=pack, n=n, task=task, setting=setting)
+    return LINE.format(pack=pack, n=n, noun="task" if n == 1 else "tasks", task=task, setting=setting)
 
 
 def train_trl(folder: Path, **more: Any) -> Any:
