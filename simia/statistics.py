@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 RESAMPLES = 2000
-FEWEST = 10  # tasks that are resampled; of fewer, a bootstrap interval is too narrow
+FEWEST_TASKS = 10  # tasks that are resampled; of fewer, a bootstrap interval is too narrow
 FLIPS = 10_000
 MOST_EXACT = 12
 SUCCESS = 1.0 - 1e-9
@@ -121,7 +121,7 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     if all(len(set(values)) == 1 for values in groups):
         width = (high - low) * compute_wilson_interval(0, n)[1]
         return Estimate(mean, max(low, mean - width), min(high, mean + width))
-    if min(map(len, groups)) < FEWEST:
+    if min(map(len, groups)) < FEWEST_TASKS:
         ends = compute_wilson_interval(n * (mean - low) / (high - low), n)
         return Estimate(mean, *(low + (high - low) * end for end in ends))
     source = random.Random(0)

@@ -60,7 +60,7 @@ def answers(
         check_folder,
         list_open_questions,
         number_questions,
-        read_answer,
+        read_answer_file,
         read_answers,
         read_stored_answers,
     )
@@ -83,7 +83,7 @@ def answers(
         )
     new = write_count(len(waiting) - len(missing), "answer")
     say(f"{new} stored, {write_count(len(missing), 'question')} without an answer")
-    changed = [each for each in sorted(answered) if read_answer(folder, each) not in ("", stored.get(names[each]))]
+    changed = [each for each in sorted(answered) if read_answer_file(folder, each) not in ("", stored.get(names[each]))]
     if changed:
         say(f"changed after it was stored, without effect: {', '.join(changed)}; a stored answer is final")
     if missing:

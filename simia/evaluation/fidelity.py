@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
 from simia.json_values import is_number
-from simia.statistics import FEWEST as FEWEST_RESAMPLED
-from simia.statistics import Estimate, bootstrap_interval, compute_wilson_interval
+from simia.statistics import FEWEST_TASKS, Estimate, bootstrap_interval, compute_wilson_interval
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
 
@@ -207,7 +206,7 @@ def estimate_drift(values: Sequence[float]) -> Estimate:
     """The mean of one step's drift, with a bootstrap interval over episodes. Fewer than ten episodes, or equal ones, have none (NaN): counts
     of fields have no upper bound, which Wilson's interval needs."""
     found = bootstrap_interval(values)
-    if len(values) >= FEWEST_RESAMPLED and len(set(values)) > 1:
+    if len(values) >= FEWEST_TASKS and len(set(values)) > 1:
         return found
     return Estimate(found.value, math.nan, math.nan)
 

@@ -140,9 +140,7 @@ def parse_body(raw: bytes) -> Any:
     """The JSON value of a body, pruned where it may be too deep; broken characters become U+FFFD. Raises `ValueError`."""
     try:
         body = orjson.loads(raw)
-    except (
-        orjson.JSONDecodeError
-    ):  # the reply may be sound but for half a character, where a server or proxy cut the text
+    except orjson.JSONDecodeError:  # only half a character may be wrong, where a server or proxy cut the text
         body = orjson.loads(ESCAPED_CHARACTER.sub(replace_half_pair, raw.decode("utf-8-sig", errors="replace")))
     return prune_json(body) if raw.count(b"[") + raw.count(b"{") > DEEPEST else body
 

@@ -76,7 +76,7 @@ def note_shared_batches(config: Any) -> list[str]:
         if count := len(answers.places):
             lines.append(
                 f"note: {folder} has {write_count(count, 'answer')} to questions of another run; this run uses those to equal questions and counts their "
-                "tokens; to ask anew, set another llm.folder"
+                "tokens; to ask again, set another llm.folder"
             )
     return lines
 
@@ -187,7 +187,7 @@ def write_questions(questions: Sequence[OpenQuestion], folder: Path, run: str, n
     return files
 
 
-def read_answer(folder: Path, number: str) -> str:
+def read_answer_file(folder: Path, number: str) -> str:
     """The answer to a question in a folder; empty if there is none. Raises `UserError` for a file that is not UTF-8."""
     path = folder / "answers" / f"{number}.txt"
     try:
@@ -206,7 +206,7 @@ def read_answers(questions: Sequence[OpenQuestion], folder: Path) -> list[str]:
     missing: list[str] = []
     rows: dict[Path, list[bytes]] = {}
     for question in questions:
-        text = read_answer(folder, question.number)
+        text = read_answer_file(folder, question.number)
         if text:
             line = orjson.dumps({"custom_id": question.name, "text": text}, option=orjson.OPT_APPEND_NEWLINE)
             rows.setdefault(question.batch, []).append(line)

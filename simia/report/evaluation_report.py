@@ -40,7 +40,7 @@ from simia.report.perturbation_table import HEADS, LEGEND, list_perturbation_row
 from simia.report.run_statistics import explain_reason
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import searching_from
-from simia.statistics import FEWEST, Estimate
+from simia.statistics import FEWEST_TASKS, Estimate
 from simia.task import Task
 from simia.terminal import write_count
 
@@ -205,7 +205,7 @@ def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> Non
             table.add_row(*map(make_plain_text, row))
         to.print(Text())
         print_whole(table, to)
-    few = f"Wilson's for fewer than {FEWEST} tasks, and where all tasks score alike"
+    few = f"Wilson's for fewer than {FEWEST_TASKS} tasks, and where all tasks score alike"
     to.print(f"intervals: 95 %, by resampling tasks; {few}", highlight=False, soft_wrap=True)
     print_perturbations(report.perturbations, to)
     print_failures(report, to, at)

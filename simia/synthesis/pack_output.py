@@ -63,7 +63,7 @@ def list_files(top: Path) -> list[str]:
 
 
 def refuse_unusable(out: Path) -> None:
-    """Raise `UserError` unless the packs can be written to `out`: a folder beside it is made and removed."""
+    """Raise `UserError` unless the packs can be written to `out`. It tries by making and removing a temporary folder next to it."""
     parent = next(folder for folder in out.absolute().parents if folder.exists())
     try:
         Path(tempfile.mkdtemp(prefix=f".{out.name[:40]}.", dir=parent)).rmdir()

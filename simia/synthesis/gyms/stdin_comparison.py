@@ -108,7 +108,7 @@ async def compare_answers(
         answer = await runner.run(unified.code, SOLVE, inputs)
         try:
             same = answer.ended is Ending.RETURNED and answers_match(
-                flatten(answer.value), read_answer(printed, answer.value)
+                flatten(answer.value), parse_printed(printed, answer.value)
             )
         except NotComparable as error:
             missing = missing or str(error)
@@ -186,7 +186,7 @@ def flatten(value: Any) -> Any:
     return flat
 
 
-def read_answer(printed: str, answer: Any) -> Any:
+def parse_printed(printed: str, answer: Any) -> Any:
     """Read printed words as a value of the answer's form, to compare it with `flatten(answer)`. Raises `NotComparable`."""
     words = re.split(r"[\s,\[\]()]+", printed.strip().strip("[]()")) if isinstance(answer, list) else printed.split()
     try:
@@ -203,7 +203,7 @@ def read_answer(printed: str, answer: Any) -> Any:
             if any(isinstance(each, str) and len(each.split()) != 1 for each in flat):
                 raise ValueError
             return [
-                read_answer(word, flat[min(n, len(flat) - 1)]) if flat else word for n, word in enumerate(found_words)
+                parse_printed(word, flat[min(n, len(flat) - 1)]) if flat else word for n, word in enumerate(found_words)
             ]
     except (ValueError, KeyError):
         raise NotComparable(
