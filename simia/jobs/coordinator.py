@@ -135,6 +135,8 @@ class Coordinator(Generic[R, O]):
         again. `produce`: makes results in place of `work.produce`, such as on other nodes."""
         self._produce_result = produce or work.produce
         self._run, self._work, self._engines, self.progress = run, work, engines, progress
+        for engine in engines:
+            engine.waits_out_outages = True
         self._settings, self._concurrency, self._past_gaps = settings, concurrency, decide_past_gaps
         self._on_progress = on_progress or (lambda _: None)
         self._stop: Stop | None = None

@@ -53,6 +53,12 @@ class EngineLimits(Config):
     retry_after_max: float = Field(
         600.0, gt=0, description="Do not retry a request if the endpoint asks to wait longer than this, in seconds."
     )
+    outage: float = Field(
+        1800.0,
+        ge=0,
+        description="In runs that can be resumed: how long to wait, in seconds, for an endpoint that has answered before and is now away or "
+        "refuses every request. Its requests are retried, also beyond `retries`. 0: do not wait. Without effect if `retries` is 0.",
+    )
     max_cost: float | None = Field(None, ge=0, description="Budget in US dollars. null: no limit.")
     max_tokens: int | None = Field(
         None, ge=0, description="Budget in tokens, prompt and completion together. null: no limit."

@@ -29,6 +29,7 @@ from simia.llm.types import REFUSALS, LLMFault, ModelBackend, RecordedBackend, R
 log = logging.getLogger(__name__)
 
 BUSY = {503, 529}  # a server error that means "too much at once"
+DOWN = {*BUSY, 502, 504}  # one that tells of the endpoint, not of the prompt
 STALL_EVERY, STALL_LEAST = 64, 60.0
 
 
@@ -127,6 +128,9 @@ class Engine:
         self._patience: float | None = None  # seconds; known once there is a distribution of latencies
         self._until_update = STALL_EVERY  # answers until it is computed again
         self._warned_at: int | None = None  # how many replies there were at the latest warning of an outage
+        self.waits_out_outages = False
+        """Whether `limits.outage` holds: in durable jobs, which nobody watches at night."""
+        self._answered_at: float | None = None  # time of the latest reply, by the monotonic clock
         self._sharing: dict[str, asyncio.Future[Reply | None]] = {}
         self._random = random.Random()  # timing only: no result depends on it
         self._started = False
@@ -214,7 +218,7 @@ class Engine:
         stats, tries = self.stats, 0
         fault: LLMFault | None = None
         delay: float | None = None
-        answered = stats.answered
+        answered = stats.answered  # later: when the call failed first
         while True:
             try:
                 if delay is not None:
@@ -241,13 +245,14 @@ class Engine:
                 break
             except LLMFault as error:
                 fault = error
+                answered = answered if tries else stats.answered
                 stats.refused = stats.refused + 1 if fault.code in REFUSALS else 0
                 busy = fault.code in (Code.RATE_LIMITED, Code.TIMEOUT)
                 busy |= fault.code is Code.SERVER_ERROR and fault.status in BUSY
                 if busy and not fault.elsewhere:
                     self.pace.refused(mark, self.gate.in_flight - 1)
                     self.gate.resize(int(self.pace.limit))
-                delay = self._choose_delay(fault, tries)
+                delay = self._choose_delay(fault, tries, answered)
             finally:
                 self.budget.settle_call(self)
                 self._leave()
@@ -262,17 +267,19 @@ class Engine:
             stats.retries[fault.code] += 1
             tries += 1
             if tries == 2 and answered == stats.answered:
-                self._warn_of_outage(fault, delay)
+                self._warn_of_outage(fault, delay, answered)
         await self.journal.answered(key, item, reply)
         return reply
 
-    def _warn_of_outage(self, fault: LLMFault, delay: float) -> None:
+    def _warn_of_outage(self, fault: LLMFault, delay: float, answered: int) -> None:
         """Log, once until the next reply, that nothing is answered and calls are retried. Rate limits are no outage."""
         if fault.code is Code.RATE_LIMITED or self._warned_at == self.stats.answered:
             return
         self._warned_at = self.stats.answered
         endpoint = getattr(self.backend, "url", self.backend.alias)
         plan = f"retry 2 of {self.limits.retries} in {delay:.0f} s"
+        if self._is_outage(fault, answered):
+            plan += f", and more until it has answered nothing for {self.limits.outage / 60:.0f} min (limits.outage)"
         log.warning(
             "%s: %s; %s: check that the endpoint runs and that base_url is right, or stop with Ctrl-C",
             endpoint,
@@ -332,20 +339,35 @@ class Engine:
             if wait > 0:
                 self.gate.pause(wait)
 
-    def _choose_delay(self, fault: LLMFault, tries: int) -> float | None:
-        """Seconds until the next try; None: there is none. Called before the call leaves the gate, so that a pause starts before the next call."""
+    def _choose_delay(self, fault: LLMFault, tries: int, answered: int) -> float | None:
+        """Seconds until the next try; None: there is none. Called before the call leaves the gate, so that a pause starts before the next
+        call. `answered`: number of replies when the call failed first."""
         asked_for = fault.retry_after or 0.0
         if fault.elsewhere and fault.retry and tries < self.limits.retries:
             return 0.0
-        if not fault.retry or tries >= self.limits.retries or asked_for > self.limits.retry_after_max:
+        if not fault.retry or asked_for > self.limits.retry_after_max:
             return None
-        backoff = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2**tries))
+        if tries >= self.limits.retries and not self._is_outage(fault, answered):
+            return None
+        backoff = self._random.uniform(0, min(self.limits.backoff_max, self.limits.backoff * 2 ** min(tries, 30)))
         if fault.retry_after is None:
             return backoff
         if fault.code is Code.RATE_LIMITED or fault.status in BUSY:
             self.gate.pause(asked_for)
         # A little later, so that not all calls come at once; much later if the endpoint keeps naming times that are too short.
         return max(asked_for + min(backoff, self.limits.backoff), backoff)
+
+    def _is_outage(self, fault: LLMFault, answered: int) -> bool:
+        """Whether to wait for an endpoint that has answered before: it is away or refuses for a time, and no call was answered since this
+        one failed first."""
+        down = fault.code in (Code.CONNECTION, Code.RATE_LIMITED) or fault.status in DOWN
+        waits = self.waits_out_outages and self.limits.retries > 0 and self._answered_at is not None
+        return (
+            down
+            and waits
+            and answered == self.stats.answered
+            and time.monotonic() - (self._answered_at or 0.0) < self.limits.outage
+        )
 
     def _account_reply(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage
@@ -355,7 +377,7 @@ class Engine:
         if usage.cost is None and self.price is not None and (usage.prompt or usage.completion):
             usage.cost = self.price.of(usage)
         self.stats.answered += 1
-        self.stats.refused = 0
+        self.stats.refused, self._answered_at = 0, time.monotonic()
         total.prompt += usage.prompt
         total.completion += usage.completion
         total.cached += usage.cached

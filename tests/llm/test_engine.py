@@ -204,7 +204,7 @@ async def test_an_endpoint_that_names_too_short_a_wait_is_not_given_up_in_second
     refusals = [LLMFault(Code.RATE_LIMITED, retry=True, retry_after=0.0) for _ in range(6)]
     engine = Engine(Scripted(), limits=EngineLimits(backoff=1.0))
     longest = [
-        max(engine._choose_delay(fault, tries) or 0.0 for _ in range(200)) for tries, fault in enumerate(refusals)
+        max(engine._choose_delay(fault, tries, 0) or 0.0 for _ in range(200)) for tries, fault in enumerate(refusals)
     ]
     engine.gate.close()
     assert longest[0] <= 1.0

@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from simia.authoring.validate import validate_pack
 from simia.authoring.verification_gate import verify_tasks
 from simia.config import load_config
@@ -46,6 +48,7 @@ async def check_tasks(pack: Pack) -> None:
     assert all(verdict.floors["nothing"] == 0 for verdict in report.verdicts)
 
 
+@pytest.mark.all
 def test_a_hotel_with_scenarios_in_both_modes(tmp_path: Path) -> None:
     settings = [
         "building.operations=18", "building.kept=15", "states.number=4", "states.rows=8", "scenarios.number=3", "assessment.chains=4",

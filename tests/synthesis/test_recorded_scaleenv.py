@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from simia.config import load_config
 from simia.pack import Pack
 from simia.search_path import data_root
@@ -19,6 +21,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
+@pytest.mark.all
 def test_fifteen_chains_become_tasks_around_which_twenty_tools_can_be_used(tmp_path: Path) -> None:
     config = load_config(ScaleEnvConfig, "synth/scaleenv_small", SETTINGS, source="job seeking")
     done = asyncio.run(start_synthesis(config, tmp_path / "jobs", runs=tmp_path / "runs", name="r", say=lambda _: None))

@@ -32,6 +32,7 @@ from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory, Usage
 
 CHARS_A_TOKEN = 3.6
+KEPT = 4_096  # latest replies kept for equal episodes
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
 NAMES = ("solved", "success", "reward", "score", "completed")
 FORM = {
@@ -97,6 +98,9 @@ class RewardJudge:
         self.usage = Usage(cost=0.0)
         """Usage of all its verdicts, recalled ones included; the cost is None where any price is unknown."""
         system, _ = load_template(self.SYSTEM)
+        self._replies: dict[
+            str, Reply
+        ] = {}  # the latest ones by key, since an engine may have a journal that keeps none
         self._request, _ = load_template(self.REQUEST)
         suite = guess_suite(pack.name) if self.settings.suite == "auto" else self.settings.suite
         tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
@@ -182,9 +186,13 @@ class RewardJudge:
         return vote
 
     async def _ask(self, request: Request, item: str, draw: str) -> Reply:
+        """Ask once for equal episodes, such as two of a trainer's group, also if one ends after the other was judged."""
         backend, spent = self.engine.backend, self.usage
         key = make_reply_key(backend.alias, backend.model, request, draw)
-        reply = await self.engine.ask(request, item=item, draw=draw, key=key)
+        reply = self._replies.get(key) or await self.engine.ask(request, item=item, draw=draw, key=key)
+        self._replies[key] = reply
+        while len(self._replies) > KEPT:
+            del self._replies[next(iter(self._replies))]
         used = reply.usage
         spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
         spent.cost = None if spent.cost is None or used.cost is None else spent.cost + used.cost

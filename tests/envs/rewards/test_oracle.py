@@ -9,7 +9,7 @@ import pytest
 
 from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings, Vote, combine_votes, parse_verdict
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal, PassingJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.reward_spec import RewardSpec
@@ -123,6 +123,22 @@ async def test_a_verdict_that_cannot_be_read_is_asked_for_once_more() -> None:
     assert second.max_tokens == first.max_tokens
     draws = [draw for _, draw, _ in journal.requests.values()]
     assert draws == [f"t/{PLAYED.id}/0", f"t/{PLAYED.id}/0+1"]
+
+
+async def test_equal_episodes_are_judged_once_though_one_ends_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simia.envs.rewards.judge.KEPT", 2)
+    model = Scripted(lambda request: '{"solved": true}')
+    others = [
+        PLAYED.model_copy(update={"end": End(kind="truncated", code=code)}) for code in (Code.TIMEOUT, Code.BUDGET)
+    ]
+    async with Engine(model, PassingJournal(), EngineLimits(retries=0)) as engine:
+        oracle = RewardJudge(engine, PACK)
+        for _ in range(3):
+            assert (await oracle.score(PLAYED, TASK)).value == 1.0
+        assert len(model.asked) == 1
+        for each in (*others, *others, PLAYED):
+            await oracle.score(each, TASK)
+    assert len(model.asked) == 4, "two replies are kept, so the first is asked for again"
 
 
 @pytest.mark.parametrize(("again", "caps"), [(0, [2048]), (1, [2048, 4096]), (2, [2048, 4096, 8192])])
