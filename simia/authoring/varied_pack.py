@@ -117,7 +117,7 @@ async def vary_pack(
     state = read_state(state_path) if state_path is not None else {}
     rows = [orjson.loads(line) for _, line in read_lines(tasks_path)]
     report = VariedPackReport(len(rows))
-    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(root.rglob("*.py")) if path.is_file())
     rng = random.Random(f"vary/{seed}")
     states = [state, *(row.get("initial") or {} for row in rows)]
     mapping = map_values(pack, states, rows, code, keep, dict(replace or {}), rng, report)

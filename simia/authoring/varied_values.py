@@ -206,7 +206,9 @@ def replace_values(value: Any, pattern: re.Pattern[str] | None, values: Mapping[
 def is_in_files(pack: Pack, value: str) -> bool:
     """Whether a text file of the pack, such as pack.yaml or a description, contains the value."""
     assert pack.root is not None
-    files = (path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md"))
+    files = (
+        path for path in pack.root.rglob("*") if path.suffix in (".yaml", ".json", ".jsonl", ".md") and path.is_file()
+    )
     return any(contains_phrase(value, path.read_text(encoding="utf-8")) for path in files)
 
 

@@ -7,7 +7,7 @@ task are not independent. The average is the mean of the parts' figures, as in p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -186,12 +186,14 @@ def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
             raise UserError(f"{run.id} is not a rollout: compare runs of simia eval or simia rollout")
     rewards = [collect_rewards(read_episodes(run)) for run in (left, right)]
     refuse_other_tasks(left, right, rewards)
-    trials = min(score_parts(each).trials for each in rewards)
+    counts = [score_parts(each).trials for each in rewards]
+    trials = min(counts)
     if not trials:
-        empty = next(run for run, each in zip((left, right), rewards, strict=True) if not score_parts(each).trials)
+        empty = next(run for run, count in zip((left, right), counts, strict=True) if not count)
         raise UserError(f"{empty.id} has no scored episode yet: compare it when its run has ended")
     measures = list_measures(trials)
-    chosen = [measures[0], *(each for each in measures if each.name == f"pass^{trials}" and trials > 1)]
+    mean = measures[0] if counts[0] == counts[1] else replace(measures[0], name=f"avg@{counts[0]}, avg@{counts[1]}")
+    chosen = [mean, *(each for each in measures if each.name == f"pass^{trials}" and trials > 1)]
     return [row for measure in chosen for row in compare_parts(rewards, measure)]
 
 

@@ -82,6 +82,24 @@ def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
     } == {"not told apart"}
     invoke("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "less")
     assert "have different tasks" in refuse("eval", "compare", "right", "less")
+    invoke(
+        "eval",
+        "packs",
+        "--pack",
+        "./todos",
+        "--pack",
+        "./gym",
+        "--trials",
+        "2",
+        "--agent",
+        "nothing",
+        "--name",
+        "twice",
+    )
+    found = json.loads(invoke("eval", "compare", "right", "twice", "--json"))["differences"]
+    assert [row["figure"] for row in found] == ["avg@4, avg@2"] * 3 + ["pass^2"] * 3, (
+        "the means are those of all trials"
+    )
 
 
 def test_a_rollout_is_scored_again_by_todays_tasks(folder: Path) -> None:
