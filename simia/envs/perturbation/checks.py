@@ -18,11 +18,14 @@ LIMITED = re.compile(r"rate.?limit|too many requests|quota|\b429\b|throttl", re.
 PROCESSING = re.compile(r"process|pending|not ready|in progress|running|queued|accepted", re.I)
 CONFIRM = re.compile(r"confirm", re.I)
 IMPATIENT = re.compile(
-    r"hurry|wait|long|quick|fast|patien|all day|slow|forever|ages|now\b|still|already|come on|asap|soon|minute|hour",
+    r"hurry|impatien|patience|(i('ve| have) been|still|kept|keep me|keeps me|tired of|of) waiting|all day|too (long|slow)|so (long|slow)|how (much )?long(er)?\b|tak(es?|ing|en)( \w+)? (long|forever|ages)"
+    r"|forever|for ages|asap|come on\b|(be|is|more) (quick|fast)|quicker|faster|speed (this|it|things) up|running out of time|(have|got) time for|waste|dragging",
     re.I,
 )
 UNSURE = re.compile(
-    r"not sure|unsure|n't sure|maybe not|leave it|changed? my mind|think about|on second thought|never ?mind|don't|do not|nothing|hold o(n|ff)|no longer|reconsider",
+    r"(not|n't)( \w+)? sure|unsure|maybe not|leave it|(might|may|could|about to) (have )?chang(e|ed) my mind|think (about|over|again|it over)|second (thoughts?|guess)|never ?mind"
+    r"|(don't|do not|please not|without) (\w+ )?(do|mak|proceed|process|tak|chang|start|go)\w*( \w+)? ?(any|ahead|that|this|it|yet)|not yet\b"
+    r"|nothing (yet|for now|right now)|hold o(n|ff)|no longer (want|sure)|reconsider|hesita|undecided|on the fence|having doubts|wait (a|until|with)",
     re.I,
 )
 

@@ -17,6 +17,7 @@ from simia.envs.perturbation import effects
 from simia.envs.perturbation.checks import shows_event
 from simia.envs.perturbation.known_fields import collect_fields
 from simia.envs.perturbation.settings import (
+    ON_SCREENS,
     READ_ONLY,
     TOOL_EVENTS,
     USER_EVENTS,
@@ -234,11 +235,14 @@ class Perturber:
 
     async def _call_model(self, world: World, call: ToolCall, key: str, at: int) -> ToolResult:
         """Answer a call in a world that a model simulates; a fragment in its prompt makes the event."""
+        assert isinstance(world, SimulatedWorld)
+        shown = ON_SCREENS if world.reply_form == "screen" else TOOL_EVENTS
         event, values = next(
             (
                 (each, values)
                 for each in self._list_due(call)
-                if self._may_apply(each.kind, call)
+                if each.kind in shown
+                and self._may_apply(each.kind, call)
                 and (values := self._choose_values(each.kind, call, key)) is not None
             ),
             (None, {}),
@@ -292,7 +296,9 @@ class Perturber:
         """Ask the simulator for an answer to one call with the event's fragment in its prompt."""
         assert isinstance(world, SimulatedWorld)
         shown = {name: write_compact_json(each) if name == "earlier" else each for name, each in values.items()}
-        world.steering = load_template(f"perturb/{kind}.j2")[0].render(shown, tool=call.name).strip()
+        world.steering = (
+            load_template(f"perturb/{kind}.j2")[0].render(shown, tool=call.name, form=world.reply_form).strip()
+        )
         try:
             return (await world.call([call]))[0]
         finally:

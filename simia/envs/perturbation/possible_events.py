@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.perturbation.known_fields import collect_fields
-from simia.envs.perturbation.settings import READ_ONLY, USER_EVENTS, PerturbSettings, PlannedEvent
+from simia.envs.perturbation.settings import ON_SCREENS, READ_ONLY, USER_EVENTS, PerturbSettings, PlannedEvent
 from simia.envs.perturbation.user_events import TWO_MESSAGES, has_fixed_messages
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.envs.worlds.world import Backend
@@ -44,10 +44,11 @@ def list_obstacles(
         return ["perturb: nothing is disturbed: share is 0"]
     planned = settings.schedule or [PlannedEvent(kind=kind) for kind in dict.fromkeys(settings.kinds)]
     steered = isinstance(backend, SimulatedBackend) and not backend.settings.holds_state
+    screens = steered and backend.feedback.reply_form == "screen"
     most = combine_limits(limits, pack.limits)
     found = []
     for event in planned:
-        why = next(find_obstacles(event, pack, tasks, most, steered=steered), None)
+        why = next(find_obstacles(event, pack, tasks, most, steered=steered, screens=screens), None)
         if why is not None:
             of = f" of {event.tool}" if event.tool else ""
             found.append(f"perturb: pack {pack.name}: {event.kind}{of} cannot happen {why}")
@@ -55,9 +56,10 @@ def list_obstacles(
 
 
 def find_obstacles(
-    event: PlannedEvent, pack: Pack, tasks: Sequence[Task], most: EpisodeLimits, *, steered: bool
+    event: PlannedEvent, pack: Pack, tasks: Sequence[Task], most: EpisodeLimits, *, steered: bool, screens: bool
 ) -> Iterator[str]:
-    """Yield where and why an event cannot be made. `steered`: a fragment in a simulator's prompt makes it."""
+    """Yield where and why an event cannot be made. `steered`: a fragment in a simulator's prompt makes it. `screens`: the simulator's replies
+    are screens of a terminal."""
     if event.kind in USER_EVENTS:
         if event.at > most.turns + 1:
             yield f"at message {event.at}: the user has at most {most.turns + 1} messages"
@@ -67,6 +69,8 @@ def find_obstacles(
         return
     if most.calls_per_message is not None and event.at > most.turns * most.calls_per_message:
         yield f"at call {event.at}: an episode has at most {most.turns * most.calls_per_message} calls"
+    if screens and event.kind not in ON_SCREENS:
+        yield "here: the simulator answers with a terminal's screen, which has neither errors nor fields"
     tools = [tool for tool in pack.tools if event.tool in (None, tool.name)]
     who = "no tool is" if event.tool is None else "it is not"
     if not tools:

@@ -26,6 +26,10 @@ EventKind = Literal[ToolEvent, UserEvent]
 TOOL_EVENTS: tuple[EventKind, ...] = get_args(ToolEvent)
 USER_EVENTS: tuple[EventKind, ...] = get_args(UserEvent)
 READ_ONLY = ("partial_result", "stale_data", "ambiguous_match")  # events of look-ups
+ON_SCREENS = (
+    "stale_data",
+    "injected_instruction",
+)  # those that a screen of text can show: it has no errors and no fields
 SAMPLING = ("kinds", "events", "within", "share")  # settings that an explicit schedule replaces
 
 

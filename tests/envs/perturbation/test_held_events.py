@@ -15,7 +15,7 @@ import pytest
 from eval.simulator.code_simulator import CodeSimulator
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
-from simia.envs.perturbation.settings import TOOL_EVENTS, PerturbSettings
+from simia.envs.perturbation.settings import TOOL_EVENTS, USER_EVENTS, PerturbSettings
 from simia.envs.users import ScriptedUser
 from simia.errors import Code
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
@@ -93,3 +93,19 @@ async def test_in_a_mixed_world_a_simulated_look_up_out_of_date_is_the_agents_ea
         results = [message.text for message in found.messages if message.role == "tool"]
         assert results[0] == results[4] != results[5]
         assert len(model.asked) == len(CALLS)
+
+
+@pytest.mark.parametrize("kind", [*TOOL_EVENTS, *USER_EVENTS])
+async def test_look_ups_and_words_alone_earn_nothing(kind: str) -> None:
+    async with held() as (environment, _):
+        environment.perturb = PerturbSettings.model_validate({"schedule": [{"kind": kind}]})
+        episode = await environment.reset(TASK)
+        for number in range(2 * (kind in TOOL_EVENTS)):
+            made = ToolCall(id=f"c{number}", name=READ[0], arguments=READ[1])
+            await episode.step(Message(role="assistant", calls=[made]))
+        while episode.end is None:
+            await episode.step(Message(role="assistant", content="I see."))
+        assert episode.reward is not None
+        assert episode.reward.value == 0.0
+        made_by = [event.by for event in episode.trajectory.perturbations if event.happened]
+        assert made_by == ([] if kind in ("stale_data", "changed_policy") else ["code"])

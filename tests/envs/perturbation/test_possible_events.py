@@ -57,6 +57,16 @@ async def test_what_a_steered_simulator_cannot_make_is_named_in_one_line_each() 
     ]
 
 
+async def test_what_a_screen_cannot_show_is_named() -> None:
+    typed = BARE.model_copy(update={"tools": BARE.tools[1:]})
+    settings = {"backend": "simulated", "knowledge": "schema", "dialect": "agentworld-terminal"}
+    screen = "the simulator answers with a terminal's screen, which has neither errors nor fields"
+    assert await list_lines(typed, {"kinds": ["rate_limit", "partial_result", "injected_instruction"]}, **settings) == [
+        f"perturb: pack library: rate_limit cannot happen here: {screen}",
+        f"perturb: pack library: partial_result cannot happen here: {screen}",
+    ]
+
+
 async def test_every_kind_can_be_made_in_the_executable_world() -> None:
     assert await list_lines("customer_service", {"kinds": list(TOOL_EVENTS)}) == []
 

@@ -75,33 +75,57 @@ def follow(request: Request) -> str:
     fragment = find_fragment(request)
     plain = json.loads(answer_plainly(request))["answers"][0]
     content, changes = plain["content"], plain["changes"]
-    if not fragment:
-        return answer(content, changes=changes)
     if 'outcome is "error"' in fragment:
         cause = next(word for word in ("temporarily unavailable", "rate limit", "confirm") if word in fragment)
         return answer(f"{cause}: make the call again", "error")
+    return answer(change_content(content, fragment), changes=changes)
+
+
+def change_content(content: dict[str, Any], fragment: str) -> dict[str, Any]:
+    """The result as the fragment wants it."""
+    if not fragment:
+        return content
     if '"status": "processing"' in fragment:
-        return answer({"status": "processing", "message": "accepted; make the same call again"}, changes=changes)
+        return {"status": "processing", "message": "accepted; make the same call again"}
     if '"partial": true' in fragment:
-        return answer({"order_id": "ORD-1", "partial": True, "note": "1 of 3 fields"})
+        return {"order_id": "ORD-1", "partial": True, "note": "1 of 3 fields"}
     if found := re.search(r'the field "(\w+)" of its result is named "(\w+)"', fragment):
-        return answer({found[2] if name == found[1] else name: each for name, each in content.items()})
+        return {found[2] if name == found[1] else name: each for name, each in content.items()}
     if found := re.search(r'The field "(\w+)" is left out', fragment):
-        return answer({name: each for name, each in content.items() if name != found[1]})
+        return {name: each for name, each in content.items() if name != found[1]}
     if "exactly the result that it gave before" in fragment:
-        return answer(json.loads(fragment.split("\n")[1]))
+        earlier: dict[str, Any] = json.loads(fragment.split("\n")[1])
+        return earlier
     if '"matches"' in fragment:
-        return answer({"note": "2 records match", "matches": [content, {**content, "order_id": "ORD-7"}]})
+        return {"note": "2 records match", "matches": [content, {**content, "order_id": "ORD-7"}]}
     assert "letter by letter" in fragment
-    return answer({**content, "note": fragment.split("\n")[1]})
+    return {**content, "note": fragment.split("\n")[1]}
+
+
+def observe(request: Request) -> str:
+    """Do what the fragment says in the form of `agentworld-mcp`: the observation alone, an error as `{"error": …}`."""
+    fragment = request.messages[0]["content"].partition("before all other rules\n")[2]
+    actions = [each["content"] for each in request.messages if each["role"] == "user"]
+    content = {
+        "order_id": "ORD-1",
+        "status": "cancelled" if any(WRITE in each for each in actions) else "pending",
+        "city": "Cork",
+    }
+    if 'bservation is {"error"' in fragment:
+        cause = next(word for word in ("temporarily unavailable", "rate limit", "confirm") if word in fragment)
+        return json.dumps({"error": f"{cause}: make the call again"})
+    assert not any(word in fragment for word in ("outcome", 'changes"', "the content"))
+    return json.dumps(change_content(content, fragment))
 
 
 @asynccontextmanager
-async def played(kind: str, model: Callable[[Request], str], at: int = 1) -> AsyncIterator[tuple[Episode, Scripted]]:
+async def played(
+    kind: str, model: Callable[[Request], str], at: int = 1, dialect: str = "simia", pack: Pack = PACK
+) -> AsyncIterator[tuple[Episode, Scripted]]:
     scripted = Scripted(model)
     async with Engine(scripted, MemoryJournal(), EngineLimits(retries=0)) as engine:
         environment = await open_environment(
-            PACK, backend="simulated", engine=engine, scorer=Zero(), user="none", knowledge="schema",
+            pack, backend="simulated", engine=engine, scorer=Zero(), user="none", knowledge="schema", dialect=dialect,
             perturb={"schedule": [{"kind": kind, "at": at}]},
         )  # fmt: skip
         yield await environment.reset(TASK), scripted
@@ -129,6 +153,37 @@ async def test_the_fragment_is_in_the_prompt_and_the_effect_in_the_observation(k
         assert episode.messages[record.message].text == results[-1].text
         refused = kind in ("transient_error", "rate_limit", "changed_policy")
         assert results[-1].error is (Code.TOOL_ERROR if refused else None)
+
+
+@pytest.mark.parametrize("kind", TOOL_EVENTS)
+async def test_a_world_model_reads_the_event_in_its_own_form(kind: str) -> None:
+    async with played(kind, observe, dialect="agentworld-mcp") as (episode, _):
+        results = [await call(episode, name) for name in calls_for(kind)]
+        (record,) = episode.trajectory.perturbations
+        assert (record.kind, record.by, record.happened) == (kind, "model", True)
+        refused = kind in ("transient_error", "rate_limit", "changed_policy")
+        assert results[-1].error is (Code.TOOL_ERROR if refused else None)
+
+
+TYPED = PACK.model_copy(
+    update={"tools": [ToolSpec(name=name, description="", parameters=ID, reads=["order"]) for name in (READ, WRITE)]}
+)
+
+
+@pytest.mark.parametrize("kind", TOOL_EVENTS)
+async def test_a_terminal_shows_only_what_a_screen_can(kind: str) -> None:
+    async with played(
+        kind, lambda request: "$ ORD-1\n" + find_order(request), dialect="agentworld-terminal", pack=TYPED
+    ) as (episode, _):
+        await call(episode, READ)
+        happened = [(each.kind, each.happened) for each in episode.trajectory.perturbations]
+        assert happened == ([(kind, True)] if kind == "injected_instruction" else [])
+
+
+def find_order(request: Request) -> str:
+    """The screen of an order, with the text that the fragment wants in it."""
+    fragment = request.messages[0]["content"].partition("before all other rules\n")[2]
+    return "pending\n" + (fragment.split("\n")[1] if "letter by letter" in fragment else "")
 
 
 @pytest.mark.parametrize("kind", TOOL_EVENTS)

@@ -10,6 +10,7 @@ import pytest
 
 from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
+from simia.envs.perturbation.checks import message_shows_event
 from simia.envs.perturbation.settings import USER_EVENTS
 from simia.errors import Code
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
@@ -70,6 +71,23 @@ async def test_something_off_topic_comes_first_and_the_request_after_it() -> Non
         first, *rest = await talk(episode)
         assert first in read_lines("perturb/off_topic.txt")
         assert rest == ["Where is my order ORD-4711?", "Thanks."]
+
+
+@pytest.mark.parametrize("kind", ["impatience", "change_of_mind"])
+def test_ordinary_messages_seldom_show_the_event(kind: str) -> None:
+    """A check that most messages pass would count what a model never said."""
+    packs = [Pack.load(name) for name in ("customer_service", "hotel_front_desk", "job_seeking")]
+    tasks = [task for pack in packs for task in pack.tasks]
+    scripted = {line.user for task in tasks for line in task.script or [] if line.user}
+    told = (
+        scripted
+        | {task.opening for task in tasks if task.opening}
+        | {goal.query for task in tasks for goal in task.goals}
+    )
+    assert len(told) > 200
+    assert sum(message_shows_event(kind, text, {}) for text in told) <= 0.05 * len(told)
+    shown = {"impatience": "impatience", "change_of_mind": "doubts"}[kind]
+    assert all(message_shows_event(kind, text, {}) for text in read_lines(f"perturb/{shown}.txt"))
 
 
 async def test_a_change_of_mind_is_taken_back() -> None:

@@ -44,6 +44,8 @@ KEYS, WAIT = "keystrokes", "duration"
 class AgentWorldFeedback(Feedback):
     """Prompts and answers of `agentworld-mcp`: any tools, each result as the tool returns it."""
 
+    reply_form = "observation"
+
     def name_prompts(self) -> tuple[str, str]:
         return "simulated/agentworld_mcp.j2", "simulated/agentworld_context.j2"
 
@@ -142,6 +144,8 @@ class TerminalFeedback(AgentWorldFeedback):
     A tool with an argument `keystrokes` types exactly these keys and gets the whole screen. For any other tool, the only required text
     argument is a command: it is entered, and the result is the screen's text between the command and the next prompt.
     """
+
+    reply_form = "screen"
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.commands = {tool.name: find_command(pack, tool) for tool in (*pack.tools, *pack.user_tools)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -91,6 +91,9 @@ class AnsweredCall:
 
 class Feedback:
     """The prompts of one pack. Made once, shared by all episodes."""
+
+    reply_form: Literal["answer", "observation", "screen"] = "answer"
+    """What a reply holds: an answer with outcome, content and changes; the result as the tool returns it; or a terminal's screen."""
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.pack, self.settings = pack, settings

@@ -86,6 +86,11 @@ class SimulatedWorld:
         self._guard = asyncio.Lock()
         self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}
 
+    @property
+    def reply_form(self) -> str:
+        """What the simulator's replies hold: answer, observation or screen."""
+        return self._backend.feedback.reply_form
+
     async def call(self, calls: Sequence[ToolCall], by: By = "agent") -> list[ToolResult]:
         async with self._guard:
             specs = self._backend.specs[by]
