@@ -35,6 +35,7 @@ import figures
 from eval.simulator.stand_in import StandIn, serve
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.report.plots import PlotDot, PlotLine, PlotPanel, save_figure
 from simia.search_path import cache_root
 from simia.state import are_equal
 from simia.statistics import compute_wilson_interval
@@ -166,6 +167,29 @@ def write_marks(marks: Mapping[str, Mapping[str, int]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def draw(found: dict[str, Any], marks: Mapping[str, Mapping[str, int]]) -> list[PlotPanel]:
+    """Draw success in the executable world against the share of wrong answers, and below it real simulators on the same axis."""
+    by_share = {0: "exact", 10: "answers-10", 30: "answers-30"}
+    lines = []
+    for seed in range(found["plan"]["seeds"]):
+        points = [
+            (float(share), 100 * fmean(tasks[seed].values()))
+            for share, arm in by_share.items()
+            if seed in (tasks := control.outcomes(found, arm))
+        ]
+        lines.append(PlotLine(f"training seed {seed}", points, colour=seed))
+    start = 100 * figures.mean(control.outcomes(found, "start"))
+    lines.append(PlotLine("start, no GRPO", [(0.0, start), (100.0, start)], colour=2))
+    dots = []
+    for name, told in marks.items():
+        low, high = compute_wilson_interval(told["wrong"], told["calls"])
+        dots.append(PlotDot(name, 100 * told["wrong"] / told["calls"], 100 * low, 100 * high, colour=3))
+    return [
+        PlotPanel("success in the executable world, %", lines=lines, top=80.0, bottom=30.0),
+        PlotPanel("wrong answers of real simulators, % of 40 frozen calls", dots=dots, top=100.0, x="wrong answers, %"),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="How good must a simulator be?")
     parser.add_argument("verb", choices=["run", "mark", "report"])
@@ -177,6 +201,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--model", type=Path, help="a prepared model, in place of SmolLM2-135M-Instruct")
     parser.add_argument("--workers", type=int, default=2, help="trainings at once")
+    parser.add_argument("--plot", type=Path, help="of report: also draw the figure into this .svg or .png")
     given = parser.parse_args()
     if len(given.words) != (2 if given.verb == "mark" else 0):
         parser.error("mark takes NAME and DIFFERENCES.jsonl; run and report take nothing")
@@ -192,6 +217,8 @@ def main() -> None:
         found = json.loads(given.results.read_text())
         refuse_early_look(found)
         print(write_table(found))
+        if given.plot:
+            save_figure(draw(found, json.loads(MARKS.read_text())), given.plot)
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     given.work.mkdir(parents=True, exist_ok=True)
