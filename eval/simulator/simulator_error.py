@@ -135,6 +135,24 @@ def write_gain(rewards: figures.Rewards, base: figures.Rewards) -> str:
     return figures.shown(figures.gain_from(rewards, base), signed=True) if rewards.keys() & base.keys() else ""
 
 
+def write_signals(found: dict[str, Any]) -> str:
+    """Write what GRPO learnt from: the reward in training, and how many groups had unequal rewards, the only ones with an advantage."""
+    told, groups = found["training"], found["plan"]["steps"] * found["plan"]["groups"]
+    lines = [
+        f"| arm | reward, first and last ten steps | groups with unequal rewards, of {groups}, by training seed |",
+        "|" + " --- |" * 3,
+    ]
+    for arm in ARMS:
+        if seeds := [told[name] for seed in range(found["plan"]["seeds"]) if (name := f"{arm}-{seed}") in told]:
+            first, last = (
+                fmean(fmean(each["reward"][part]) for each in seeds) for part in (slice(10), slice(-10, None))
+            )
+            lines.append(
+                f"| {arm} | {first:.2f}, {last:.2f} | {', '.join(str(sum(each['mixed'])) for each in seeds)} |"
+            )
+    return "\n".join(lines)
+
+
 def refuse_early_look(found: dict[str, Any]) -> None:
     """Raise `UserError` before both arms of the primary comparison are played with all training seeds, as the plan says."""
     names = [f"{arm}-{seed}" for arm in PRIMARY for seed in range(found["plan"]["seeds"])]
@@ -216,7 +234,7 @@ def main() -> None:
             raise UserError(f"there is no {given.results}: run the experiment first")
         found = json.loads(given.results.read_text())
         refuse_early_look(found)
-        print(write_table(found))
+        print(write_table(found), write_signals(found), sep="\n\n")
         if given.plot:
             save_figure(draw(found, json.loads(MARKS.read_text())), given.plot)
         return

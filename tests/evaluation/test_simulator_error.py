@@ -21,9 +21,11 @@ from simia.envs.play.agent import Agent
 from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.player import play
 from simia.pack import Pack
+from simia.report.plots import render_svg
 from simia.trajectory import Trajectory
 
-FOLDER = Path(__file__).parents[2] / "eval" / "simulator"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "eval" / "simulator"
 PACK = FOLDER.parent / "loop" / "pack"
 STATE = {
     "parcels": {"A100": {"owner": "Ada Fox", "locker": "10A", "days": 1}, "B200": {"owner": "Bo Gray", "locker": "20B", "days": 5}},
@@ -123,12 +125,16 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     monkeypatch.setattr(sys, "argv", ["simulator_error.py", "report", "--results", str(results)])
     with pytest.raises(experiment.UserError, match="run the experiment first"):
         experiment.main()
-    found: dict[str, Any] = {"plan": {"seeds": 2}, "kinds": {f"test-{n:03d}": "hold" for n in range(4)}}
+    found: dict[str, Any] = {
+        "plan": {"seeds": 2, "steps": 20, "groups": 8},
+        "kinds": {f"test-{n:03d}": "hold" for n in range(4)},
+    }
     found["test"] = {"start-0": "1000", "start-1": "1000", "exact-0": "1111", "exact-1": "1111", "answers-30-0": "1100"}
     results.write_text(json.dumps(found))
     with pytest.raises(experiment.UserError, match="not played yet: answers-30-1;"):
         experiment.main()
     found["test"]["answers-30-1"] = "1100"
+    found["training"] = {"exact-0": {"reward": [0.5] * 10 + [0.75] * 10, "mixed": [2] * 20}}
     results.write_text(json.dumps(found))
     experiment.main()
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
@@ -138,6 +144,20 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     assert rows[4][3].startswith("+25.0 [")
     assert rows[4][4].startswith("-50.0 [")
     assert rows[5][1].startswith("not played")
+    assert rows[-1] == ["| exact", "0.50, 0.75", "40 |"]
+
+
+def test_the_figure_has_a_line_for_each_training_seed_and_a_mark_for_each_simulator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    experiment = load(monkeypatch)
+    found, marks = (json.loads(path.read_text()) for path in (experiment.RESULTS, experiment.MARKS))
+    success, real = experiment.draw(found, marks)
+    assert [line.label for line in success.lines] == ["training seed 0", "training seed 1", "start, no GRPO"]
+    assert [place for place, _ in success.lines[0].points] == [0, 10, 30]
+    assert [dot.label for dot in real.dots] == list(marks)
+    assert all(dot.low <= dot.value <= dot.high + 1e-9 for dot in real.dots)
+    assert render_svg([success, real]) == (ROOT / "docs" / "experiments" / "simulator-error.svg").read_text()
 
 
 def test_the_mark_of_a_simulator_counts_wrong_outcomes_values_and_changes(
