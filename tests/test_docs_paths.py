@@ -16,6 +16,7 @@ PAGES = [
     *(
         str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "log.md"
     ),  # the log keeps the names of its time
+    *(str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs" / "experiments").glob("*.md"))),
 ]
 FILE = re.compile(r"(?<![\w./-])((?:simia|docs|configs|prompts|examples|eval|tests|scripts|seeds)/[\w./-]*\.\w+)")
 MODULE = re.compile(r"(?<![\w./-])simia(?:\.[a-z_]\w*)+")

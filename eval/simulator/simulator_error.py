@@ -18,7 +18,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -161,27 +161,43 @@ def refuse_early_look(found: dict[str, Any]) -> None:
 
 
 def mark(name: str, differences: Path, marks: Path = MARKS) -> None:
-    """Store how many answers of a real simulator to the frozen calls are wrong, from the `differences.jsonl` of its measure."""
+    """Store how many answers of a real simulator to the frozen calls are wrong, by kind, from the `differences.jsonl` of its measure."""
     rows = [json.loads(line) for line in differences.read_text().splitlines()]
     known = json.loads(marks.read_text()) if marks.exists() else {}
-    known[name] = {"calls": len(rows), "wrong": sum(map(is_wrong, rows))}
+    known[name] = count_errors(rows)
     marks.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def is_wrong(row: Mapping[str, Any]) -> bool:
-    """Whether an answer is missing, or its outcome, a value of its result or its changes differ. The words of a refusal do not count."""
+def count_errors(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Count the calls, the wrong answers, and these by kind, the most frequent first."""
+    kinds = Counter(kind for kind in map(name_error, rows) if kind)
+    return {"calls": len(rows), "wrong": kinds.total(), "kinds": dict(kinds.most_common())}
+
+
+def name_error(row: Mapping[str, Any]) -> str:
+    """Name the kind of a wrong answer, the first that applies; empty if it is right. The words of a refusal do not count.
+
+    `unreadable`: there is no answer. `let through`, `refused`: the outcome differs. `forgotten`, `other changes`: the changes differ, and
+    none or some are named. `other value`: a value of the result differs.
+    """
     real, told = row["real"], row.get("simulated")
-    if not told or real["failed"] != told["failed"] or not row["transition"]["exact"]:
-        return True
-    return not real["failed"] and not are_equal(real["content"], told["content"])
+    if not told:
+        return "unreadable"
+    if real["failed"] != told["failed"]:
+        return "let through" if real["failed"] else "refused"
+    step = row["transition"]
+    if not step["exact"]:
+        return "other changes" if step["simulated"] else "forgotten"
+    return "" if real["failed"] or are_equal(real["content"], told["content"]) else "other value"
 
 
-def write_marks(marks: Mapping[str, Mapping[str, int]]) -> str:
-    """Write real simulators' shares of wrong answers, with Wilson's intervals."""
+def write_marks(marks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write real simulators' shares of wrong answers, with Wilson's intervals, and their kinds."""
     lines = ["| simulator | wrong answers to the frozen calls |", "| --- | --- |"]
     for name, told in marks.items():
         low, high = compute_wilson_interval(told["wrong"], told["calls"])
-        lines.append(f"| {name} | {told['wrong']} of {told['calls']} [{low:.2f}, {high:.2f}] |")
+        kinds = ", ".join(f"{count} {kind}" for kind, count in told["kinds"].items())
+        lines.append(f"| {name} | {told['wrong']} of {told['calls']} [{low:.2f}, {high:.2f}]{kinds and f': {kinds}'} |")
     return "\n".join(lines) + "\n"
 
 

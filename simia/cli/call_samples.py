@@ -67,13 +67,14 @@ def refuse_state_folder(pack: Pack) -> None:
 
 def print_mix(samples: Sequence[CallSample]) -> None:
     """Print how many calls of each stratum, pack and source a set has."""
-    from simia.evaluation.call_samples import STRATA, count_strata, name_bin
+    from simia.evaluation.call_samples import DELTA, STRATA, count_strata, name_bin
 
     out = Terminal()
     table = Table("stratum", "calls", "share", "EnvSimBench", title="mix")
     for name, number in count_strata(samples).items():
         table.add_row(name, str(number), f"{number / len(samples):.3f}", f"{STRATA[name]:.3f}")
     out.print(table)
+    say(DELTA)
     packs = Counter(sample.pack for sample in samples)
     sources = Counter(sample.source for sample in samples)
     paths = Counter(name_bin(sample.paths) for sample in samples)

@@ -247,9 +247,11 @@ def write_simulator(
 ) -> None:
     """Write the rows of a simulator and say how many, and what was left out."""
     from simia.config import load_config
+    from simia.evaluation.call_samples import DELTA
     from simia.exporting.llamafactory_rows import ModelEntry
     from simia.exporting.simulator_export import NoTrainingRowsError, export_simulator, find_rollout
     from simia.exporting.simulator_settings import SimulatorConfig
+    from simia.exporting.simulator_split import write_class
 
     names = sources or ["last"]
     chosen = load_config(SimulatorConfig, config or "simulator/default", settings, **given)
@@ -269,7 +271,8 @@ def write_simulator(
     say(
         f"{write_count(report.rows, 'training row')} of {write_count(report.episodes, 'episode')} in {target}, held out: {held}"
     )
-    say("|Δ| of the training rows: " + ", ".join(f"{name}: {number}" for name, number in report.classes.items()))
+    say("training rows: " + ", ".join(f"{write_class(name)}: {number}" for name, number in report.classes.items()))
+    say(DELTA)
     for note in report.notes:
         say_error(f"note: {note}")
     say(f"next: simia train llamafactory {shlex.quote(str(target))}   (or there: llamafactory-cli train train.yaml)")

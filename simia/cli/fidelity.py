@@ -162,8 +162,8 @@ def fidelity(
             say_error(f"{name_row(kind, ledger)}: {counts}")
     print_fidelity(loaded.name, found)
     print_changes(named := {kind: done.rows for kind, done in measured.items()}, {}, Terminal())
-    print_rewards({kind: done.rewards for kind, done in measured.items()}, Terminal())
-    save_figures(folder, loaded.name, found, named)
+    print_rewards(rewards := {kind: done.rewards for kind, done in measured.items()}, Terminal())
+    save_figures(folder, loaded.name, found, named, rewards)
     for run, why in unfinished.items():
         say(f"not complete: {run}: {why}")
     for run in sorted(waits)[:1]:  # all rows ask the same model
@@ -294,9 +294,15 @@ def compare_ledgers(found: Rows) -> dict[str, dict[str, Estimate]]:
     return bought
 
 
-def save_figures(folder: Path, pack: str, found: Rows, named: Mapping[str, list[dict[str, Any]]]) -> None:
+def save_figures(
+    folder: Path,
+    pack: str,
+    found: Rows,
+    named: Mapping[str, list[dict[str, Any]]],
+    rewards: Mapping[str, Agreement | None],
+) -> None:
     """Save the figures next to the runs, and their plot if the extra `plots` is installed."""
-    from simia.report.change_report import collect_change_figures, make_change_panels
+    from simia.report.change_report import collect_change_figures, collect_reward_figures, make_change_panels
     from simia.report.fidelity_plot import make_fidelity_panels
     from simia.report.plots import NO_PLOTS, can_plot, save_figure
 
@@ -309,6 +315,7 @@ def save_figures(folder: Path, pack: str, found: Rows, named: Mapping[str, list[
     bought = {kind: {what: asdict(each) for what, each in row.items()} for kind, row in compare_ledgers(found).items()}
     folder.mkdir(parents=True, exist_ok=True)
     body = {"pack": pack, "rows": rows, "the ledger buys": bought, "changes": collect_change_figures(named, {})}
+    body["rewards"] = collect_reward_figures(rewards)
     (folder / "fidelity.json").write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2))
     panels = make_fidelity_panels({name_row(kind, ledger): each for (kind, ledger), each in found.items()})
     panels += make_change_panels(named, {})

@@ -28,6 +28,7 @@ from simia.trajectory import digest, write_compact_json
 
 FORMAT = 1
 OTHER_CALLS = 8  # further calls per task
+DELTA = "|Δ|: leaf fields of the state that a call adds, removes or changes."
 MOST_BEFORE = 20  # most calls of an episode before the sampled one
 STRATA = {  # in the shares of EnvSimBench: 20, 80, 50, 200 and 50 of 400 samples
     "error": 0.05,

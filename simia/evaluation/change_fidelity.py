@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simia.envs.rewards.compose import score_trajectory
-from simia.evaluation.call_samples import name_bin
+from simia.evaluation.call_samples import DELTA, name_bin
 from simia.evaluation.fidelity import Fidelity, Row, measure_fidelity
 from simia.pack import Pack
 from simia.quality.judging.agreement import Agreement, measure_agreement
@@ -21,8 +21,8 @@ from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
 DEFINITION = (
-    "|Δ|: leaf fields of the state that a call adds, removes or changes. Exact: the changes that the simulator names, applied to the true "
-    "state before the call, give the true state after it; keys that a tool makes up may differ."
+    f"{DELTA} Exact: the changes that the simulator names, applied to the true state before the call, give the true state after it; keys "
+    "that a tool makes up may differ."
 )
 
 

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, Field
 
 from simia.errors import UserError
+from simia.evaluation.call_samples import DELTA
 from simia.exporting.data_card import render_table
 from simia.exporting.earlier_export import RECIPE, SIMULATOR, keep_edited_recipe, refuse_other_format
 from simia.exporting.export_records import Template
@@ -23,7 +24,15 @@ from simia.exporting.llamafactory_rows import ModelEntry, read_config_text, set_
 from simia.exporting.simulator_notes import explain_no_rows, list_notes
 from simia.exporting.simulator_rows import CollectedRows, RowSource, SimulatorRow, collect_rows
 from simia.exporting.simulator_settings import SimulatorConfig
-from simia.exporting.simulator_split import CLASSES, SplitRows, choose_tools, count_classes, split_rows
+from simia.exporting.simulator_split import (
+    CLASSES,
+    REFUSED,
+    SplitRows,
+    choose_tools,
+    count_classes,
+    split_rows,
+    write_class,
+)
 from simia.exporting.token_estimate import CountTokens, estimate_tokens
 from simia.jobs import Run, find_run, refuse_partial
 from simia.search_path import find_named_resource
@@ -72,7 +81,9 @@ class SimulatorReport(BaseModel):
     episodes: int = Field(description="Episodes read.")
     rows: int = Field(description="Training rows.")
     held_out: dict[str, int] = Field(description="`pack`, `tool` or `task` → held-out rows.")
-    classes: dict[str, int] = Field(description="Class of |Δ| → training rows.")
+    classes: dict[str, int] = Field(
+        description="Class → training rows: `refused`, and the successful calls by |Δ|, such as `1-2`."
+    )
     left_out: dict[str, int] = Field(description="Reason → episodes, calls or rows that were left out.")
     longest: int = Field(description="Tokens of the longest row.")
     notes: list[str] = Field(default_factory=list, description="What leaves out much, and what to do, a line each.")
@@ -277,8 +288,8 @@ def write_card(config: SimulatorConfig, split: SplitRows, report: SimulatorRepor
         "Each row is one call of a rollout in an executable world: the prompt that simia's simulated world asks at this point, and the true "
         "answer with its changes. `truth` is what a score needs, as JSON text.",
         "## Contents",
-        render_table(("rows", "all", *(f"|Δ| {name}" for name in CLASSES)), by_class),
-        f"|Δ| is the number of leaf fields that a call adds, removes or changes. The longest row has {report.longest} tokens.",
+        render_table(("rows", "all", *map(write_class, (REFUSED, *CLASSES))), by_class),
+        f"{DELTA} Refused calls are a class of their own. The longest row has {report.longest} tokens.",
         "## Training",
         "`train.yaml` trains `data.jsonl` with LLaMA-Factory 0.9.5; TRL's `SFTTrainer` reads it as it is. `prompts` holds packs for GRPO with the "
         f"reward `{REWARD}`. Set the model, then run in this folder:",

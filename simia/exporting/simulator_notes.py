@@ -16,7 +16,16 @@ from simia.exporting.simulator_rows import (
     CollectedRows,
 )
 from simia.exporting.simulator_settings import SimulatorConfig
-from simia.exporting.simulator_split import BALANCE, LEAKS, NAMED, SplitRows, count_classes, find_class
+from simia.exporting.simulator_split import (
+    BALANCE,
+    LEAKS,
+    NAMED,
+    REFUSED,
+    SplitRows,
+    count_classes,
+    find_class,
+    write_class,
+)
 from simia.terminal import write_count
 
 MANY = 0.25  # share of calls over the cutoff from which on a note says so
@@ -31,6 +40,7 @@ ADVICE = {
     LEAKS: "hold out less, or play more tasks",
     NAMED: "hold out less, or take rows without a history (world.knowledge: state)",
 }
+ADVICE_BY_CLASS = {"0": "play more calls that change something", REFUSED: "play more calls that succeed"}
 
 
 def list_notes(found: CollectedRows, split: SplitRows, config: SimulatorConfig) -> list[str]:
@@ -41,13 +51,14 @@ def list_notes(found: CollectedRows, split: SplitRows, config: SimulatorConfig) 
     rows, removed = len(split.train), split.left_out[BALANCE]
     if config.take is None and removed > rows:
         notes.append(
-            f"balancing the classes of |Δ| leaves out {removed} of {write_count(rows + removed, 'training row')}: --set largest=1 keeps all"
+            f"balancing the classes (refusals, |Δ|) leaves out {removed} of {write_count(rows + removed, 'training row')}: --set largest=1 keeps all"
         )
     name, most = max(count_classes(split.train).items(), key=lambda each: each[1])
     if config.largest < 1 and most > config.largest * rows:
-        advice = "play more calls that change something" if name == "0" else "play more of the others"
+        what = "refused calls" if name == REFUSED else f"of {write_class(name)}"
+        advice = ADVICE_BY_CLASS.get(name, "play more of the others")
         advice += " or take fewer" if config.take is not None else ""
-        notes.append(f"{most} of {rows} training rows are of |Δ| {name}, since there are few others: {advice}")
+        notes.append(f"{most} of {rows} training rows are {what}, since there are few others: {advice}")
     if split.lost:
         notes.append(f"--take {config.take} leaves no training row of {', '.join(split.lost)}: take more")
     return notes

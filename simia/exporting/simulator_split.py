@@ -18,6 +18,7 @@ from simia.exporting.simulator_settings import HeldOutSettings
 from simia.trajectory import digest
 
 CLASSES = {"0": (0, 0), "1-2": (1, 2), "3-6": (3, 6), "7+": (7, None)}
+REFUSED = "refused"
 DUPLICATES = "rows that teach what another one teaches"
 LEAKS = "training rows that teach what a held-out row asks for"
 NAMED = "training rows whose request names a held-out tool"
@@ -122,10 +123,20 @@ def find_class(delta: int) -> str:
     return next(name for name, (low, high) in CLASSES.items() if low <= delta and (high is None or delta <= high))
 
 
+def find_row_class(row: SimulatorRow) -> str:
+    """The class of a row by which training rows are balanced: refused, else its class of |Δ|."""
+    return REFUSED if row.truth.failed else find_class(row.truth.delta)
+
+
 def count_classes(rows: Iterable[SimulatorRow]) -> dict[str, int]:
-    """Rows by class of |Δ|."""
-    counts = Counter(find_class(row.truth.delta) for row in rows)
-    return {name: counts[name] for name in CLASSES}
+    """Rows by class: the refused calls, and the successful ones by |Δ|."""
+    counts = Counter(map(find_row_class, rows))
+    return {name: counts[name] for name in (REFUSED, *CLASSES)}
+
+
+def write_class(name: str) -> str:
+    """A class as texts name it: `refused`, `|Δ| 1-2`."""
+    return name if name == REFUSED else f"|Δ| {name}"
 
 
 def balance_rows(
@@ -140,7 +151,7 @@ def balance_rows(
     """
     groups: dict[str, list[SimulatorRow]] = defaultdict(list)
     for row in rows:
-        groups["refused" if row.truth.failed else find_class(row.truth.delta)].append(row)
+        groups[find_row_class(row)].append(row)
     counts = {name: len(group) for name, group in groups.items()}
     if take is None:
         most = max(counts, key=lambda name: counts[name], default="")

@@ -140,11 +140,23 @@ def compare_run_rewards(run: Run) -> Agreement | None:
 
 def print_rewards(found: Mapping[str, Agreement | None], to: Console) -> None:
     """Print how often the rules give the same reward on the held state and on the true state; nothing if that is not known."""
+    for name, each in collect_reward_figures(found).items():
+        share = f"{each['share']:.2f} [{each['low']:.2f}, {each['high']:.2f}]"
+        to.print(
+            f"{name}: rules on the held state agree with the reward in {each['agreed']} of {each['episodes']}: {share}"
+        )
+
+
+def collect_reward_figures(found: Mapping[str, Agreement | None]) -> dict[str, dict[str, Any]]:
+    """The agreement of the rules on the held state with the reward, as JSON: by name, with Wilson's interval; without names for which it is
+    not known."""
+    body = {}
     for name, each in found.items():
         if each is not None:
             low, high = compute_wilson_interval(each.agreed, each.both)
-            share = f"{each.agreed / each.both:.2f} [{low:.2f}, {high:.2f}]"
-            to.print(f"{name}: rules on the held state agree with the reward in {each.agreed} of {each.both}: {share}")
+            share = {"share": each.agreed / each.both, "low": low, "high": high}
+            body[name] = {"episodes": each.both, "agreed": each.agreed, **share, "kappa": each.kappa}
+    return body
 
 
 def collect_change_figures(named: Named, specs: Mapping[str, ToolSpec]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from tests.tau_seeds import write_apigen_seeds
 from tests.trainers import ragen_standin
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md", "docs/vllm.md")
+SIMULATOR = "docs/train-a-simulator.md"
+PAGES = ("README.md", "docs/training.md", "docs/verl.md", "docs/ragen.md", "docs/vllm.md", SIMULATOR)
 # What a line lacks on a machine without the paper's data, GPUs, verl and RAGEN's environment, and says in one line.
 LACKS = {
     "simia-joint": "needs data that are not here",
@@ -58,6 +59,16 @@ def for_ragen(folder: Path) -> dict[str, str]:
     return {"RAGEN_HOME": str(ragen_standin.write_checkout(folder / "RAGEN"))}
 
 
+@pytest.fixture(scope="module")
+def for_simulator(folder: Path) -> None:
+    """What docs/train-a-simulator.md does before it trains: it plays a pack, of which some episodes are enough here, and exports the calls."""
+    page = (ROOT / SIMULATOR).read_text(encoding="utf-8")
+    [play] = re.findall(r"^simia (rollout .* --agent reference --name played)$", page, re.M)
+    [export] = re.findall(r"^simia (export played .* --out data/simulator)\b", page, re.M)
+    simia(folder, *play.split(), "--limit", "12")
+    simia(folder, *export.split())
+
+
 def simia(folder: Path, *words: str, code: int = 0, **variables: str) -> str:
     env = {"OPENAI_API_KEY": "not-a-key", "NO_COLOR": "1", **variables}
     done = run_simia(*words, cwd=folder, env=env)
@@ -79,11 +90,16 @@ def test_a_line_is_ready_to_train_or_says_what_it_lacks(
     if "--python" in words:
         words[words.index("--python") + 1] = sys.executable
     lacks = next((says for name, says in LACKS.items() if name in words[1:3]), None)
-    if words[1:3] == ["llamafactory", "data/first"] and "deepspeed=null" not in words:
+    if (
+        words[1:3] in (["llamafactory", "data/first"], ["llamafactory", "data/simulator"])
+        and "deepspeed=null" not in words
+    ):
         lacks = "lacks it.*pip install deepspeed"
     unbuilt = words[1] in ("verl", "ragen") and "--python" not in words  # a dry run is green all the same
     lacks = None if unbuilt else lacks
     variables: dict[str, str] = {}
+    if page == SIMULATOR:
+        request.getfixturevalue("for_simulator")
     if words[1] == "ragen":
         variables = request.getfixturevalue("for_ragen")
     elif words[1] == "verl":  # its environment is built by make test-all: this test is not to find it

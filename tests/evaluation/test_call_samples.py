@@ -21,6 +21,7 @@ from simia.cli import build_app
 from simia.cli.call_samples import describe_outage
 from simia.errors import UserError
 from simia.evaluation.call_samples import (
+    DELTA,
     STRATA,
     CallSample,
     count_strata,
@@ -140,7 +141,7 @@ async def compare(
         return await compare_samples(samples, packs, engine, {**SINGLE_ANSWER, "knowledge": knowledge})
 
 
-async def test_the_frozen_sets_are_as_hard_as_envsimbench_and_a_perfect_simulator_is_right_everywhere() -> None:
+async def test_the_frozen_sets_have_the_shares_by_delta_and_a_perfect_simulator_is_right_everywhere() -> None:
     head, samples = read_samples(FROZEN / "calls-120.jsonl")
     part, fewer = read_samples(FROZEN / "calls-40.jsonl")
     assert head.mix == share_out(120)
@@ -246,7 +247,7 @@ def test_the_command_draws_a_set_and_measures_it_by_files(tmp_path: Path, monkey
     draw = ["fidelity", "todos", "--sample", "set.jsonl", "--n", "4", "--seed", "5"]
     done = CliRunner().invoke(build_app(), draw)
     assert done.exit_code == 0, (done.output, done.exception)
-    for said in ("EnvSimBench", "|Δ| 3 to 6", "frozen in set.jsonl: 4 calls, digest", "by changed paths"):
+    for said in ("EnvSimBench", "|Δ| 3 to 6", DELTA, "frozen in set.jsonl: 4 calls, digest", "by changed paths"):
         assert said in done.output
     assert isinstance(CliRunner().invoke(build_app(), draw).exception, UserError)
     batch = ["--set", "llm.kind=batch", "--set", "llm.model=m", "--set", "llm.folder=asked"]

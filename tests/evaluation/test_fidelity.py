@@ -340,6 +340,13 @@ def test_the_command_plays_each_kind_once_and_tells_the_rows(tmp_path: Path, mon
             drawn = (tmp_path / f"runs/fidelity-todos{manner}/fidelity.svg").read_text()
             assert len(re.findall(r"<text [^>]*\b700\b", drawn)) >= panels
             assert "schema, no ledger" in drawn
+        held = CliRunner().invoke(build_app(), [*words, "--no-forced", "--knowledge", "code", "--name", "held"])
+        assert held.exit_code == 0, held.output
+        saved = json.loads((tmp_path / "runs/held-todos-free/fidelity.json").read_text())["rewards"]["code"]
+        told = f"code: rules on the held state agree with the reward in {saved['agreed']} of {saved['episodes']}: "
+        assert saved["episodes"] == 1
+        assert told in " ".join(held.output.split())
+        assert kept["rewards"] == {}, "forced calls leave no state to judge"
         long = CliRunner().invoke(build_app(), [*words, "--chain", "3", "--knowledge", "schema"])
         assert long.exit_code == 0, long.output
         kept = json.loads((tmp_path / "runs/fidelity-todos-chain3/fidelity.json").read_text())

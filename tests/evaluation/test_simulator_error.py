@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import re
+import shutil
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -20,6 +22,10 @@ from simia.envs.opening import open_environment
 from simia.envs.play.agent import Agent
 from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.player import play
+from simia.evaluation.call_samples import read_samples
+from simia.evaluation.sample_replies import SINGLE_ANSWER, compare_samples
+from simia.llm.batch_files import BatchBackend, BatchSettings
+from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.pack import Pack
 from simia.report.plots import render_svg
 from simia.trajectory import Trajectory
@@ -174,13 +180,60 @@ def test_the_mark_of_a_simulator_counts_wrong_outcomes_values_and_changes(
         (refused, {"content": {"error": "there is none"}, "failed": True}, True),
         (real, None, True),
     ]
-    told = [{"real": one, "simulated": other, "transition": {"exact": exact}} for one, other, exact in rows]
+    told: list[dict[str, Any]] = [
+        {"real": one, "simulated": other, "transition": {"exact": exact, "simulated": []}} for one, other, exact in rows
+    ]
     told[-1] = {"real": real, "lost": "unparsable"}
+    told.append({**told[2], "transition": {"exact": False, "simulated": [{"table": "lockers"}]}})
+    told.append({**told[4], "simulated": real})
     (tmp_path / "differences.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
     marks = tmp_path / "marks.json"
     experiment.mark("small", tmp_path / "differences.jsonl", marks)
-    assert json.loads(marks.read_text()) == {"small": {"calls": 6, "wrong": 4}}
-    assert "| small | 4 of 6 [0.30, 0.90] |" in experiment.write_marks(json.loads(marks.read_text()))
+    kinds = {"other value": 1, "forgotten": 1, "refused": 1, "unreadable": 1, "other changes": 1, "let through": 1}
+    assert json.loads(marks.read_text()) == {"small": {"calls": 8, "wrong": 6, "kinds": kinds}}
+    assert "| small | 6 of 8 [0.41, 0.93]: 1 other value, " in experiment.write_marks(json.loads(marks.read_text()))
+
+
+PHRASES = {
+    "refused calls let through": ("let through",),
+    "valid calls refused": ("refused",),
+    "other values": ("other value",),
+    "without their changes": ("forgotten",),
+    "wrong changes": ("forgotten", "other changes"),
+    "unreadable": ("unreadable",),
+}
+"""How the page names kinds of wrong answers."""
+
+
+def test_the_page_has_the_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load(monkeypatch)
+    page = (FOLDER.parents[1] / "docs" / "experiments" / "simulator-error.md").read_text(encoding="utf-8")
+    table = page.partition("| simulator | wrong answers to the frozen calls |")[2].partition("\n\n")[0]
+    marks = json.loads((FOLDER / "marks.json").read_text())
+    assert table.count("\n") == len(marks) + 1
+    printed = experiment.write_marks(marks).splitlines()[2:]
+    for (name, told), line in zip(marks.items(), printed, strict=True):
+        count = line.split(" | ")[1].partition(":")[0].removesuffix(" |")
+        (row,) = [row for row in table.splitlines() if count in row]
+        found = re.findall(rf"(\d+) ({'|'.join(PHRASES)})", row)
+        wanted = {phrase: sum(told["kinds"].get(kind, 0) for kind in PHRASES[phrase]) for _, phrase in found}
+        assert {phrase: int(number) for number, phrase in found} == wanted, name
+        assert sum(wanted.values()) == told["wrong"] or told["wrong"] == 1, name
+        assert sum(told["kinds"].values()) == told["wrong"], name
+
+
+async def test_the_mark_of_the_strong_model_follows_from_its_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load(monkeypatch)
+    (tmp_path / "results").mkdir()
+    shutil.copy(FOLDER / "locker-answers.jsonl", tmp_path / "results")
+    _, samples = read_samples(FOLDER / "locker-calls.jsonl")
+    pack, model = Pack.load(PACK), BatchBackend(BatchSettings(model="strong", folder=tmp_path))
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+        settings = {**SINGLE_ANSWER, "knowledge": "state"}
+        rows = await compare_samples(samples, {pack.name: pack}, engine, settings)
+    assert experiment.count_errors(rows) == json.loads((FOLDER / "marks.json").read_text())["strong"]
 
 
 def test_environments_of_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

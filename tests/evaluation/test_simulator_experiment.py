@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +48,34 @@ def test_wandering_tasks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not any(specs[call.name].argument_errors(call.arguments) for call in calls)
     assert not tested & {str(value) for call in calls for value in call.arguments.values()}
     assert len({call.name for call in calls}) > len(pack.tools) / 2
+
+
+def test_the_page_has_the_figures_of_the_stored_replies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load("simulator", monkeypatch)
+    page = (FOLDER.parents[1] / "docs" / "experiments" / "simulator.md").read_text(encoding="utf-8")
+    text = experiment.Experiment(tmp_path, FOLDER / "results", experiment.PLANS["full"]).report()
+    observations, primary, changes = text.split("\n\n")
+    names = {"base": "untrained", "trained-0": "training seed 0", "trained-1": "training seed 1"}
+    for table in (observations, changes):
+        rows = [line for line in table.splitlines() if line.split(" | ")[0].removeprefix("| ") in names]
+        assert len(rows) == len(names)
+        for row in rows:
+            name = row.split(" | ")[0].removeprefix("| ")
+            assert row.replace(name, names[name], 1) in page.splitlines()
+        assert table.splitlines()[0] in page.splitlines()
+    before, after, gain, low, high = map(float, re.findall(r"[+-]?\d\.\d+", primary))
+    assert f"rises from {before:.2f} to {after:.2f}: {gain:+.2f} [{low:+.2f}, {high:+.2f}]" in page
+    asked = experiment.read_rows(FOLDER / "results" / "asked.jsonl")
+    exact = []
+    for seed in (0, 1):
+        replies = [each["reply"] for each in experiment.read_rows(FOLDER / "results" / f"trained-{seed}.jsonl")]
+        counts: Counter[str] = Counter()
+        for row, score in zip(asked, experiment.score_all(asked, replies), strict=True):
+            counts[experiment.find_class(row["delta"])] += score.exact
+        exact.append((counts["1-2"], counts["3-6"] + counts["7+"]))
+    assert exact == [(2, 0), (5, 1)]
+    said = "seed 0 has 2 exact and seed 1 has 5; of the 40 changes of three or more fields none and 1"
+    assert said in " ".join(page.split())
 
 
 def make_row(n: int, use: str, pack: str, *, failed: bool = False) -> tuple[dict[str, Any], str]:

@@ -37,7 +37,7 @@ from simia.exporting.simulator_rows import (
     SimulatorRow,
 )
 from simia.exporting.simulator_settings import HeldOutSettings, SimulatorConfig
-from simia.exporting.simulator_split import balance_rows, choose_tools, share_equally, split_rows
+from simia.exporting.simulator_split import balance_rows, choose_tools, count_classes, share_equally, split_rows
 from simia.jobs import Run
 from simia.pack import Pack
 from simia.trainers.simulator_reward import score_completions
@@ -268,6 +268,8 @@ def test_the_files_for_llamafactory(played: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "training rows of 2 episodes" in done.stdout
+    assert "training rows: refused: 0, |Δ| 0: 1, |Δ| 1-2: 1, |Δ| 3-6: 1, |Δ| 7+: 0\n" in done.stdout
+    assert "|Δ|: leaf fields of the state that a call adds, removes or changes." in done.stdout
     info = json.loads((out / "dataset_info.json").read_text())
     recipe = yaml.safe_load((out / "train.yaml").read_text())
     assert (recipe["dataset"], recipe["cutoff_len"], recipe["template"]) == ("simia", 1024, "qwen")
@@ -294,6 +296,7 @@ def test_the_card_names_runs_packs_and_licences(played: Path, tmp_path: Path) ->
     assert card.count(f"| `ref` | `{config}` | `reference` | todos | `{contents}` |") == 1
     licence = Pack.load(played / "todos").licence
     assert f"| todos | {licence} |" in card
+    assert r"| rows | all | refused | \|Δ\| 0 |" in card
     assert {Pack.load(path).licence for path in out.glob("*prompts/*")} == {licence}
 
 
@@ -411,9 +414,10 @@ def make_row(
     split: str = "train",
     delta: int = 0,
     prompt: str = "",
+    failed: bool = False,
 ) -> SimulatorRow:
     before, after = {"a": {}}, {"a": {"k": {str(i): i for i in range(delta)}}} if delta else {"a": {}}
-    truth = make_truth(n, False, before, after, None)
+    truth = make_truth(n, failed, before, after, None)
     messages = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": prompt},
@@ -482,6 +486,25 @@ def test_balance(uneven: list[SimulatorRow], take: int | None, largest: float, c
     assert [row.truth.delta for row in balance_rows(uneven, None, 0.5, least=50)].count(0) == 50
 
 
+def test_refused_calls_are_a_class_of_their_own() -> None:
+    rows = [
+        *(make_row(n, failed=True) for n in range(60)),
+        *(make_row(100 + n) for n in range(40)),
+        *(make_row(200 + n, delta=2) for n in range(40)),
+    ]
+    assert count_classes(rows) == {"refused": 60, "0": 40, "1-2": 40, "3-6": 0, "7+": 0}
+    third = {"refused": 30, "0": 30, "1-2": 30, "3-6": 0, "7+": 0}
+    assert count_classes(balance_rows(rows, 90)) == third
+    assert count_classes(balance_rows(rows[:80], None, 0.5))["refused"] == 20, "as many as look-ups"
+    config = SimulatorConfig(take=90)
+    found = split_rows(rows, HeldOutSettings(), take=90)
+    assert list_notes(CollectedRows(rows), found, config) == [], "neither refusals nor look-ups are over their share"
+    found = split_rows(rows[:70], HeldOutSettings(), take=70)
+    assert list_notes(CollectedRows(rows), found, config) == [
+        "60 of 70 training rows are refused calls, since there are few others: play more calls that succeed or take fewer"
+    ]
+
+
 @pytest.mark.parametrize("largest", [0.25, 0.5, 0.75])
 @pytest.mark.parametrize("least", [0, 4, 100])
 def test_more_rows_never_leave_fewer(uneven: list[SimulatorRow], largest: float, least: int) -> None:
@@ -509,7 +532,7 @@ def test_the_balance_leaves_a_row_of_each_tool() -> None:
     ]
     found = split_rows(rows, HeldOutSettings(), None, 0.5)
     assert list_notes(CollectedRows(rows), found, SimulatorConfig())[0] == (
-        "balancing the classes of |Δ| leaves out 23 of 31 training rows: --set largest=1 keeps all"
+        "balancing the classes (refusals, |Δ|) leaves out 23 of 31 training rows: --set largest=1 keeps all"
     )
 
 
