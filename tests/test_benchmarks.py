@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from eval.bench.stateful import list_missed_bounds
+
 ROOT = Path(__file__).parents[1]
 BENCH = ROOT / "eval" / "bench"
 LEFT_OUT = {
@@ -37,3 +39,12 @@ def test_a_benchmark_runs_without_arguments(name: str) -> None:
     assert 'if __name__ == "__main__":' in text
     given = re.findall(r"add_argument\(\s*\"[^-][^)]*\)", text)
     assert [each for each in given if 'nargs="?"' not in each] == []
+
+
+def test_a_world_that_holds_the_state_has_the_bounds_of_its_size() -> None:
+    row = {"episodes": 1024, "ratio": 1.43, "pause_ms": 41.0, "step_ms": 0.9, "solved": 1024}
+    assert list_missed_bounds(row) == []
+    assert list_missed_bounds({**row, "episodes": 256, "solved": 256}) == ["1.15 times the endpoint's time"]
+    assert list_missed_bounds({**row, "pause_ms": 100.0, "step_ms": 1.5, "solved": 1023}) == [
+        "a pause of 100 ms", "1 ms of CPU a call", "every episode solved",
+    ]  # fmt: skip
