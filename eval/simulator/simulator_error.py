@@ -201,7 +201,7 @@ def write_marks(marks: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(found: dict[str, Any], marks: Mapping[str, Mapping[str, int]]) -> list[PlotPanel]:
+def draw(found: dict[str, Any], marks: Mapping[str, Mapping[str, Any]]) -> list[PlotPanel]:
     """Draw success in the executable world against the share of wrong answers, and below it real simulators on the same axis."""
     by_share = {0: "exact", 10: "answers-10", 30: "answers-30"}
     lines = []
