@@ -14,10 +14,12 @@
 | `{arm}`, `{seed}` | name of the arm as part of a file name, training seed |
 | `{data}`, `{packs}`, `{checkpoint}` | folders of this arm under the folder of the ablation; the checkpoint has one for each seed |
 | `{model}`, `{pack}` | tiny: the small model and the pack with test tasks that `prepare` makes |
-| `{result}` | file or run of the evaluation |
+| `{suite}`, `{result}` | suite of the evaluation, and the file or run with its rewards |
+| `{work}` | folder of the ablation |
 | each key of an arm's `with` | its value |
 
 An arm with `of: NAME` uses the data and the training of that arm: for points of one training's curve, or for another evaluation of it.
+An arm with `suites` is evaluated on these in place of the size's. A `simia eval` of a suite in `BENCHMARK_DATA` gets its `--data`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ Size = Literal["tiny", "full"]
 Stage = Literal["data", "train", "evaluate"]
 STAGES: tuple[Stage, ...] = ("data", "train", "evaluate")
 GRPO = "eval/ablations/tiny_grpo.yaml"
+BENCHMARK_DATA = {"officebench": "data/benchmarks/officebench", "agentbench_os": "data/benchmarks/agentbench"}
+"""Suite → folder of its data, for the suites whose data simia does not install."""
 # Default commands of a size, unless its plan or the arm replaces them.
 DEFAULTS: dict[tuple[str, str], dict[Stage, list[str]]] = {
     ("tiny", "sft"): {
@@ -77,6 +81,7 @@ class Arm(Config):
     x: float | None = Field(None, description="Its place on the axis.")
     of: str | None = Field(None, description="The arm whose data and training it uses.")
     values: dict[str, Any] = Field(default_factory=dict, alias="with", description="Words to fill in.")
+    suites: list[str] | None = Field(None, min_length=1, description="In place of the size's.")
     data: list[str] | None = Field(None, description="In place of the size's.")
     train: list[str] | None = Field(None, description="In place of the size's; empty: the model as it is.")
     evaluate: list[str] | None = Field(None, description="In place of the size's.")
@@ -106,6 +111,9 @@ class Ablation(Config):
     x: str = Field("", description="Name of the axis, for arms that are points of lines.")
     accepted: str | None = Field(
         None, description="Command at the level of accepted tasks; it stores and draws its own result."
+    )
+    stored: str | None = Field(
+        None, description="Name of that result in eval/ablations/results, if its figure shows only counts."
     )
     tiny: SizePlan | None = Field(None, description="On this machine's CPU: it shows that the path works.")
     full: SizePlan | None = Field(None, description="By the papers' configs, on GPUs and paid models.")
@@ -153,12 +161,16 @@ def list_steps(plan: SizePlan, size: Size, work: Path) -> Iterator[Step]:
             known = {**plan.values, **base.values, **arm.values, **fixed, "seed": seed}
             known["checkpoint"] = work / "checkpoints" / f"{folder}-{seed}"
             for stage in STAGES:
-                for suite in plan.suites if stage == "evaluate" else [""]:
+                for suite in (arm.suites or plan.suites) if stage == "evaluate" else [""]:
                     name = f"{slug(arm.name)}-{seed}-{slug(suite)}"
                     result = str(work / "results" / f"{name}.json") if size == "tiny" else name
                     commands = choose_commands(plan, size, arm if stage == "evaluate" else base, stage)
                     for n, command in enumerate(commands, 1):
-                        words = fill_in(command, known | {"suite": suite, "result": result})
+                        words = add_data(fill_in(command, known | {"suite": suite, "result": result}))
+                        if stage == "evaluate" and words[:2] == ("simia", "eval") and words[2] != suite:
+                            raise UserError(
+                                f"arm {arm.name!r}: {shlex.join(words[:3])} is stored as {suite}: give the arm its suites"
+                            )
                         last = stage == "evaluate" and n == len(commands)
                         yield Step(arm, stage, seed, suite, words, result if last else "")
 
@@ -188,6 +200,13 @@ def fill_in(command: str, values: dict[str, Any]) -> tuple[str, ...]:
         return str(values[match[1]])
 
     return tuple(re.sub(r"\{(\w+)\}", replace, word) for word in shlex.split(command))
+
+
+def add_data(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the folder of its data to a `simia eval` of a suite that needs one."""
+    if words[:2] != ("simia", "eval") or words[2] not in BENCHMARK_DATA or "--data" in words:
+        return words
+    return (*words[:3], "--data", BENCHMARK_DATA[words[2]], *words[3:])
 
 
 def slug(name: str) -> str:

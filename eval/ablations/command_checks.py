@@ -16,7 +16,7 @@ from simia.cli.synth import resolve_synth_config
 from simia.cli.train import find_trainer_config
 from simia.config import load_config, parse_config, parse_scalar, read_command_line_value, read_config_file
 from simia.errors import UserError
-from simia.evaluation.suites import load_suite
+from simia.evaluation.suites import SOURCES, load_suite
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.quality.judging.settings import QualitySettings
 from simia.rollouts.settings import RolloutConfig
@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = ("verl.model_merger",)
 """Modules of a trainer's environment."""
 OF_VERL = ("data.seed", "trainer.default_local_dir", "trainer.val_before_train")
+NAMED = ("amplify", "synth", "rollout", "eval")
+"""Commands that start a run."""
 Given = dict[str, Any]
 
 
@@ -61,6 +63,13 @@ def find_made(words: Sequence[str]) -> str | None:
     return words[words.index(option) + 1] if option in words else None
 
 
+def find_run_name(words: Sequence[str]) -> str | None:
+    """Return the name of the run that a command of simia starts."""
+    if tuple(words[:1]) != ("simia",) or words[1] not in NAMED or "--name" not in words:
+        return None
+    return words[words.index("--name") + 1]
+
+
 def check_script(path: Path, words: Sequence[str]) -> None:
     """Check that the options occur in the script's text. It is not imported, since it may need another environment."""
     if not path.is_file():
@@ -77,6 +86,8 @@ def check_simia(words: Sequence[str], made: Collection[str]) -> None:
         check_sources(given, made)
     if check := CHECKS.get(name):
         check(given)
+    if name in (*NAMED, "play") and not given["name"]:
+        raise UserError(f"simia {' '.join(words)}: add --name NAME; without it a stopped run cannot be resumed")
 
 
 def parse_line(words: Sequence[str]) -> tuple[str, Given]:
@@ -117,9 +128,13 @@ def check_rollout(given: Given) -> None:
 
 def check_evaluation(given: Given) -> None:
     calls = [f"sampling.calls={given['calls']}"] if given["calls"] else []
-    load_suite(
+    suite = load_suite(
         given["suite"], [*(given["settings"] or []), *calls], group=given["trials"], packs=given["packs"] or None
     )
+    for share in suite.packs or ():
+        source = SOURCES.get(share.pack.partition(":")[0])
+        if source and source.needs and not source.installed and not (given["data"] or suite.data):
+            raise UserError(f"simia eval {given['suite']} needs its data: add --data FOLDER, {source.needs}")
 
 
 def check_judge(given: Given) -> None:

@@ -26,10 +26,10 @@ from simia.envs.play.baseline_agents import CannedAgent, NothingAgent, Reference
 from simia.envs.play.player import play
 from simia.envs.rewards.judge import RewardJudge
 from simia.envs.users import NoUser, ScriptedUser
-from simia.evaluation.calibration import FULL
 from simia.llm.backends import open_backend
 from simia.llm.engine import Engine
 from simia.rollouts.settings import RolloutConfig
+from simia.statistics import SUCCESS
 from simia.task import ScriptTurn, Task
 from simia.trajectory import Trajectory
 
@@ -112,12 +112,21 @@ def measure(found: dict[str, Any]) -> dict[str, dict[str, tuple[int, int]]]:
     rows = [row for row in found["rows"] if row["judge"] is not None]
     counts = {}
     for who in ("rules", "judge"):
-        right = sum((row[who] >= FULL) is (row["rules"] >= FULL) for row in rows)
+        right = sum((row[who] >= SUCCESS) is (row["rules"] >= SUCCESS) for row in rows)
         counts[who] = {"right": (right, len(rows))}
         for kind in KINDS:
-            own = [row[who] >= FULL for row in rows if row["kind"] == kind]
+            own = [row[who] >= SUCCESS for row in rows if row["kind"] == kind]
             counts[who][kind] = (sum(own), len(own))
     return counts
+
+
+def count_verdicts(measured: dict[str, dict[str, tuple[int, int]]]) -> list[dict[str, Any]]:
+    """Write the counts of `measure` as rows of a stored result."""
+    return [
+        {"arm": who, "measure": name if name == "right" else f"accepted: {name}", "count": count, "of": of}
+        for name in ("right", *KINDS)
+        for who, (count, of) in ((who, measured[who][name]) for who in measured)
+    ]
 
 
 def main() -> None:
@@ -141,15 +150,8 @@ def main() -> None:
     print(f"{found['pack']}, judged by {found['model']}")
     silent = sum(row["judge"] is None for row in found["rows"])
     print(f"{silent} of {len(found['rows'])} episodes without a verdict that can be read, which no figure counts")
-    measured = measure(found)
-    rows = [
-        {"arm": who, "measure": name if name == "right" else f"accepted: {name}", "count": count, "of": of}
-        for name in ("right", *KINDS)
-        for who, (count, of) in ((who, measured[who][name]) for who in measured)
-    ]
-    save_counts(
-        "scaleenv_judge", f"{found['pack']}, judged by {found['model'].partition('@')[0]}", rows, given.out.parent
-    )
+    title = f"{found['pack']}, judged by {found['model'].partition('@')[0]}"
+    save_counts("scaleenv_judge", title, count_verdicts(measure(found)), given.out.parent)
 
 
 if __name__ == "__main__":

@@ -91,13 +91,17 @@ def make_body(arms: Estimates, gains: Estimates) -> dict[str, Any]:
     }
 
 
+def draw(chosen: dict[str, Fidelity], gains: Estimates, out: Path) -> None:
+    save_figure([*make_fidelity_panels(chosen), *make_gain_panels(gains)], out)
+
+
 def main(what: str) -> None:
     chosen, arms, gains = measure(what)
     for name, row in (*arms.items(), *gains.items()):
         print(name, *(f"{measure} {each}" for measure, each in row.items()), sep="; ")
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"own_{what}.json").write_text(json.dumps(make_body(arms, gains), indent=1) + "\n", encoding="utf-8")
-    save_figure([*make_fidelity_panels(chosen), *make_gain_panels(gains)], RESULTS / f"own_{what}.svg")
+    draw(chosen, gains, RESULTS / f"own_{what}.svg")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 from eval.ablations.run import Runner, main
 from simia.authoring.scaffold import scaffold_pack
 from simia.errors import UserError
+from simia.jobs import Run
 
 STUDENT = '''
 """Takes the place of eval/loop/student.py: "trains" by writing down its data's size, and "plays" by the size that it was trained on."""
@@ -129,6 +131,57 @@ def test_a_full_size_reads_the_runs_of_simia(tmp_path: Path, monkeypatch: pytest
     ]  # fmt: skip
     assert rows[0]["tasks"].keys() == rows[1]["tasks"].keys() != set()
     assert "Bounds: reward on packs (full)" in (tmp_path / "work" / "figure.svg").read_text()
+
+
+AGENT = '''
+"""An agent that does nothing, and kills its process at its third message until the file `repaired` exists."""
+import os, pathlib, signal
+from simia import Message
+FOLDER = pathlib.Path(__file__).parent
+def act(view):
+    with open(FOLDER / "calls", "a") as out:
+        print("act", view.messages[-1].content, file=out)
+    if len((FOLDER / "calls").read_text().splitlines()) == 3 and not (FOLDER / "repaired").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Message(role="assistant", content="done")
+'''
+
+
+def test_a_rollout_that_was_killed_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process of the rollout is killed between two episodes. The same command plays the others; another command is refused."""
+    scaffold_pack(tmp_path / "todos")
+    (tmp_path / "agent.py").write_text(AGENT)
+
+    def write(group: int) -> None:
+        play = f"simia rollout {tmp_path / 'todos'} --set concurrency=1 --name {{result}} --group {group}"
+        own = f"{play} --agent function --set agent_function={tmp_path / 'agent.py'}:act"
+        arms = [{"name": "killed", "evaluate": [own]}, {"name": "nothing", "evaluate": [f"{play} --agent nothing"]}]
+        plan = {"title": "Killed", "source": "s", "full": {"train": [], "arms": arms}}
+        write_plan(tmp_path, plan, monkeypatch)
+
+    write(group=2)
+    work = ["--size", "full", "--work", str(tmp_path / "work")]
+    with pytest.raises(UserError, match="killed, evaluate: the command ended with -9"):
+        main(["small", *work])
+    played = len(read_calls(tmp_path))
+    assert played == 3
+    (tmp_path / "repaired").touch()
+    write(group=3)
+    with pytest.raises(UserError, match=r"exists: .*made with other settings \(group: 2 → 3\)"):
+        main(["small", *work])
+    assert len(read_calls(tmp_path)) == played
+    write(group=2)
+    capsys.readouterr()
+    main(["small", *work])
+    assert "killed, evaluate: simia runs resume killed-0-test\n" in capsys.readouterr().out
+    with closing(Run.read_only(tmp_path / "work" / "runs", "killed-0-test")) as run:
+        assert run.verify().complete
+        episodes = run.condition().wanted
+    assert 0 < len(read_calls(tmp_path)) - played < episodes, "the first episodes are not played again"
+    rows = json.loads((tmp_path / "work" / "results.json").read_text())["rows"]
+    assert [row["tasks"].keys() for row in rows] == [rows[1]["tasks"].keys()] * 2
 
 
 @pytest.mark.all

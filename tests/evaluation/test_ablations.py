@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from eval.ablations.ablation import PLANS, list_ablations, list_steps, load_ablation
 from eval.ablations.command_checks import check_command
+from eval.ablations.failure_messages import collect_refusals, count
 from eval.ablations.gym_filters import OFF, ON, PROBLEMS, AcceptedGym, ArmResult, count_arm, replay_arm
-from eval.ablations.outcomes import draw_counts, save_counts
+from eval.ablations.judge_or_rule import count_verdicts
+from eval.ablations.judge_or_rule import measure as measure_judge
+from eval.ablations.outcomes import save_counts
 from eval.ablations.recorded_checks import count_all, list_recordings, replay_all
-from eval.ablations.recorded_fidelity import make_body, measure
-from eval.ablations.run import main
+from eval.ablations.recorded_fidelity import draw, make_body, measure
+from eval.ablations.run import Runner, main, parse_pythons
 from simia.errors import UserError
 from simia.evaluation.benchmarks import list_benchmarks
 from simia.search_path import data_root
@@ -68,6 +75,8 @@ def test_every_command_is_one_of_simia(
     assert evaluated == {(arm.name, seed) for arm in plan.arms for seed in range(plan.seeds)}
     results = [step.result for step in steps if step.result]
     assert len(results) == len(set(results)), "no evaluation overwrites another"
+    played = [(step.suite, step.words[2]) for step in steps if step.words[:2] == ("simia", "eval")]
+    assert all(stored == suite for stored, suite in played), "rewards are stored under the suite that was played"
 
 
 def write_sources(folder: Path) -> None:
@@ -101,6 +110,8 @@ def test_syntheses_pass_their_own_dry_run(tmp_path: Path) -> None:
         ("simia train llamafactory simia-no-such", "no run of configs/llamafactory"),
         ("simia train trl trl/grpo --set stage.no_such=1", "unknown key 'stage.no_such'"),
         ("simia eval tau3", "tau3"),
+        ("simia eval officebench --name a", "simia eval officebench needs its data: add --data FOLDER"),
+        ("simia rollout customer_service --agent reference", "add --name NAME"),
         ("simia export eval/loop/pack office", "simia export office: no earlier command makes this run"),
         ("student learn a b --no-such c", "no option --no-such"),
         ("rm -rf out", "begins with simia, student or python -m"),
@@ -130,6 +141,50 @@ def test_a_word_without_a_value_and_an_unknown_arm_are_refused(tmp_path: Path, m
         load_ablation("wrong").size("tiny")
 
 
+def test_a_suite_of_a_command_that_is_not_the_stored_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eval.ablations.ablation.PLANS", tmp_path)
+    play = ["simia eval officebench --name {result}"]
+    arms: list[dict[str, Any]] = [{"name": "a"}, {"name": "b", "suites": ["officebench"]}]
+    plan = {"title": "t", "source": "s", "full": {"suites": ["tau2"], "train": [], "evaluate": play, "arms": arms}}
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(plan))
+    with pytest.raises(UserError, match="arm 'a': simia eval officebench is stored as tau2: give the arm its suites"):
+        list(list_steps(load_ablation("wrong").size("full"), "full", tmp_path))
+    arms[0]["suites"] = ["officebench"]
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(plan))
+    for step in list_steps(load_ablation("wrong").size("full"), "full", tmp_path):
+        assert step.words[:5] == ("simia", "eval", "officebench", "--data", "data/benchmarks/officebench")
+        assert step.suite == "officebench"
+
+
+def test_no_command_names_a_folder_of_another_ablation(tmp_path: Path) -> None:
+    for name in list_ablations():
+        plan = load_ablation(name).full
+        for step in list_steps(plan, "full", tmp_path) if plan else ():
+            assert not any("out/ablations" in word for word in step.words), (name, step.words)
+
+
+def test_the_interpreter_of_a_trainer_runs_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = load_ablation("simia_rl_worlds")
+    runner = Runner("simia_rl_worlds", plan, "full", tmp_path, parse_pythons([f"verl={sys.executable}"]))
+    runner.pythons["verl"] = Path("/verl/python")
+    made = {step.words: runner.make_command(step.words) for step in runner.steps}
+    merges = [words for each, words in made.items() if each[:3] == ("python", "-m", "verl.model_merger")]
+    trainings = [words for each, words in made.items() if each[:2] == ("simia", "train")]
+    others = [words for each, words in made.items() if each[:2] == ("simia", "eval")]
+    assert {words[0] for words in merges} == {"/verl/python"}
+    assert {tuple(words[-2:]) for words in trainings} == {("--python", "/verl/python")}
+    assert {words[0] for words in [*trainings, *others]} == {sys.executable}
+    assert not any("/verl/python" in words for words in others)
+    monkeypatch.setattr("eval.ablations.run.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="has no vLLM, with which simia eval plays the checkpoints"):
+        runner.run()
+    assert not (tmp_path / "runs").exists(), "nothing was started"
+    with pytest.raises(UserError, match="write TRAINER=PATH of an interpreter; trainers: "):
+        parse_pythons(["verl"])
+
+
 def test_a_figure_is_drawn_again_from_stored_rewards(tmp_path: Path) -> None:
     rows = [
         {"arm": f"{line} {x}", "line": line, "x": x, "seed": seed, "suite": "test", "tasks": {"a": 1.0, "b": value}}
@@ -152,16 +207,50 @@ def test_stored_counts_have_intervals(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "on (5 of 10)" in (tmp_path / "n.svg").read_text()
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*_accepted.json")), ids=lambda path: path.stem)
-def test_shipped_figures_are_those_of_the_stored_counts(path: Path, tmp_path: Path) -> None:
-    draw_counts(json.loads(path.read_text()), tmp_path / "figure.svg")
-    assert (tmp_path / "figure.svg").read_text() == path.with_suffix(".svg").read_text()
+@pytest.mark.parametrize("name", [name for name in list_ablations() if load_ablation(name).stored])
+def test_shipped_figures_are_those_of_the_stored_counts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--size accepted --draw` draws the figure again, and computes nothing."""
+    stored = str(load_ablation(name).stored)
+    shutil.copy(RESULTS / f"{stored}.json", tmp_path)
+    monkeypatch.setattr("eval.ablations.run.RESULTS", tmp_path)
+    monkeypatch.setattr("eval.ablations.run.subprocess.run", lambda *words, **options: pytest.fail("computed again"))
+    main([name, "--size", "accepted", "--draw"])
+    assert (tmp_path / f"{stored}.svg").read_text() == (RESULTS / f"{stored}.svg").read_text()
+    assert {path.stem for path in tmp_path.iterdir()} == {stored}
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.parent.glob("*.py")), ids=lambda path: path.stem)
+def test_every_module_can_be_imported(path: Path) -> None:
+    """A name that it imports from simia may have been renamed."""
+    import_module(f"eval.ablations.{path.stem}")
+
+
+def test_every_shipped_figure_is_drawn_again_in_a_test() -> None:
+    drawn = {load_ablation(name).stored for name in list_ablations()} | {"own_knowledge", "own_ledger"}
+    assert {path.stem for path in RESULTS.glob("*.svg")} == drawn - {None}
 
 
 @pytest.mark.parametrize("what", ["knowledge", "ledger"])
-def test_stored_fidelity_is_that_of_the_recordings(what: str) -> None:
-    _, arms, gains = measure(what)
+def test_stored_fidelity_is_that_of_the_recordings(what: str, tmp_path: Path) -> None:
+    chosen, arms, gains = measure(what)
     assert json.loads((RESULTS / f"own_{what}.json").read_text()) == make_body(arms, gains)
+    draw(chosen, gains, tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text() == (RESULTS / f"own_{what}.svg").read_text()
+    with pytest.raises(UserError, match="the figure shows more than the stored result: omit --draw"):
+        main([f"own_{what}", "--size", "accepted", "--draw"])
+
+
+def test_stored_refusals_are_those_of_the_recordings() -> None:
+    rows = asyncio.run(collect_refusals())
+    assert json.loads((RESULTS / "failure_messages_calls.json").read_text()) == rows
+    assert json.loads((RESULTS / "failure_messages.json").read_text())["rows"] == count(rows)
+
+
+def test_stored_verdicts_give_the_stored_counts() -> None:
+    found = measure_judge(json.loads((RESULTS / "judge_or_rule.json").read_text()))
+    assert json.loads((RESULTS / "scaleenv_judge.json").read_text())["rows"] == count_verdicts(found)
 
 
 def test_stored_gyms_give_the_stored_counts() -> None:
