@@ -24,11 +24,13 @@ RESULTS = Path(__file__).parent / "results"
 REAL, SIMULATED = "executable", "simulated"
 
 
-async def collect_refusals() -> list[dict[str, Any]]:
-    """The calls that the executable or the simulated environment refuses, with both answers."""
+async def collect_refusals(only: str | None = None) -> list[dict[str, Any]]:
+    """The calls that the executable or the simulated environment refuses, with both answers. `only`: for one kind of knowledge alone."""
     script = runpy.run_path(str(ROOT / "docs" / "fidelity_references.py"), run_name="references")
     rows = []
     for way, settings in script["WAYS"].items():
+        if only not in (None, way):
+            continue
         for kind in script["KINDS"]:
             model = script["open_recording"](f"fidelity-other-{way}")
             async for row in script["play_other"](model, kind, **settings):

@@ -64,7 +64,7 @@ class Runner:
         if self.size == "tiny":
             self.prepare()
         else:
-            self.find_interpreters()
+            self.check_machine()
         for step in self.steps:
             self.run_step(step)
         write_results(self.work / "results.json", self.name, self.plan, self.size, self.steps, self.work / "runs")
@@ -73,16 +73,20 @@ class Runner:
     def draw(self) -> None:
         draw_outcomes(read_results(self.work / "results.json"), self.work / "figure.svg")
 
-    def find_interpreters(self) -> None:
-        """Find the interpreter of every trainer before anything is paid for. Raises `UserError` for a missing environment."""
+    def check_machine(self) -> None:
+        """Check interpreters and data before anything is paid for. Raises `UserError` for a missing environment or folder of data."""
         for words in dict.fromkeys(step.words for step in self.steps):
-            if (trainer := find_trainer(words)) and trainer not in self.pythons:
-                self.pythons[trainer] = interpreter(trainer, None)
             if "llm.kind=vllm" in words and find_spec("vllm") is None:
                 raise UserError(
                     f"{sys.executable} has no vLLM, with which simia eval plays the checkpoints: start the ablation in an environment with"
                     " simia and vLLM, for example verl's (docs/experiments/ablations.md)"
                 )
+            if words[:2] == ("simia", "eval") and "--data" in words:
+                data = words[words.index("--data") + 1]
+                if not (ROOT / data).exists():
+                    raise UserError(f"{ROOT / data} is missing: docs/experiments/ablations.md says where to get it")
+            if trainer := find_trainer(words):
+                self.pythons[trainer] = interpreter(trainer, self.pythons.get(trainer))
 
     def prepare(self) -> None:
         """Make the small model and the pack with test tasks, as eval/loop does, and find TRL's interpreter."""
