@@ -45,7 +45,10 @@ class NamedRunSettings(Config):
         None, description="Name of a model in configs/llamafactory/models.yaml. null: the run's only model."
     )
     data: list[str] | None = Field(None, description="Runs, files or packs in place of the run's own data.")
-    runs: Path = Field(Path("runs"), description="Folder of the runs.")
+    runs: Path = Field(
+        default_factory=lambda: Path(os.environ.get("SIMIA_RUNS") or "runs"),
+        description="Folder of the runs. Not set: that of the environment variable SIMIA_RUNS, or `runs`.",
+    )
     out: Path | None = Field(None, description="Folder of the export. null: data/RUN-MODEL.")
     segment: Segment = Field("whole", description="As in `simia export`.")
     reasoning: bool | None = Field(None, description="As in `simia export`.")

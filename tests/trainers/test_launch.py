@@ -47,6 +47,15 @@ def test_a_date_reaches_llamafactory_as_text(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "data").exists()
 
 
+def test_runs_are_sought_where_all_commands_seek_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llamafactory, "interpreter", lambda trainer, python: Path("/there/python"))
+    monkeypatch.setenv("SIMIA_RUNS", str(tmp_path / "nights"))
+    with pytest.raises(UserError, match=f"expected a run in {tmp_path}/nights, a file"):
+        llamafactory.launch(Path("simia-joint"), {"model": "qwen3-8b", "data": "mine"})
+    with pytest.raises(UserError, match="expected a run in here, a file"):
+        llamafactory.launch(Path("simia-joint"), {"model": "qwen3-8b", "data": "mine", "runs": "here"})
+
+
 @pytest.mark.parametrize(
     "value", ["64", "5e-6", "2026-11-21", "null", "true", "[1]", "a:b", "plain", "/a/path", "${HOME}"]
 )
