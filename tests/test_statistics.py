@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from simia import statistics
 from simia.statistics import (
     bootstrap_interval,
     compute_pass_at_k_interval,
@@ -15,6 +16,7 @@ from simia.statistics import (
     estimate_mean_of_groups,
     estimate_pass_at_k,
     estimate_pass_hat_k,
+    flip_signs,
     summarize_rewards,
 )
 
@@ -110,3 +112,24 @@ def test_rewards_beyond_0_to_1_have_an_interval_around_their_mean(values: list[f
         assert each.value == pytest.approx(sum(values) / len(values))
         assert each.low < each.value <= each.high + 1e-9 or each.low - 1e-9 <= each.value < each.high
     assert summarize_rewards({str(n): [value] for n, value in enumerate(values)}).mean is not None
+
+
+def test_p_values_of_sampled_flips_are_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 differences, more than have an exact test: without an effect, p is uniform; an effect is found."""
+    monkeypatch.setattr(statistics, "FLIPS", 200)
+    source = random.Random(5)
+    samples = [[source.gauss(0.0, 1.0) for _ in range(50)] for _ in range(200)]
+    found = [flip_signs([values]) for values in samples]
+    assert 0.02 <= sum(p <= 0.05 for p in found) / 200 <= 0.09
+    assert 0.4 <= sum(p <= 0.5 for p in found) / 200 <= 0.6
+    assert all(flip_signs([[value + 0.8 for value in values]]) < 0.05 for values in samples[:20])
+
+
+def test_sampled_p_values_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random.Random(6)
+    samples = [[[source.uniform(-1, 1.5) for _ in range(n)] for n in (8, 4)] for _ in range(10)]
+    exact = [flip_signs(groups) for groups in samples]
+    monkeypatch.setattr(statistics, "MOST_EXACT", 0)
+    monkeypatch.setattr(statistics, "FLIPS", 4_000)
+    assert [flip_signs(groups) for groups in samples] == pytest.approx(exact, abs=0.03)
+    assert max(exact) - min(exact) > 0.2

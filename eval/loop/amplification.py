@@ -27,9 +27,10 @@ from typing import Any
 
 import amplification_report
 import tasks
-from amplification_data import load_amplified, load_rollouts, make_swapped
+from amplification_data import draw_arms, load_amplified, load_rollouts
 from amplification_failures import classify_failure
-from amplification_tasks import check_apart, read_entities, render_row, render_task, write_pack
+from amplification_report import PRIMARY
+from amplification_tasks import check_apart, render_task
 from run import HERE, SIZES, Loop
 
 import simia
@@ -39,7 +40,6 @@ from simia.search_path import cache_root
 from simia.trajectory import Trajectory
 
 TUNING_SEED = 1000
-PRIMARY = ("swapped", "amplified")
 RESULTS = HERE / "amplification"
 
 
@@ -97,12 +97,16 @@ class Experiment:
         if not self.rows("amplified").exists():
             if "strong" not in runs:
                 raise UserError("the amplified arm has no rows; name the run of the strong model with --strong")
-            self.draw(seeds, runs["strong"])
+            plan = self.plan
+            made = draw_arms(runs["strong"], seeds, self.pack, rows=plan.rows, attempt=self.attempt, counts=plan.tasks)
+            for arm, rows in made.items():
+                self.write_rows(arm, rows)
         held = self.read_tasks()
         apart = set[str]().union(*(tasks.entities(render_task(row)) for s in ("test", "dev") for row in held[s]))
-        if self.attempt == 1 and "strong" in runs and "growth" in self.plan.arms and not self.rows("growth").exists():
+        if self.attempt == 1 and "strong" in runs and "growth" in self.plan.arms:
             found = load_amplified(runs["strong"], None, apart)[: self.plan.growth]
-            if len(found) > self.plan.rows:
+            grown = len(self.read_rows("growth")) - len(seeds) if self.rows("growth").exists() else self.plan.rows
+            if len(found) > grown:  # the run has more trajectories than before
                 self.write_rows("growth", [*seeds, *found])
         if {"real", "local"} <= set(runs) and not self.rows("real").exists():
             real = load_rollouts(runs["real"], self.plan.rows)
@@ -114,19 +118,6 @@ class Experiment:
         for pair, shared in found_shared.items():
             print(f"shared by {pair}: {len(shared['entities'])} values, {len(shared['requests'])} requests")
         self.loop.prepare()
-
-    def draw(self, seeds: Sequence[Trajectory], run: Path) -> None:
-        """Write the rows of the first three arms, and tasks that share nothing with any trajectory of the run."""
-        amplified = load_amplified(run, self.plan.rows)
-        whole = [*seeds, *load_amplified(run, None)]
-        taken = set[str]().union(*(tasks.entities(render_row(row)) for row in whole))
-        taken |= read_entities([tasks.PACK / "tasks.jsonl"])
-        swapped = make_swapped(amplified, seeds, taken)
-        taken = taken.union(*(tasks.entities(render_row(row)) for row in swapped))
-        write_pack(self.pack, taken, attempt=self.attempt, counts=self.plan.tasks)
-        self.write_rows("seeds", seeds)
-        self.write_rows("swapped", [*seeds, *swapped])
-        self.write_rows("amplified", [*seeds, *amplified])
 
     def write_rows(self, arm: str, rows: Sequence[Trajectory]) -> None:
         folder = self.rows(arm).parent
@@ -274,16 +265,6 @@ def digest_tasks(rows: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def check_complete(results: Path, plan: Plan) -> None:
-    """Raise `UserError` until each primary arm has been tested with all of its training seeds, so that no difference is seen before."""
-    for arm in PRIMARY:
-        there = sum((results / f"{arm}-{seed}.json").exists() for seed in range(plan.arms[arm]))
-        if there < plan.arms[arm]:
-            raise UserError(
-                f"{arm} is tested with {there} of {plan.arms[arm]} training seeds; results are read when all are there"
-            )
-
-
 def summarise(task: Mapping[str, Any], played: Mapping[str, Any]) -> dict[str, Any]:
     """The published outcome of one task."""
     kind, *wording = task["tags"]
@@ -318,8 +299,7 @@ def main() -> None:
     work = given.work or cache_root() / "experiments" / f"amplification{suffix}"
     results = given.results or RESULTS.with_name(f"{RESULTS.name}{suffix}")
     if given.stage == "report":
-        check_complete(results, PLANS[given.plan])
-        print(amplification_report.report(results, second=given.attempt == 2))
+        print(amplification_report.report(results, PLANS[given.plan].arms["amplified"]))
         return
     work.mkdir(parents=True, exist_ok=True)
     lock = (work / "lock").open("w")

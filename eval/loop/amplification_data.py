@@ -10,12 +10,12 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tasks
-from amplification_tasks import render_row
+from amplification_tasks import read_entities, render_row, write_pack
 
 from simia.authoring.fresh_people import choose_person
 from simia.errors import UserError
@@ -62,6 +62,35 @@ def load_amplified(run: Path, count: int | None, apart: Collection[str] = ()) ->
     if len(found) < (count or 0):
         raise UserError(f"{run}: {len(found)} accepted trajectories, {count} are needed; let the run go on")
     return list(found.values())[:count]
+
+
+def draw_arms(
+    run: Path,
+    seeds: Sequence[Trajectory],
+    pack: Path,
+    *,
+    rows: int,
+    attempt: int = 1,
+    counts: Mapping[str, int] | None = None,
+) -> dict[str, list[Trajectory]]:
+    """Write a pack whose tasks share nothing with any trajectory of a run, and return the rows of *seeds*, *swapped* and *amplified*.
+
+    Args:
+        run: Folder of the run with the strong model. Its number of trajectories determines the tasks.
+        seeds: The pack's seeds.
+        pack: The folder of the tasks, which is replaced.
+        rows: Number of trajectories besides the seeds.
+        attempt: 1, or 2 for the second try.
+        counts: Split → number of tasks, if fewer than planned.
+    """
+    amplified = load_amplified(run, rows)
+    whole = [*seeds, *load_amplified(run, None)]
+    taken = set[str]().union(*(tasks.entities(render_row(row)) for row in whole))
+    taken |= read_entities([tasks.PACK / "tasks.jsonl"])
+    swapped = make_swapped(amplified, seeds, taken)
+    taken = taken.union(*(tasks.entities(render_row(row)) for row in swapped))
+    write_pack(pack, taken, attempt=attempt, counts=counts)
+    return {"seeds": list(seeds), "swapped": [*seeds, *swapped], "amplified": [*seeds, *amplified]}
 
 
 def load_rollouts(run: Path, most: int) -> list[Trajectory]:

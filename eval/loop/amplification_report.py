@@ -1,6 +1,7 @@
 """Tables and figure of the amplification experiment from its stored results: `python eval/loop/amplification_report.py [FOLDER]`.
 
-The folder has a JSON file for each arm and training seed, which `amplification.py` wrote. Nothing is trained or played.
+The folder has a JSON file for each arm and training seed, which `amplification.py` wrote. Nothing is trained or played. The files name the
+try, and the try determines the level of the primary interval.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ COMPARISONS = (
     ("local", "swapped"),
 )
 """The first is the primary comparison."""
+PRIMARY = ("swapped", "amplified")
+TRAINING_SEEDS = 6
+"""Of each primary arm."""
+LEVELS = {1: 0.95, 2: 0.975}
+"""Try → level of the primary interval."""
 FOLDER = Path(__file__).with_name("amplification")
 
 
@@ -50,9 +56,24 @@ def load_results(folder: Path) -> dict[str, dict[int, dict[str, Any]]]:
     if not found:
         raise UserError(f"{folder}: no results; run python eval/loop/amplification.py run first")
     names = {tuple(sorted(told["tasks"])) for seeds in found.values() for told in seeds.values()}
-    if len(names) > 1 or len({told.get("test") for seeds in found.values() for told in seeds.values()}) > 1:
+    same = {(told.get("test"), told["attempt"]) for seeds in found.values() for told in seeds.values()}
+    if len(names) > 1 or len(same) > 1:
         raise UserError(f"{folder}: the files are of different test tasks; remove those of another run")
     return found
+
+
+def check_complete(found: Mapping[str, Mapping[int, Any]], seeds: int = TRAINING_SEEDS) -> None:
+    """Raise `UserError` until each primary arm has been tested with this number of training seeds, so that no difference is seen before."""
+    for arm in PRIMARY:
+        if (there := len(found.get(arm, {}))) < seeds:
+            raise UserError(
+                f"{arm} is tested with {there} of {seeds} training seeds; results are read when all are there"
+            )
+
+
+def read_attempt(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> int:
+    """Return the try that the stored files name: 1 or 2."""
+    return int(next(iter(next(iter(found.values())).values()))["attempt"])
 
 
 def read_rewards(seeds: Mapping[int, Mapping[str, Any]]) -> Rewards:
@@ -62,8 +83,10 @@ def read_rewards(seeds: Mapping[int, Mapping[str, Any]]) -> Rewards:
     }
 
 
-def measure(found: Mapping[str, Mapping[int, Mapping[str, Any]]], level: float = 0.95) -> dict[str, Any]:
-    """Success, comparisons, success by kind and failures by kind, as data."""
+def measure(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Success, comparisons, success by kind and failures by kind, as data. The primary interval has the level of the files' try, all others
+    95 %."""
+    level = LEVELS[read_attempt(found)]
     tasks = next(iter(next(iter(found.values())).values()))["tasks"]
     wordings = {task: row["wording"] for task, row in tasks.items()}
     kinds = {task: row["kind"] for task, row in tasks.items()}
@@ -84,7 +107,24 @@ def measure(found: Mapping[str, Mapping[int, Mapping[str, Any]]], level: float =
         for place, (one, other) in enumerate(COMPARISONS)
         if one in rewards and other in rewards
     }
-    return {"tasks": len(tasks), "arms": arms, "comparisons": compared}
+    told = {"tasks": len(tasks), "arms": arms, "comparisons": compared}
+    if set(PRIMARY) <= set(rewards):
+        told["without_both"] = compare_without(rewards, wordings, kinds, "both")
+    return told
+
+
+def compare_without(
+    rewards: Mapping[str, Rewards], wordings: Mapping[str, str], kinds: Mapping[str, str], kind: str
+) -> dict[str, Any]:
+    """Compare the primary arms on the tasks of all other kinds, with an interval of 95 %."""
+    swapped, amplified = (
+        {
+            seed: {task: value for task, value in row.items() if kinds[task] != kind}
+            for seed, row in rewards[arm].items()
+        }
+        for arm in PRIMARY
+    )
+    return compare_arms(amplified, swapped, wordings)
 
 
 def count_failures(seeds: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
@@ -99,12 +139,15 @@ def render_tables(told: Mapping[str, Any], *, second: bool = False) -> str:
     lines = ["| arm | rows | rate | by training seed | success, % |", "|---|---|---|---|---|"]
     for arm, row in arms.items():
         seeds = ", ".join(f"{100 * value:.1f}" for value in row["by_seed"].values())
-        lines.append(f"| {ARMS[arm]} | {row['rows']} | {row['rate']:g} | {seeds} | {shown(row)} |")
+        rate = f"{row['rate']:.0e}".replace("e-0", "e-")
+        lines.append(f"| {ARMS[arm]} | {row['rows']} | {rate} | {seeds} | {shown(row)} |")
     lines += ["", "| comparison | difference, points |", "|---|---|"]
     for pair, row in told["comparisons"].items():
         one, other = (ARMS[arm] for arm in pair.split(" - "))
         note = f" (primary{', interval of 97.5 %' if second else ''})" if pair == " - ".join(COMPARISONS[0]) else ""
         lines.append(f"| {one} over {other}{note} | {shown(row, signed=True)} |")
+    if "without_both" in told:
+        lines.append(f"| amplified over swapped, without `both` | {shown(told['without_both'], signed=True)} |")
     kinds = sorted({kind for row in arms.values() for kind in row["by_kind"]})
     lines += ["", f"| success by kind | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
     for arm, row in arms.items():
@@ -112,7 +155,9 @@ def render_tables(told: Mapping[str, Any], *, second: bool = False) -> str:
         lines.append(f"| {ARMS[arm]} | {shares} |")
     names = ("solved", *FAILURES)
     lines += ["", f"| episodes | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    lines += [f"| {ARMS[arm]} | {' | '.join(str(row['failures'][n]) for n in names)} |" for arm, row in arms.items()]
+    for arm, row in arms.items():
+        counts = " | ".join(f"{row['failures'][name]:,}" for name in names)
+        lines.append(f"| {ARMS[arm]} | {counts} |")
     return "\n".join(lines)
 
 
@@ -138,10 +183,16 @@ def make_panels(told: Mapping[str, Any]) -> list[PlotPanel]:
     return panels
 
 
-def report(folder: Path = FOLDER, *, second: bool = False) -> str:
-    """Write results.md, results.json and, with matplotlib, results.svg beside the stored results, and return the tables."""
-    told = measure(load_results(folder), 0.975 if second else 0.95)
-    text = render_tables(told, second=second)
+def report(folder: Path = FOLDER, seeds: int = TRAINING_SEEDS) -> str:
+    """Write results.md, results.json and, with matplotlib, results.svg beside the stored results, and return the tables.
+
+    Raises:
+        UserError: The folder has no results, those of different tasks, or fewer than `seeds` training seeds of a primary arm.
+    """
+    found = load_results(folder)
+    check_complete(found, seeds)
+    told = measure(found)
+    text = render_tables(told, second=read_attempt(found) == 2)
     (folder / "results.md").write_text(text + "\n", encoding="utf-8")
     (folder / "results.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if not can_plot():

@@ -80,10 +80,6 @@ def describe_row(mine: OurRow, table: PublishedTable) -> list[str]:
             else "too few episodes of each task, or other parts"
         )
         return [f"{mine.run}: no column of this table is measured: {why}"]
-    found = [
-        f"{table.columns[name].title} {each.low:.1f} to {each.high:.1f}"
-        for name, each in mine.figures.items()
-        if not math.isnan(each.low)
-    ]
+    found = [f"{table.columns[name].title} {each.low:.1f} to {each.high:.1f}" for name, each in mine.figures.items()]
     played = f"{mine.run}: {mine.conditions}; comparable to the printed rows only if these were played alike"
     return [f"{mine.run}: 95 % intervals: {', '.join(found)}", *([played] if mine.conditions else [])]

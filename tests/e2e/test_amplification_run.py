@@ -60,7 +60,7 @@ def finished(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[lis
     early = run(*command, "test", *options, fails=True)
     assert "amplification: swapped is not trained with seed 0" in early
     early = run(*command, "report", *options, fails=True)
-    assert "amplification: swapped is tested with 0 of 1 training seeds" in early
+    assert "no results; run python eval/loop/amplification.py run first" in early
     process = subprocess.Popen(
         [str(c) for c in (*command, "run", *options)],
         cwd=ROOT,

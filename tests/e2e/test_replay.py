@@ -25,6 +25,7 @@ KEYS_ONLY = {
     "oracle-tau",
     "oracle-office",
     "oracle_injected",
+    "tau2-airline-user",
 }  # their prompts hold what is not ours, or are files of their own
 
 

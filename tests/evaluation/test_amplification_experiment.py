@@ -25,6 +25,7 @@ import amplification_failures
 import amplification_figures
 import amplification_report
 import amplification_tasks
+import figures
 import tasks
 
 LOOP = Path(__file__).parents[2] / "eval" / "loop"
@@ -199,36 +200,92 @@ def store(folder: Path, arm: str, seed: int, solved: int) -> None:
 
 
 def test_the_report_is_that_of_the_stored_results(tmp_path: Path) -> None:
-    for seed in range(2):
+    for seed in range(6):
         store(tmp_path, "swapped", seed, 20)
-        store(tmp_path, "amplified", seed, 30 + 4 * seed)
+        store(tmp_path, "amplified", seed, 30 + 4 * (seed % 2))
     (tmp_path / "dev-amplified-0.0005.json").write_text("{}")
     said = subprocess.run(
         [sys.executable, LOOP / "amplification_report.py", tmp_path], capture_output=True, text=True, check=True
     ).stdout
-    assert "| swapped | 80 | 0.0005 | 50.0, 50.0 | 50.0 [" in said
-    assert "| amplified | 80 | 0.0005 | 75.0, 85.0 | 80.0 [" in said
+    assert "| swapped | 80 | 5e-4 | 50.0, 50.0, 50.0, 50.0, 50.0, 50.0 | 50.0 [" in said
+    assert "| amplified | 80 | 5e-4 | 75.0, 85.0, 75.0, 85.0, 75.0, 85.0 | 80.0 [" in said
     assert "| amplified over swapped (primary) | +30.0 [+" in said
     assert "| swapped | 0.00 | 1.00 |" in said
-    assert "| amplified | 64 | 0 | 0 | 0 | 0 | 16 | 0 |" in said
+    assert "| amplified | 192 | 0 | 0 | 0 | 0 | 48 | 0 |" in said
     told = json.loads((tmp_path / "results.json").read_text())["comparisons"]["amplified - swapped"]
     assert 0 < told["low"] < 0.3 < told["high"] < 0.6
     assert "amplified over swapped +30.0 [" in (tmp_path / "results.svg").read_text()
-    second = amplification_report.report(tmp_path, second=True)
-    assert "(primary, interval of 97.5 %)" in second
+    for path in (*tmp_path.glob("swapped-*.json"), *tmp_path.glob("amplified-*.json")):
+        path.write_text(path.read_text().replace('"attempt": 1', '"attempt": 2'))
+    said = subprocess.run(
+        [sys.executable, LOOP / "amplification_report.py", tmp_path], capture_output=True, text=True, check=True
+    ).stdout
+    assert "(primary, interval of 97.5 %)" in said, "the files name the try"
     wider = json.loads((tmp_path / "results.json").read_text())["comparisons"]["amplified - swapped"]
     assert wider["high"] - wider["low"] > told["high"] - told["low"]
 
 
 def test_results_are_not_read_before_the_primary_arms_are_complete(tmp_path: Path) -> None:
-    plan = amplification.Plan(arms={"swapped": 2, "amplified": 2, "seeds": 6})
     for seed in range(2):
         store(tmp_path, "swapped", seed, 20)
     store(tmp_path, "amplified", 0, 30)
     with pytest.raises(UserError, match="amplified is tested with 1 of 2 training seeds"):
-        amplification.check_complete(tmp_path, plan)
+        amplification_report.report(tmp_path, 2)
+    assert not (tmp_path / "results.json").exists()
     store(tmp_path, "amplified", 1, 30)
-    amplification.check_complete(tmp_path, plan)
+    amplification_report.check_complete(amplification_report.load_results(tmp_path), 2)
+    with pytest.raises(UserError, match="swapped is tested with 2 of 6 training seeds"):
+        amplification_report.report(tmp_path)
+
+
+def test_results_of_both_tries_are_not_joined(tmp_path: Path) -> None:
+    store(tmp_path, "swapped", 0, 20)
+    store(tmp_path, "amplified", 0, 20)
+    path = tmp_path / "amplified-0.json"
+    path.write_text(path.read_text().replace('"attempt": 1', '"attempt": 2'))
+    with pytest.raises(UserError, match="different test tasks"):
+        amplification_report.load_results(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "level"), [("amplification", ""), ("amplification-2", "97.5 % interval ")])
+def test_published_results_are_those_of_the_stored_outcomes(name: str, level: str, tmp_path: Path) -> None:
+    """Data, tables and figure are made anew; the pages have each row and the primary difference."""
+    published, pages = LOOP / name, LOOP.parents[1]
+    page, loop, readme = (
+        (pages / path).read_text() for path in ("docs/experiments/amplification.md", "docs/loop.md", "README.md")
+    )
+    for path in published.glob("*-?.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = amplification_report.report(tmp_path)
+    for made in ("results.json", "results.md", "results.svg"):
+        assert (tmp_path / made).read_bytes() == (published / made).read_bytes(), made
+    rows = [line for line in text.splitlines() if line.startswith(("| swapped |", "| amplified |"))]
+    assert len(rows) == 6
+    assert [row for row in rows if row not in page.splitlines()] == []
+    told = json.loads((published / "results.json").read_text())
+    primary, without = (
+        figures.shown(row, signed=True).replace("-", "−")
+        for row in (told["comparisons"]["amplified - swapped"], told["without_both"])
+    )
+    mean, _, ends = primary.partition(" ")
+    assert f"amplified over swapped is {mean} points{',' if level else ''} {level}{ends}" in page
+    assert f"{without.replace(' [', ' points [')}" in page
+    assert (f"{mean}, {level}{ends}" if level else f"{mean} points, 95 % interval {ends}") in loop
+    scores = " and ".join(f"{100 * told['arms'][arm]['mean']:.1f}" for arm in ("amplified", "swapped"))
+    assert f"| {scores} | {mean}{',' if level else ''} {level}{ends}: no difference found |" in readme
+
+
+def test_the_rates_are_those_that_the_dev_tasks_chose() -> None:
+    page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text()
+    for arm in ("swapped", "amplified"):
+        solved = [
+            sum(
+                row["reward"]
+                for row in json.loads((LOOP / "amplification" / f"dev-{arm}-{rate}.json").read_text())["tasks"].values()
+            )
+            for rate in ("0.0005", "0.0002")
+        ]
+        assert f"| {arm} | {solved[0]} | {solved[1]} |" in page
 
 
 def test_results_of_other_test_tasks_are_not_joined(tmp_path: Path, pack: Path) -> None:

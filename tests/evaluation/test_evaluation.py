@@ -246,6 +246,32 @@ def test_every_config_is_read(name: str) -> None:
     assert yaml.safe_load(config.model_dump_json())["kind"] == "eval"
 
 
+PUBLISHED = {  # suite → model and temperature of the user, trials, temperature of the agent, turns, stated by papers, benchmarks and docs/evaluation.md
+    "tau2": ("gpt-4.1", 0.0, 4, 0.0, 100),
+    "taubench": ("gpt-4.1", 0.0, 5, 0.0, 30),
+    "acebench": ("gpt-4o", 0.0, 1, 0.0, 20),
+    "bfcl": (None, None, 1, 0.0, 168),
+    "officebench": (None, None, 1, 0.0, 40),
+    "agentbench_os": (None, None, 1, 0.0, 8),
+}
+PARTS = {
+    "tau2": {"tau2:retail": ["base"], "tau2:airline": ["base"], "tau2:telecom": ["base"]},
+    "taubench": {"taubench:retail": ["test"], "taubench:airline": ["test"]},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_suites_have_the_published_conditions(name: str) -> None:
+    config = load_suite(name)
+    model, heat, *rest = PUBLISHED[name]
+    assert (config.player.model if config.player else None) == model
+    assert (config.user_settings.temperature if config.player else None) == heat
+    assert [config.group, config.sampling.temperature, config.episode.turns] == rest
+    assert config.suite == name
+    if name in PARTS:
+        assert {share.pack: share.tags for share in config.packs} == PARTS[name]
+
+
 def test_missing_data_are_one_line(folder: Path) -> None:
     words = refuse("eval", "officebench", "--agent", "nothing")
     assert words == "suite officebench needs its data: add --data FOLDER, OfficeBench's folder of tasks (1-1, 1-2, …)"

@@ -17,6 +17,7 @@ from simia.evaluation.published.tables import (
     PublishedTable,
     find_discrepancies,
     find_place,
+    measure_columns,
     measure_part,
     read_paper,
 )
@@ -137,11 +138,34 @@ def test_an_episode_is_placed_by_its_suite_or_its_pack() -> None:
 def test_measures_are_those_of_the_papers() -> None:
     rewards: dict[str, list[float | None]] = {"a": [1.0, 1.0], "b": [1.0, 0.0], "c": [0.5, 0.0], "d": [None, None]}
     figures = {name: measure_part(rewards, *name) for name in (("avg@", 5), ("pass^", 1), ("pass^", 2), ("pass@", 2))}
-    assert {name: each and round(each.value, 2) for name, each in figures.items()} == {
-        ("avg@", 5): 58.33, ("pass^", 1): 50.0, ("pass^", 2): 33.33, ("pass@", 2): 66.67,
+    assert figures == {
+        ("avg@", 5): [1.0, 0.5, 0.25], ("pass^", 1): [1.0, 0.5, 0.0], ("pass^", 2): [1.0, 0.0, 0.0], ("pass@", 2): [1.0, 1.0, 0.0],
     }  # fmt: skip
-    assert measure_part(rewards, "pass^", 3) is None
-    assert measure_part({}, "avg@", 4) is None
+    assert measure_part(rewards, "pass^", 3) == measure_part({}, "avg@", 4) == []
+
+
+def test_means_of_columns_and_of_parts_have_intervals_that_resample_within_each_part() -> None:
+    rewards = {
+        ("tau2", "retail"): {f"r{n}": [float(n % 2)] * 4 for n in range(40)},
+        ("tau2", "airline"): {f"a{n}": [float(n % 4 == 0)] * 4 for n in range(20)},
+        ("tau2", "telecom"): {f"t{n}": [1.0] * 4 for n in range(20)},
+    }
+    of_columns = measure_columns(read_paper("simia").find_table("1"), rewards)
+    assert round(of_columns["average"].value, 2) == 37.5
+    widths = {name: each.high - each.low for name, each in of_columns.items()}
+    assert 0 < widths["average"] < widths["airline"]
+    of_parts = measure_columns(read_paper("codegym").find_table("1"), rewards)
+    assert round(of_parts["tau2"].value, 2) == round((50 + 25 + 100) / 3, 2)
+    assert of_parts["tau2"].low < of_parts["tau2"].value < of_parts["tau2"].high < 100
+    del rewards["tau2", "telecom"]
+    assert "tau2" not in measure_columns(read_paper("codegym").find_table("1"), rewards)
+
+
+def test_means_are_of_columns_with_one_part() -> None:
+    for _, table in TABLES:
+        for column in table.columns.values():
+            averaged = [table.columns[name] for name in column.mean_of]
+            assert not all(each.suite for each in averaged) or all(isinstance(each.part, str) for each in averaged)
 
 
 def test_our_rollouts_are_printed_below_the_published_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +183,7 @@ def test_our_rollouts_are_printed_below_the_published_rows(tmp_path: Path, monke
     assert lines["right (reference)"] == ["100.0", "100.0", "100.0"]
     assert lines["wrong (nothing)"][-1] == "0.0"
     assert lines["GPT-5"] == ["58.0", "77.2", "67.6"]
-    assert "right: 95 % intervals: Airline " in printed
+    assert re.search(r"right: 95 % intervals: Airline .*, Retail .*, Average ", printed)
     assert "other: no column of this table is measured: it has no episode of the table's suites yet" in printed
     assert invoke("eval", "table", "simia", "1", "--run", "right", "--run", "wrong", "--run", "other") == printed
 

@@ -19,7 +19,7 @@ from simia.jobs import Run
 from simia.statistics import (
     SUCCESS,
     Estimate,
-    bootstrap_interval,
+    estimate_mean_of_groups,
     estimate_pass_at_k,
     estimate_pass_hat_k,
 )
@@ -224,45 +224,37 @@ def find_place(path: str) -> tuple[str, str] | None:
 
 
 def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rewards]) -> dict[str, Estimate]:
-    """Compute our figures in percent for each column that our suites measure. A column over several parts, or a mean of columns, needs all of
-    these, and has no interval (NaN)."""
-    found: dict[str, Estimate] = {}
+    """Compute our figures in percent for each column that our suites measure, with 95 % intervals over tasks. A column over several parts, or a
+    mean of columns, needs all of these. Its interval resamples tasks within each part. The columns of a mean have one part each."""
+    groups: dict[str, list[list[float]]] = {}
     for name, column in table.columns.items():
         match = MEASURE.fullmatch(column.metric or "")
         if column.suite is None or column.part is None or match is None:
             continue
         parts = [column.part] if isinstance(column.part, str) else column.part
         figures = [measure_part(rewards.get((column.suite, part), {}), match[1], int(match[2])) for part in parts]
-        if (mean := average_estimates(figures)) is not None:
-            found[name] = mean
+        if all(figures):
+            groups[name] = figures
     for name, column in table.columns.items():
-        mean = average_estimates([found.get(each) for each in column.mean_of])
-        if mean is not None:
-            found[name] = mean
-    return found
+        if column.mean_of and all(each in groups for each in column.mean_of):
+            groups[name] = [values for each in column.mean_of for values in groups[each]]
+    return {name: estimate_percent(groups[name]) for name in table.columns if name in groups}
 
 
-def measure_part(rewards: Rewards, measure: str, k: int) -> Estimate | None:
-    """Compute a measure in percent over the tasks with scored episodes: avg@k is the mean over tasks of a task's mean reward; pass^k and pass@k are
-    estimated from n ≥ k episodes of each task. None without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
-    known = [[value for value in values if value is not None] for values in rewards.values()]
-    known = [values for values in known if values]
-    if not known or (measure != "avg@" and min(map(len, known)) < k):
-        return None
-    if measure == "avg@":
-        each = [sum(values) / len(values) for values in known]
-    else:
-        estimate = estimate_pass_at_k if measure == "pass@" else estimate_pass_hat_k
-        each = [estimate(len(values), sum(value >= SUCCESS for value in values), k) for values in known]
-    found = bootstrap_interval(each)
+def estimate_percent(groups: list[list[float]]) -> Estimate:
+    """The mean of the groups' means in percent, with its 95 % interval."""
+    found = estimate_mean_of_groups(groups)
     return Estimate(100 * found.value, 100 * found.low, 100 * found.high)
 
 
-def average_estimates(figures: list[Estimate | None]) -> Estimate | None:
-    """Return the mean of figures, without an interval if there are several; None if one is missing."""
-    known = [each for each in figures if each is not None]
-    if not known or len(known) < len(figures):
-        return None
-    if len(known) == 1:
-        return known[0]
-    return Estimate(sum(each.value for each in known) / len(known), float("nan"), float("nan"))
+def measure_part(rewards: Rewards, measure: str, k: int) -> list[float]:
+    """Compute a measure of each task with scored episodes: avg@k is the mean of the task's rewards; pass^k and pass@k are estimated from n ≥ k
+    episodes of the task. Empty without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
+    known = [[value for value in values if value is not None] for values in rewards.values()]
+    known = [values for values in known if values]
+    if not known or (measure != "avg@" and min(map(len, known)) < k):
+        return []
+    if measure == "avg@":
+        return [sum(values) / len(values) for values in known]
+    estimate = estimate_pass_at_k if measure == "pass@" else estimate_pass_hat_k
+    return [estimate(len(values), sum(value >= SUCCESS for value in values), k) for values in known]
