@@ -44,7 +44,7 @@ def list_obstacles(
         return ["perturb: nothing is disturbed: share is 0"]
     planned = settings.schedule or [PlannedEvent(kind=kind) for kind in dict.fromkeys(settings.kinds)]
     steered = isinstance(backend, SimulatedBackend) and not backend.settings.holds_state
-    screens = steered and backend.feedback.reply_form == "screen"
+    screens = isinstance(backend, SimulatedBackend) and backend.feedback.reply_form == "screen"
     most = combine_limits(limits, pack.limits)
     found = []
     for event in planned:

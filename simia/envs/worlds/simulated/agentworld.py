@@ -22,6 +22,7 @@ from simia.envs.worlds.simulated.feedback import (
     AnsweredCall,
     ChangeReader,
     Feedback,
+    ReplyForm,
     UnreadableAnswer,
     describe_task,
 )
@@ -44,7 +45,7 @@ KEYS, WAIT = "keystrokes", "duration"
 class AgentWorldFeedback(Feedback):
     """Prompts and answers of `agentworld-mcp`: any tools, each result as the tool returns it."""
 
-    reply_form = "observation"
+    reply_form: ReplyForm = "observation"
 
     def name_prompts(self) -> tuple[str, str]:
         return "simulated/agentworld_mcp.j2", "simulated/agentworld_context.j2"
@@ -145,7 +146,7 @@ class TerminalFeedback(AgentWorldFeedback):
     argument is a command: it is entered, and the result is the screen's text between the command and the next prompt.
     """
 
-    reply_form = "screen"
+    reply_form: ReplyForm = "screen"
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:
         self.commands = {tool.name: find_command(pack, tool) for tool in (*pack.tools, *pack.user_tools)}

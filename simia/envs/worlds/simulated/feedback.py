@@ -89,10 +89,13 @@ class AnsweredCall:
     """The perturbation's instruction for the answer; empty: none."""
 
 
+ReplyForm = Literal["answer", "observation", "screen"]
+
+
 class Feedback:
     """The prompts of one pack. Made once, shared by all episodes."""
 
-    reply_form: Literal["answer", "observation", "screen"] = "answer"
+    reply_form: ReplyForm = "answer"
     """What a reply holds: an answer with outcome, content and changes; the result as the tool returns it; or a terminal's screen."""
 
     def __init__(self, pack: Pack, settings: SimulatedSettings) -> None:

@@ -16,7 +16,7 @@ import zstandard
 
 from simia.envs.reference_solution import RecordedCall, find_observations, list_recorded_calls
 from simia.envs.worlds.arguments import make_failure, refuse_call
-from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, UnreadableAnswer
+from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall, Feedback, ReplyForm, UnreadableAnswer
 from simia.envs.worlds.simulated.settings import SimulatedSettings
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code
@@ -87,7 +87,7 @@ class SimulatedWorld:
         self.tools: Mapping[By, Sequence[ToolSpec]] = {"agent": backend.pack.tools, "user": backend.pack.user_tools}
 
     @property
-    def reply_form(self) -> str:
+    def reply_form(self) -> ReplyForm:
         """What the simulator's replies hold: answer, observation or screen."""
         return self._backend.feedback.reply_form
 
