@@ -153,6 +153,15 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     assert rows[-1] == ["| exact", "0.50, 0.75", "40 |"]
 
 
+def test_the_page_has_the_rows_of_the_stored_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load(monkeypatch)
+    found = json.loads(experiment.RESULTS.read_text())
+    page = (ROOT / "docs" / "experiments" / "simulator-error.md").read_text().replace("−", "-").splitlines()
+    rows = [*experiment.write_table(found).splitlines(), *experiment.write_signals(found).splitlines()]
+    assert len(rows) == 13
+    assert [row for row in rows if row not in page] == []
+
+
 def test_the_figure_has_a_line_for_each_training_seed_and_a_mark_for_each_simulator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
