@@ -43,7 +43,10 @@ def test_a_context_answered_at_most_twenty_prompts() -> None:
 
 @pytest.mark.parametrize(
     ("frozen", "exact"),
-    [("calls-120.jsonl", {"code": 120}), ("calls-40.jsonl", {"schema": 11, "reference": 17, "state": 37, "code": 40})],
+    [
+        ("calls-120.jsonl", {"code": 120}),
+        pytest.param("calls-40.jsonl", {"schema": 11, "reference": 17, "state": 37, "code": 40}, marks=pytest.mark.all),
+    ],
 )
 def test_exact_changes_by_knowledge(tmp_path: Path, frozen: str, exact: dict[str, int]) -> None:
     found = measure(tmp_path, frozen, *exact)
@@ -69,15 +72,27 @@ async def test_the_page_has_the_tables_of_the_recorded_answers() -> None:
     assert all(row["transition"]["exact"] for row in envsimbench)
 
 
-@pytest.mark.parametrize(("pack", "solved"), [("customer_service", 10), ("hotel_front_desk", 10), ("job_seeking", 10)])
+@pytest.mark.parametrize(
+    ("pack", "solved"),
+    [
+        ("customer_service", 10),
+        ("hotel_front_desk", 10),
+        ("job_seeking", 10),
+    ],
+)
 def test_rules_judge_the_state_that_it_left(tmp_path: Path, pack: str, solved: int) -> None:
-    """All ten episodes of a pack earn 1 in the executable world too. The agent `following` takes the ids that the simulator generates."""
-    assert Counter(value for value, _ in play_recorded(tmp_path, pack, "following", "rules")) == {1.0: solved}
+    """All ten episodes of a pack earn 1 in the executable world too, and the judge accepts them. The agent `following` takes the ids that the
+    simulator generates."""
+    assert Counter(play_recorded(tmp_path, pack, "following", "both")) == {(1.0, 1.0): solved}
 
 
 @pytest.mark.parametrize(
     ("pack", "solved", "accepted"),
-    [("customer_service", 10, 9), ("hotel_front_desk", 6, 6), ("job_seeking", 9, 9)],
+    [
+        ("customer_service", 10, 9),
+        ("hotel_front_desk", 6, 6),
+        ("job_seeking", 9, 9),
+    ],
 )
 def test_the_judge_and_the_rules_agree(tmp_path: Path, pack: str, solved: int, accepted: int) -> None:
     """In five of the 30 episodes the script names an id that only the code generates: rules and judge find the failure. In one more the

@@ -171,8 +171,10 @@ def a_lost_world_has_no_reward(make: Callable[[], Driver], case: Case) -> None:
 
 
 def an_end_that_nobody_can_judge_has_no_reward(make: Callable[[], Driver], case: Case) -> None:
-    """The judge's endpoint fails, after the tools' has answered every call."""
-    solution = case.solution()
+    """The judge's endpoint fails, after the tools' has answered every call. No equal episode was judged before, whose verdict would be known."""
+    *calls, last = case.solution()
+    assert "<tool_call>" not in last
+    solution = [*calls, f"{last} It was not judged before."]
     plan_endpoint(case, script=["ok"] * sum("<tool_call>" in text for text in solution), rate=1.0, mix=["500"])
     with opened(make, case.stage()) as driver:
         driver.reset(case.task)

@@ -32,7 +32,7 @@ from simia.terminal import write_count
 from simia.trajectory import Message, Trajectory, Usage
 
 CHARS_A_TOKEN = 3.6
-KEPT = 4_096  # latest replies kept for equal episodes
+KEPT = 4_096  # latest readable replies kept for equal episodes
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
 NAMES = ("solved", "success", "reward", "score", "completed")
 FORM = {
@@ -98,9 +98,7 @@ class RewardJudge:
         self.usage = Usage(cost=0.0)
         """Usage of all its verdicts, recalled ones included; the cost is None where any price is unknown."""
         system, _ = load_template(self.SYSTEM)
-        self._replies: dict[
-            str, Reply
-        ] = {}  # the latest ones by key, since an engine may have a journal that keeps none
+        self._replies: dict[str, Reply] = {}  # by key, since an engine's journal may keep none
         self._request, _ = load_template(self.REQUEST)
         suite = guess_suite(pack.name) if self.settings.suite == "auto" else self.settings.suite
         tools = [{"name": tool.name, "description": " ".join(tool.description.split())[:300]} for tool in pack.tools]
@@ -167,13 +165,14 @@ class RewardJudge:
         first, item = request, draw.rpartition("/")[0]
         for attempt in range(1 + self.settings.again):
             try:
-                reply = await self._ask(request, item, f"{draw}+{attempt}" if attempt else draw)
+                key, reply = await self._ask(request, item, f"{draw}+{attempt}" if attempt else draw)
             except BudgetReached as error:
                 return Vote(None, str(error), error=Code.BUDGET)
             except LLMFault as fault:
                 return Vote(None, fault.detail or fault.code.meaning, error=fault.code)
             vote, most = parse_verdict(reply.text, turns), request.max_tokens
             if vote.error is None:
+                self._keep(key, reply)
                 return vote
             said = [
                 {"role": "assistant", "content": reply.text.strip()[:SHOWN] or "(nothing)"},
@@ -185,18 +184,21 @@ class RewardJudge:
             request = first.model_copy(update={"messages": [*first.messages, *said], "max_tokens": most})
         return vote
 
-    async def _ask(self, request: Request, item: str, draw: str) -> Reply:
-        """Ask once for equal episodes, such as two of a trainer's group, also if one ends after the other was judged."""
+    async def _ask(self, request: Request, item: str, draw: str) -> tuple[str, Reply]:
+        """The key of a reply and the reply: one that is kept, or a new one."""
         backend, spent = self.engine.backend, self.usage
         key = make_reply_key(backend.alias, backend.model, request, draw)
         reply = self._replies.get(key) or await self.engine.ask(request, item=item, draw=draw, key=key)
-        self._replies[key] = reply
-        while len(self._replies) > KEPT:
-            del self._replies[next(iter(self._replies))]
         used = reply.usage
         spent.prompt, spent.completion = spent.prompt + used.prompt, spent.completion + used.completion
         spent.cost = None if spent.cost is None or used.cost is None else spent.cost + used.cost
-        return reply
+        return key, reply
+
+    def _keep(self, key: str, reply: Reply) -> None:
+        """Keep a readable reply for equal episodes, such as those of a trainer's group that end after this one was judged."""
+        self._replies[key] = reply
+        while len(self._replies) > KEPT:
+            del self._replies[next(iter(self._replies))]
 
 
 def parse_verdict(text: str, turns: int | None = None) -> Vote:

@@ -141,6 +141,14 @@ async def test_equal_episodes_are_judged_once_though_one_ends_later(monkeypatch:
     assert len(model.asked) == 4, "two replies are kept, so the first is asked for again"
 
 
+async def test_a_verdict_that_cannot_be_read_is_not_kept() -> None:
+    model = Scripted(replies("I think so.", '{"solved": true}'))
+    async with Engine(model, PassingJournal(), EngineLimits(retries=0)) as engine:
+        oracle = RewardJudge(engine, PACK, RewardJudgeSettings(again=0))
+        assert [(await oracle.score(PLAYED, TASK)).value for _ in range(3)] == [None, 1.0, 1.0]
+    assert len(model.asked) == 2
+
+
 @pytest.mark.parametrize(("again", "caps"), [(0, [2048]), (1, [2048, 4096]), (2, [2048, 4096, 8192])])
 async def test_a_verdict_cut_in_its_thoughts_gets_twice_the_room(again: int, caps: list[int]) -> None:
     class Cut(Scripted):

@@ -123,7 +123,7 @@ def test_numbers_that_no_float_holds_are_compared_as_they_are() -> None:
     assert told({"n": 0}, {"n": big}, {"n": 1.5}).value == 0
 
 
-@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("linked", [False, pytest.param(True, marks=pytest.mark.all)])
 def test_as_many_rows_as_an_agent_likes(linked: bool) -> None:
     """Equal rows, more than Python's stack is deep, each mentioned by one of its own."""
     count = 1100
