@@ -24,6 +24,7 @@ from simia.statistics import (
     flip_signs,
     list_pass_ks,
 )
+from simia.trajectory import write_compact_json
 
 Rewards = dict[str, list[float | None]]
 """Task → rewards of its trials; None for an episode without a reward."""
@@ -257,4 +258,11 @@ def describe_differences(name: str, one: Any, two: Any) -> list[str]:
     if isinstance(one, dict) and isinstance(two, dict):
         keys = sorted(one.keys() | two.keys())
         return [line for key in keys for line in describe_differences(f"{name}.{key}", one.get(key), two.get(key))]
-    return [] if one == two else [f"{name}: {one} and {two}"]
+    return [] if one == two else [f"{name}: {write_condition(one)} and {write_condition(two)}"]
+
+
+def write_condition(value: Any) -> str:
+    """Write a setting for a line: `none`, or JSON without the fields that are not set."""
+    if isinstance(value, dict):
+        value = {name: each for name, each in value.items() if each is not None}
+    return "none" if value is None else value if isinstance(value, str) else write_compact_json(value)

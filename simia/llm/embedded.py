@@ -119,6 +119,10 @@ class EmbeddedBackend:
             except LLMFault as fault:
                 if fault.code is Code.CONNECTION:
                     await self._restart_server(client)
+                if fault.exceeds_context:
+                    said = fault.detail.replace(", try increasing it", "")
+                    hint = "raise `context` of the local model, as --set llm.context=16384, or shorten the prompts, as --set backend_settings.state_tokens=2000"
+                    raise LLMFault(fault.code, f"{said}: {hint}", retry=False, status=fault.status) from None
                 raise
 
     def _place_in_slot(self, request: Request) -> Request:

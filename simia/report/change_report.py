@@ -20,6 +20,7 @@ from simia.report.plots import PlotDot, PlotLine, PlotPanel
 from simia.report.rollout_report import list_compared_calls
 from simia.search_path import searching_from
 from simia.statistics import Estimate, compute_wilson_interval
+from simia.terminal import write_count
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -63,6 +64,10 @@ def print_changes(named: Named, specs: Mapping[str, ToolSpec], to: Console) -> N
         estimates = [format_estimate(each.interval(what)) for what in ("exact_share", "rewarded_share")]
         table.add_row(name, str(each.total.calls), str(each.total.lost), *estimates)
     to.print(table)
+    for name, each in found.items():
+        if each.total.lost:
+            lost = f"{each.total.lost} of {write_count(each.total.calls, 'call')}"
+            to.print(f"{name}: {lost} had no readable answer; all other figures leave them out", soft_wrap=True)
     columns = "knows", "outcome", "F1", "entities", "forgotten", "invented"
     table = Table(*columns, title="observations, and entities of the true answers")
     for name, each in found.items():

@@ -16,6 +16,7 @@ from simia.authoring.scaffold import scaffold_pack
 from simia.cli import build_app, terminal_output
 from simia.errors import UserError
 from simia.evaluation.benchmarks import list_benchmarks
+from simia.evaluation.scores import describe_differences
 from simia.evaluation.suites import load_suite
 from simia.jobs import Run
 from simia.search_path import data_root
@@ -100,6 +101,14 @@ def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
     assert [row["figure"] for row in found] == ["avg@4, avg@2"] * 3 + ["pass^2"] * 3, (
         "the means are those of all trials"
     )
+
+
+def test_conditions_are_written_as_in_a_config() -> None:
+    settings = {"kinds": ["rate_limit"], "events": 1, "schedule": None}
+    assert describe_differences("perturbations", None, settings) == [
+        'perturbations: none and {"kinds":["rate_limit"],"events":1}'
+    ]
+    assert describe_differences("limits", {"turns": 3}, {"turns": None}) == ["limits.turns: 3 and none"]
 
 
 def test_a_rollout_is_scored_again_by_todays_tasks(folder: Path) -> None:

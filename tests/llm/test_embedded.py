@@ -101,6 +101,16 @@ async def test_calls_broken_by_one_death_cost_one_restart() -> None:
 
 
 @real_model
+async def test_a_prompt_beyond_the_context_names_the_setting(engine: Engine) -> None:
+    with pytest.raises(
+        LLMFault, match=r"exceeds the available context size \(\d+ tokens\): raise `context` of the local model"
+    ) as failed:
+        await engine.ask(Request(messages=[{"role": "user", "content": "word " * 20_000}]), item="long", draw="long")
+    assert failed.value.exceeds_context
+    assert not failed.value.retry
+
+
+@real_model
 async def test_closing_ends_the_child() -> None:
     backend = EmbeddedBackend(EmbeddedSettings(**SETTINGS), say=lambda _: None)
     await backend.start()

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from simia.quality.judging.agreement import Agreement
-from simia.report.change_report import collect_reward_figures, print_rewards
+from simia.report.change_report import collect_reward_figures, print_changes, print_rewards
 from simia.report.console import Terminal
 
 
@@ -25,3 +25,16 @@ def test_agreement_of_the_rewards_is_printed_as_it_is_saved() -> None:
         "episodes": 10, "agreed": 9, "share": 0.9, "kappa": 0.5,
         "low": pytest.approx(0.596, abs=1e-3), "high": pytest.approx(0.982, abs=1e-3),
     }  # fmt: skip
+
+
+def test_lost_calls_are_named_beside_the_figures_without_them() -> None:
+    result = {"content": {"a": 1}, "failed": False}
+    step = {"exact": True, "rewarded": True, "delta": 0, "entities": 0, "invented": [], "forgotten": []}
+    call = {"episode": "t", "name": "look", "arguments": {}, "real": result}
+    rows = [
+        {**call, "step": 1, "simulated": result, "transition": step},
+        {**call, "step": 2, "lost": "unparsable"},
+    ]
+    out = Terminal(width=120, record=True, file=io.StringIO())
+    print_changes({"state": rows}, {}, out)
+    assert "state: 1 of 2 calls had no readable answer; all other figures leave them out\n" in out.export_text()
