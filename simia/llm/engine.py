@@ -129,7 +129,7 @@ class Engine:
         self._until_update = STALL_EVERY  # answers until it is computed again
         self._warned_at: int | None = None  # how many replies there were at the latest warning of an outage
         self.waits_out_outages = False
-        """Whether `limits.outage` holds: in durable jobs, which nobody watches at night."""
+        """Whether `limits.outage` holds: in runs that a resume continues, which are often left alone at night."""
         self._answered_at: float | None = None  # time of the latest reply, by the monotonic clock
         self._sharing: dict[str, asyncio.Future[Reply | None]] = {}
         self._random = random.Random()  # timing only: no result depends on it
@@ -360,14 +360,11 @@ class Engine:
     def _is_outage(self, fault: LLMFault, answered: int) -> bool:
         """Whether to wait for an endpoint that has answered before: it is away or refuses for a time, and no call was answered since this
         one failed first."""
+        if not self.waits_out_outages or not self.limits.retries or self._answered_at is None:
+            return False
         down = fault.code in (Code.CONNECTION, Code.RATE_LIMITED) or fault.status in DOWN
-        waits = self.waits_out_outages and self.limits.retries > 0 and self._answered_at is not None
-        return (
-            down
-            and waits
-            and answered == self.stats.answered
-            and time.monotonic() - (self._answered_at or 0.0) < self.limits.outage
-        )
+        short = time.monotonic() - self._answered_at < self.limits.outage
+        return down and short and answered == self.stats.answered
 
     def _account_reply(self, reply: Reply) -> None:
         usage, total = reply.usage, self.stats.usage

@@ -124,17 +124,19 @@ async def test_an_outage_stops_and_the_run_goes_on_later(endpoint: FakeEndpoint,
     assert (more.stop.kind, more.progress.accepted) == ("complete", 20)
 
 
+IMPATIENT = [
+    "limits.retries=1",
+    "limits.backoff=0.01",
+    "limits.backoff_max=0.02",
+    "limits.concurrency=4",
+    "stop.outage=4",
+]
+
+
 @pytest.mark.parametrize("outage", [60, 0])
 async def test_a_short_outage_is_waited_out(endpoint: FakeEndpoint, tmp_path: Path, outage: float) -> None:
     """Of 503s, far beyond the retries of each call and the eight failures that stop a run."""
-    limits = [
-        "limits.retries=1",
-        "limits.backoff=0.01",
-        "limits.backoff_max=0.02",
-        "limits.concurrency=4",
-        "stop.outage=4",
-    ]
-    conf = config(endpoint, "n=20", f"limits.outage={outage}", *limits)
+    conf = config(endpoint, "n=20", f"limits.outage={outage}", *IMPATIENT)
     endpoint.plan(script=["ok"] * 6 + ["503"] * 60)
     made = await start(conf, tmp_path)
     if outage:
@@ -146,22 +148,14 @@ async def test_a_short_outage_is_waited_out(endpoint: FakeEndpoint, tmp_path: Pa
 
 
 async def test_a_long_outage_stops(endpoint: FakeEndpoint, tmp_path: Path) -> None:
-    limits = [
-        "limits.retries=1",
-        "limits.backoff=0.01",
-        "limits.backoff_max=0.02",
-        "limits.concurrency=4",
-        "stop.outage=4",
-    ]
-    conf = config(endpoint, "n=20", "limits.outage=0.5", *limits)
+    conf = config(endpoint, "n=20", "limits.outage=0.5", *IMPATIENT)
     endpoint.plan(script=["ok"] * 6, rate=1.0, mix=["503"])
     made = await start(conf, tmp_path)
     assert made.stop.kind == "endpoint"
 
 
 async def test_one_prompt_that_the_endpoint_fails_on_is_not_waited_for(endpoint: FakeEndpoint, tmp_path: Path) -> None:
-    limits = ["limits.retries=1", "limits.backoff=0.01", "limits.concurrency=1", "limits.start=1"]
-    conf = config(endpoint, "n=20", "stop.outage=4", *limits)
+    conf = config(endpoint, "n=20", *IMPATIENT, "limits.concurrency=1", "limits.start=1")
     endpoint.plan(script=["ok"] * 6, rate=1.0, mix=["500"])
     made = await start(conf, tmp_path)
     assert made.stop.kind == "endpoint", "500 may come from the prompt"

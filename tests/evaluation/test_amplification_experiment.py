@@ -249,7 +249,7 @@ def test_results_of_both_tries_are_not_joined(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "level"), [("amplification", ""), ("amplification-2", "97.5 % interval ")])
 def test_published_results_are_those_of_the_stored_outcomes(name: str, level: str, tmp_path: Path) -> None:
-    """Data, tables and figure are made anew; the pages have each row and the primary difference."""
+    """Data, tables and figure are made again; the pages have each row and the primary difference."""
     published, pages = LOOP / name, LOOP.parents[1]
     page, loop, readme = (
         (pages / path).read_text() for path in ("docs/experiments/amplification.md", "docs/loop.md", "README.md")
