@@ -55,7 +55,7 @@ def serve(
         bool, typer.Option("--no-token", help="OpenEnv: accept every client, without a token.")
     ] = False,
     sessions: Annotated[
-        int, typer.Option("--sessions", min=1, help="OpenEnv: maximum number of concurrent sessions.")
+        int, typer.Option("--sessions", min=1, help="HTTP: maximum number of concurrent sessions.")
     ] = 256,
     lease: Annotated[
         float,
@@ -161,7 +161,7 @@ def serve(
             serve_openenv(config, host, port, out=out, store=store, idle=idle, drain=drain, **limits)
         )
         return
-    address = (port, idle or 600.0) if http else None
+    address = (port, idle or 600.0, sessions) if http else None
     if event_loop.run_command(serve_mcp(pack, task, seed, out, state, turns, address, grants, unscored)):
         sys.stdout.flush()
         os._exit(0)  # a thread blocks on stdin, and a normal exit would wait for it
@@ -193,10 +193,10 @@ async def serve_openenv(
 
 
 async def serve_mcp(
-    pack: str, task: str | None, seed: int, out: Path, state: bool, turns: int, address: tuple[int, float] | None,
+    pack: str, task: str | None, seed: int, out: Path, state: bool, turns: int, address: tuple[int, float, int] | None,
     grants: dict[str, Any], unscored: bool = False,
 ) -> bool:  # fmt: skip
-    """Serve the executable world. `address`: port and idle seconds for HTTP; None: stdio. Returns whether stdio was interrupted."""
+    """Serve the executable world. `address`: port, idle seconds and most sessions for HTTP; None: stdio. Returns whether stdio was interrupted."""
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack
@@ -220,6 +220,6 @@ async def serve_mcp(
             say_error(f"{loaded.name} has user tools, which cannot be called here: there is no user simulator")
         if address is None:
             return await over_stdio(service)
-        port, idle = address
-        await over_http(service, port, idle=idle, say=say_error)
+        port, idle, most = address
+        await over_http(service, port, idle=idle, most=most, say=say_error)
         return False

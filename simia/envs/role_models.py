@@ -125,6 +125,12 @@ class RoleModels:
         """Whether models are opened here for any role."""
         return bool(self._roles) and self._opens
 
+    def limit_episodes(self, most: int) -> int:
+        """Return how many episodes may be played at once, at most `most`: a local model keeps the conversations of so many in its slots. With
+        more, each turn would find its slot taken and the whole conversation would be read again."""
+        embedded = [settings for settings in self._roles.values() if settings.kind == "embedded" and self._opens]
+        return min([most, *(max(1, settings.slots // embedded.count(settings)) for settings in embedded)])
+
     @property
     def has_budget(self) -> bool:
         """Whether models are opened here and have a cap."""

@@ -160,7 +160,7 @@ async def work_on_rollout(
             models.engines,
             work.progress,
             StopSettings(min_yield=0),
-            concurrency=config.concurrency,
+            concurrency=models.limit_episodes(config.concurrency) if cluster is None else config.concurrency,
             decide_past_gaps=True,
             on_progress=on_progress,
             produce=cluster.produce if cluster is not None else None,

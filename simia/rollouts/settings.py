@@ -46,7 +46,10 @@ class RolloutSettings(EnvironmentConfig):
         description="Where the run executes: in this process, or on the nodes of a Ray cluster.",
     )
     concurrency: int = Field(
-        64, ge=1, json_schema_extra=OPERATIONAL, description="Maximum number of concurrent episodes."
+        64,
+        ge=1,
+        json_schema_extra=OPERATIONAL,
+        description="Maximum number of concurrent episodes. With a local model, not more than its `slots` have room for.",
     )
 
     @model_validator(mode="after")

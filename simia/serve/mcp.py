@@ -234,12 +234,13 @@ async def over_stdio(service: Service) -> bool:
     return interrupted
 
 
-async def over_http(service: Service, port: int, *, idle: float, say: Callable[[str], None]) -> None:
-    """Serve any number of clients at http://127.0.0.1:PORT/mcp until a signal comes. A session ends after `idle` seconds without a
-    request or an open stream. Raises `UserError` for a port that is taken."""
+async def over_http(service: Service, port: int, *, idle: float, most: int, say: Callable[[str], None]) -> None:
+    """Serve clients at http://127.0.0.1:PORT/mcp until a signal comes. A session ends after `idle` seconds without a request or an open
+    stream. While there are `most` sessions, a further one is refused with 503. Raises `UserError` for a port that is taken."""
     listening = listen("127.0.0.1", port)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-    watcher = SessionWatcher(make_mcp_server(service).streamable_http_app(session_idle_timeout=idle), service, idle)
+    app = make_mcp_server(service).streamable_http_app(session_idle_timeout=idle, max_sessions=most)
+    watcher = SessionWatcher(app, service, idle)
     config = Deadlines().config(watcher, ws="none")
     await serve_until_signal(config, listening, lambda: say(f"serving at {address}; Ctrl-C ends"), watcher.close)
 

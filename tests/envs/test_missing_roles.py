@@ -72,3 +72,16 @@ def test_a_local_model_of_another_role_takes_the_threads_of_llm() -> None:
     assert list_threads(agent, player) == {"smollm2-135m": None, "qwen2.5-coder-0.5b": None}
     assert list_threads(agent, player, "llm.threads=1") == {"smollm2-135m": 1, "qwen2.5-coder-0.5b": 1}
     assert list_threads("llm.model=smollm2-135m", "player.model=smollm2-135m", "llm.threads=1") == {"smollm2-135m": 1}
+
+
+def test_a_local_model_plays_as_many_episodes_as_its_slots_hold() -> None:
+    def limit_episodes(*settings: str) -> int:
+        config = make_rollout_config(load_suite("packs", list(settings)))
+        return RoleModels(config, Pack.load("customer_service")).limit_episodes(config.concurrency)
+
+    local = "llm.model=smollm2-135m"
+    assert limit_episodes(local, "user=none") == 4
+    assert limit_episodes(local, "user=none", "concurrency=3") == 3
+    assert limit_episodes(local, "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 2  # one model, two conversations
+    assert limit_episodes(local, "llm.slots=1", "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 1
+    assert limit_episodes("llm.kind=openai", "llm.base_url=http://127.0.0.1:9/v1", "llm.model=m", "user=none") == 64

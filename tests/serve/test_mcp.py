@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 pytest.importorskip("mcp")
@@ -97,8 +98,7 @@ def http(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, 
         TASK,
         "--out",
         str(out),
-        "--idle",
-        str(getattr(request, "param", 600)),
+        *getattr(request, "param", ["--idle", "600"]),
     ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -110,7 +110,8 @@ def http(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, 
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         said, complained = process.communicate(timeout=PATIENCE)
-        assert (process.returncode, said, complained) == (0, "", "")
+        lines = [line for line in complained.splitlines() if not line.startswith("Refusing to open a new session")]
+        assert (process.returncode, said, lines) == (0, "", [])
 
 
 async def test_the_reference_over_stdio_earns_one_and_the_trajectory_is_in_the_file(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ async def test_a_session_may_choose_its_task(http: Any) -> None:
     assert [row.task_id for row in rows(out)] == ["cs-001"]
 
 
-@pytest.mark.parametrize("http", [1], indirect=True, ids=["idle"])
+@pytest.mark.parametrize("http", [["--idle", "1"]], indirect=True, ids=["idle"])
 async def test_an_http_session_ends_with_goodbye_and_with_silence(http: Any) -> None:
     url, out, _ = http
     first = Pack.load("customer_service").task(TASK).actions[0]
@@ -337,6 +338,21 @@ async def test_an_http_session_ends_with_goodbye_and_with_silence(http: Any) -> 
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], check=False)
     assert await asyncio.to_thread(wait_for, lambda: len(rows(out)) == 2)
     assert {(row.end.kind, row.reward.value) for row in rows(out) if row.reward} == {("truncated", 0.0)}
+
+
+@pytest.mark.parametrize("http", [["--sessions", "1"]], indirect=True, ids=["one"])
+async def test_a_session_beyond_the_limit_is_refused_until_one_ends(http: Any) -> None:
+    url, out, _ = http
+    async with at(url) as client:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+        headers = {"Accept": "application/json, text/event-stream"}
+        async with aiohttp.ClientSession() as other, other.post(url, json=request, headers=headers) as refused:
+            assert refused.status == 503
+        assert (await solve(client))["reward"] == 1.0
+    async with at(url) as client:
+        assert (await solve(client))["reward"] == 1.0
+    assert len(rows(out)) == 2
 
 
 async def test_over_http_the_era_without_sessions_is_refused_so_that_a_client_shakes_hands(http: Any) -> None:
