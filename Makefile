@@ -6,7 +6,7 @@ WORKERS ?= 2
 # The extras that fit into one environment; vllm and those of trainers exclude one another.
 LOCKED := openai embedded datasets languages mcp ray sandbox plots serve
 # The scripts of eval/bench that print figures; tests/test_benchmarks.py names the others.
-BENCHES := engine post amplify requests repair near values languages truth domain_tokens report environment sessions rooms gym_serving many_packs \
+BENCHES := engine post amplify planned_requests repair near values languages truth domain_tokens report environment sessions rooms gym_serving many_packs \
 	simulated stateful schedule episodes server server_memory ray_engine tau2
 PARALLEL := -n $(WORKERS) --dist loadgroup
 STAMP := $(VENV)/.installed

@@ -14,8 +14,8 @@ BENCH = ROOT / "eval" / "bench"
 LEFT_OUT = {
     "endpoint": "the fake endpoint that benchmarks start",
     "replies": "the replies of that endpoint",
-    "request_contradictions": "the patterns of requests.py",
-    "request_seeds": "the seeds of requests.py",
+    "request_contradictions": "the patterns of planned_requests.py",
+    "request_seeds": "the seeds of planned_requests.py",
 }
 """Scripts that measure nothing by themselves, and why they are there."""
 LIST = re.search(r"^BENCHES := ((?:.*\\\n)*.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)

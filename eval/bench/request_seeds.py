@@ -1,4 +1,4 @@
-"""Seeds for eval/bench/requests.py that the repository does not hold: conversations in the manner of tau-bench and in Chinese.
+"""Seeds for eval/bench/planned_requests.py that the repository does not hold: conversations in the manner of tau-bench and in Chinese.
 
 The conversations are made from tables. They show what the planner learns from seeds: how a user is identified, which look-ups precede
 a change, what the user confirms. `--tools FILE` replaces these short tool specifications by real ones.

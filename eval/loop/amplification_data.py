@@ -94,7 +94,7 @@ def draw_arms(
 
 
 def load_rollouts(run: Path, most: int) -> list[Trajectory]:
-    """The first rollouts with reward 1 of a run of `simia rollout`, at most so many; equal conversations once."""
+    """The first rollouts with reward 1 of a run of `simia rollout` or of its stored file, at most so many; equal conversations once."""
     found = {row.id: row for row in read_run(run) if row.reward is not None and row.reward.value == 1.0}
     if not found:
         raise UserError(f"{run}: no rollout has reward 1; the arm needs some")
@@ -102,8 +102,11 @@ def load_rollouts(run: Path, most: int) -> list[Trajectory]:
 
 
 def read_run(run: Path) -> list[Trajectory]:
+    """The accepted trajectories of a run, or the trajectories of a JSONL file."""
+    if run.is_file():
+        return [Trajectory.from_row(json.loads(line)) for line in run.read_text(encoding="utf-8").splitlines()]
     if not run.is_dir():
-        raise UserError(f"{run}: no such folder; name the folder of a run")
+        raise UserError(f"{run}: no such file or folder; name the folder of a run, or a file of trajectories")
     return list(iterate_accepted(run, partial=True))
 
 

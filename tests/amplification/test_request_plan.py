@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections import Counter
@@ -24,22 +23,10 @@ from simia.quality.goals import PlannedGoal
 from simia.quality.suites import GENERIC, SUITES
 from simia.trajectory import Message, Trajectory
 
-BENCH = Path(__file__).parents[2] / "eval" / "bench"
+sys.path.append(str(Path(__file__).parents[2] / "eval" / "bench"))
+import planned_requests as bench
+
 SEEDS = Path(__file__).parents[1] / "recordings" / "seeds"
-
-
-def load_bench() -> Any:
-    """Load eval/bench/requests.py under a name of its own: a library is named requests too."""
-    sys.path.append(str(BENCH))
-    spec = importlib.util.spec_from_file_location("bench_requests", BENCH / "requests.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load_bench()
 SHOP = Pack.load(search_path.find_resource("seeds", "customer_service")).seeds
 TRAITS = read_traits(SHOP[0], CallGraph(SHOP), GENERIC)
 

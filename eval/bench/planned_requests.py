@@ -1,6 +1,6 @@
 """Search the requests of every shipped config for contradictions: a request must be possible to fulfil.
 
-    python eval/bench/requests.py [--n 3000] [--tools FILE]
+    python eval/bench/planned_requests.py [--n 3000] [--tools FILE]
 
 Plans and renders the requests of each config in configs/amplify, as they are shipped, from seeds of its kind: our packs, conversations in
 the manner of tau-bench (`--tools`: with real tool specifications), the rows of OfficeBench and AgentInstruct that the tests hold; of Chinese
