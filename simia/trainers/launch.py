@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from simia.config import CommandLineValue, assign_setting, drop_backend_settings, parse_scalar
 from simia.envs.config import EnvironmentConfig
-from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, make_backend
+from simia.envs.opening import BACKEND_FIELDS, BACKEND_SETTINGS, list_packs, load_tasks, make_backend
 from simia.envs.remote.remote_pack import plays_remotely
-from simia.envs.role_models import judges_by_model, simulates_tools, user_kind
+from simia.envs.role_models import RoleModels, judges_by_model, simulates_tools, user_kind
 from simia.envs.scoring import check_reward_settings
 from simia.envs.worlds.executable import check_code
 from simia.errors import MissingKeyError, UserError
@@ -55,6 +55,12 @@ class Launch:
         # Neither the trainer nor its child processes import from the working directory. Python 3.10 ignores the variable: there
         # the working directory comes first, as for any `python -m`.
         self.env.setdefault("PYTHONSAFEPATH", "1")
+
+
+def list_extras(*stages: EnvironmentConfig) -> list[str]:
+    """Return the extras of simia that the models of these stages need in the trainer's environment."""
+    models = [each for stage in stages for each in RoleModels(stage, load_tasks(stage)[0]).list_models().values()]
+    return ["embedded"] if any(each.kind == "embedded" for each in models) else []
 
 
 def format_setting(value: Any) -> str:

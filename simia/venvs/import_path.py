@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from simia.venvs.build import Say, lock_file, normalize_name
 LIST = "import json; from importlib.metadata import distributions; print(json.dumps({d.name: d.version for d in distributions() if d.name}))"
 
 
-def make_python_path(python: Path, say: Say = lambda line: None) -> str:
-    """Return the PYTHONPATH that lets a trainer's interpreter import simia: the package alone, and the dependencies that it lacks."""
-    return os.pathsep.join([str(make_simia_path()), str(ensure_missing_packages(python, say))])
+def make_python_path(python: Path, say: Say = lambda line: None, *, extras: Collection[str] = ()) -> str:
+    """Return the PYTHONPATH that lets a trainer's interpreter import simia: the package alone, and the dependencies that it lacks, with
+    those of simia's `extras`."""
+    return os.pathsep.join([str(make_simia_path()), str(ensure_missing_packages(python, say, extras))])
 
 
 def make_simia_path() -> Path:
@@ -36,13 +38,13 @@ def make_simia_path() -> Path:
     return folder
 
 
-def ensure_missing_packages(python: Path, say: Say = lambda line: None) -> Path:
-    """Return a folder with the dependencies of simia that the interpreter's environment lacks, in the versions installed here.
+def ensure_missing_packages(python: Path, say: Say = lambda line: None, extras: Collection[str] = ()) -> Path:
+    """Return a folder with the dependencies of simia and its `extras` that the interpreter's environment lacks, in the versions installed here.
 
     It is made once. Packages of the trainer are neither shadowed nor replaced. Raises `UserError` with pip's last line.
     """
     has = {normalize_name(name) for name in list_distributions(python)}
-    pins = [f"{name}=={version}" for name, version in sorted(list_needed().items()) if name not in has]
+    pins = [f"{name}=={version}" for name, version in sorted(list_needed(extras).items()) if name not in has]
     key = hashlib.sha256(json.dumps([str(python), *pins]).encode()).hexdigest()[:12]
     folder = cache_root() / "envs" / f"beside-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +77,8 @@ def list_distributions(python: Path) -> dict[str, str]:
         raise UserError(f"{python} is not a Python interpreter that can be run") from None
 
 
-def list_needed() -> dict[str, str]:
-    """Every distribution that simia needs, dependencies of dependencies too, with the version that is installed here."""
+def list_needed(extras: Collection[str] = ()) -> dict[str, str]:
+    """Every distribution that simia and its `extras` need, dependencies of dependencies too, with the version that is installed here."""
     found: dict[str, str] = {}
     waiting = ["simia"]
     while waiting:
@@ -87,6 +89,9 @@ def list_needed() -> dict[str, str]:
         if normalize_name(one.name) not in found:
             found[normalize_name(one.name)] = one.version
             wanted = [line for line in one.requires or () if "extra ==" not in line]
+            if one.name == "simia":
+                named = [rf"extra == ['\"]{re.escape(extra)}['\"]" for extra in extras]
+                wanted += [line for line in one.requires or () if any(re.search(each, line) for each in named)]
             waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
     if found.pop("simia", None) is None:
         raise UserError(

@@ -82,6 +82,8 @@ def test_a_local_model_plays_as_many_episodes_as_its_slots_hold() -> None:
     local = "llm.model=smollm2-135m"
     assert limit_episodes(local, "user=none") == 4
     assert limit_episodes(local, "user=none", "concurrency=3") == 3
-    assert limit_episodes(local, "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 2  # one model, two conversations
+    assert (
+        limit_episodes(local, "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 2
+    )  # one model, two conversations
     assert limit_episodes(local, "llm.slots=1", "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 1
     assert limit_episodes("llm.kind=openai", "llm.base_url=http://127.0.0.1:9/v1", "llm.model=m", "user=none") == 64

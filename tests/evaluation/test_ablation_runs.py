@@ -186,11 +186,14 @@ def test_a_rollout_that_was_killed_is_resumed(
 
 @pytest.mark.all
 @pytest.mark.usefixtures("environments", "weights")
-def test_a_tiny_plan_trains_and_plays_for_real(tmp_path: Path) -> None:
-    """Two arms of SmolLM2-135M, two steps and four test tasks each."""
-    main(["envscaler_environments", "--work", str(tmp_path)])
+@pytest.mark.parametrize(
+    ("name", "arms"), [("envscaler_environments", ["one", "two"]), ("scaleenv_judge", ["rules", "judge"])]
+)
+def test_a_tiny_plan_trains_and_plays_for_real(name: str, arms: list[str], tmp_path: Path) -> None:
+    """Two arms of SmolLM2-135M, two steps and four test tasks each; in one a local model is the judge, in the trainer's environment."""
+    main([name, "--work", str(tmp_path)])
     found = json.loads((tmp_path / "results.json").read_text())
-    assert [(row["arm"], row["x"], len(row["tasks"])) for row in found["rows"]] == [("one", 1.0, 4), ("two", 2.0, 4)]
+    assert [(row["arm"], len(row["tasks"])) for row in found["rows"]] == [(arm, 4) for arm in arms]
     assert all(reward in (0.0, 1.0) for row in found["rows"] for reward in row["tasks"].values())
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     assert "(tiny)" in (tmp_path / "figure.svg").read_text()

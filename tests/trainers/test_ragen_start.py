@@ -210,7 +210,7 @@ def test_a_launch_checks_and_says_how(lamps: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(UserError, match=r"cannot run ragen: .*not installed: .*vllm.*setup_ragen.sh"):
         launch(file, {}, python=Path(sys.executable))
     python = python_with(tmp_path, INSTALLED)
-    monkeypatch.setattr("simia.trainers.ragen.start.make_python_path", lambda given: f"/beside/{given.name}")
+    monkeypatch.setattr("simia.trainers.ragen.start.make_python_path", lambda given, **_: f"/beside/{given.name}")
     done = launch(file, {"trainer.experiment_name": "mine", "es_manager.train.group_size": 6}, python=python)
     written = tmp_path / "runs" / "mine" / "simia.yaml"
     assert not (tmp_path / "runs").exists(), "who only looks writes nothing"

@@ -13,7 +13,7 @@ from simia.config import load_config
 from simia.envs.config import EnvironmentConfig
 from simia.errors import UserError
 from simia.trainers.concurrency import fit_concurrency
-from simia.trainers.launch import Launch, assign_settings
+from simia.trainers.launch import Launch, assign_settings, list_extras
 from simia.trainers.ragen.start import launch as launch_ragen
 from simia.trainers.trl.settings import TrlConfig
 from simia.trainers.trl.start import launch as launch_trl
@@ -118,9 +118,9 @@ def test_checkpoints_of_another_pack_are_not_gone_on_with(
     monkeypatch.setattr("simia.trainers.verl.start.interpreter", lambda *_: Path("/here/python"))
     monkeypatch.setattr("simia.trainers.verl.start.read_verl_config", lambda _: {})
     monkeypatch.setattr("simia.trainers.verl.start.list_installed", lambda _: {"vllm": "1"})
-    monkeypatch.setattr("simia.trainers.verl.start.make_python_path", lambda _: "")
+    monkeypatch.setattr("simia.trainers.verl.start.make_python_path", lambda *_, **__: "")
     monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda *_: Path("/here/python"))
-    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda _: "")
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda *_, **__: "")
 
     def start_verl(pack: Path, **changes: Any) -> None:
         prepare = verl(simia__stage__pack=str(pack), simia__data__val="train", **changes).prepare
@@ -149,3 +149,19 @@ def test_checkpoints_of_another_pack_are_not_gone_on_with(
         with pytest.raises(UserError, match=line.format(r"grpo\.output_dir", "out")):
             start_trl(errands, **changes)
     start_trl(errands, **{"grpo.output_dir": "other"})
+
+
+def test_a_local_model_needs_its_library_beside_the_trainer() -> None:
+    def list_needs(**settings: Any) -> list[str]:
+        return list_extras(
+            EnvironmentConfig.model_validate({"pack": "customer_service", "user": "scripted", **settings})
+        )
+
+    assert list_needs() == []  # code answers the calls and scores the episodes
+    assert list_needs(backend="simulated") == ["embedded"]
+    assert list_needs(judge={"kind": "embedded"}, reward="oracle") == ["embedded"]
+    hosted = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
+    assert list_needs(backend="simulated", llm=hosted) == []
+    assert list_extras(
+        EnvironmentConfig(pack="customer_service", user="scripted"), EnvironmentConfig(backend="simulated")
+    ) == ["embedded"]

@@ -179,7 +179,7 @@ def test_text_stays_text_and_a_date_becomes_it(monkeypatch: pytest.MonkeyPatch) 
         "epsilon": 0.2,
     }
     monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python: "")
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python, **_: "")
     changes = parse_settings(["grpo.run_name=2026-11-21", "grpo.output_dir='64'", "grpo.epsilon=0.1"])
     settings = launch(Path("trl/grpo"), changes).command[5::2]
     read_back = load_config(TrlConfig, "trl/grpo", settings).grpo

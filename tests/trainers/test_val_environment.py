@@ -375,5 +375,5 @@ def test_without_a_split_nothing_is_evaluated(monkeypatch: pytest.MonkeyPatch) -
     dropped = make_arguments(TrlConfig(model="m", grpo=grpo), made)
     assert {name: getattr(dropped, name) for name in NO_EVALUATION} == NO_EVALUATION
     monkeypatch.setattr("simia.trainers.trl.start.interpreter", lambda trainer, python: Path("/there/python"))
-    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python: "")
+    monkeypatch.setattr("simia.trainers.trl.start.make_python_path", lambda python, **_: "")
     assert launch(Path("trl/grpo"), {"evaluate": None}).command

@@ -426,7 +426,7 @@ def config(lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "read_verl_config",
         lambda python: {"data": {"train_batch_size": 1}, "actor_rollout_ref": {}, "trainer": {}},
     )
-    monkeypatch.setattr(start, "make_python_path", lambda python: "/somewhere")
+    monkeypatch.setattr(start, "make_python_path", lambda python, **_: "/somewhere")
     text = {
         "simia": {
             "stage": {

@@ -30,6 +30,7 @@ def test_what_is_needed_is_what_the_package_says_and_its_needs() -> None:
     assert own <= list_needed().keys()
     assert {"yarl", "referencing", "pydantic-core"} <= list_needed().keys(), "needs of needs"
     assert not {"simia", "pytest", "vllm", "pyarrow"} & list_needed().keys(), "no extra, nothing for development"
+    assert list_needed(["embedded"]).keys() - list_needed().keys() >= {"xllamacpp"}
 
 
 def test_an_environment_that_lacks_nothing_gets_nothing() -> None:

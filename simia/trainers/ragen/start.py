@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simia.config import assign_setting, merge_sections, read_config_file
+from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.search_path import cache_root, list_names
@@ -35,6 +37,7 @@ from simia.trainers.launch import (
     check_stage,
     check_writable,
     find_or_note,
+    list_extras,
     look_up,
     name_backend,
     select_split,
@@ -111,7 +114,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
-    path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(chosen)])
+    path = os.pathsep.join(
+        [str(home), str(home / "verl"), make_python_path(chosen, extras=list_extras(*list_stages(whole)))]
+    )
     env = {"RAGEN_HOME": str(home), "PYTHONPATH": path}
     return Launch([str(chosen), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare, plan=plan)
 
@@ -156,6 +161,15 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
         return REFERENCE.sub(lambda found: str(value(look_up(tree, found[1]), depth + 1)), item)
 
     return dict(value(tree))
+
+
+def list_stages(whole: dict[str, Any]) -> Iterator[EnvironmentConfig]:
+    """Yield the environment of each tag, for training and for validation."""
+    for part in ("train", "val"):
+        for tag in look_up(whole, f"es_manager.{part}.env_configs.tags"):
+            place = f"custom_envs.{tag}.env_config"
+            env = parse_env_config(place, **(look_up(whole, place) or {}))
+            yield (env if part == "train" else env.for_validation()).stage
 
 
 def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[str]:

@@ -21,6 +21,7 @@ from simia.trainers.launch import (
     check_writable,
     find_or_note,
     format_setting,
+    list_extras,
     name_backend,
 )
 from simia.trainers.plan_notes import check_references
@@ -107,7 +108,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))
         return Launch([], notes=notes, plan=plan)
-    env = {"PYTHONPATH": make_python_path(python), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    extras = list_extras(settings.stage, settings.for_validation().stage)
+    env = {"PYTHONPATH": make_python_path(python, extras=extras), "TRL_EXPERIMENTAL_SILENCE": "1"}
 
     def prepare() -> None:
         if isinstance(out, str):

@@ -41,6 +41,7 @@ from simia.trainers.launch import (
     check_stage,
     check_writable,
     find_or_note,
+    list_extras,
     look_up,
 )
 from simia.trainers.plan_notes import check_references
@@ -158,7 +159,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)
-    return Launch(command, env={"PYTHONPATH": make_python_path(python)}, notes=notes, prepare=prepare, plan=plan)
+    path = make_python_path(python, extras=list_extras(ours.stage, ours.for_validation().stage))
+    return Launch(command, env={"PYTHONPATH": path}, notes=notes, prepare=prepare, plan=plan)
 
 
 def validates(data: dict[str, Any]) -> bool:
