@@ -58,6 +58,9 @@ def rebuild(folder: Path, attempt: int) -> dict[str, list[tuple[str, ...]]]:
         json.loads(path.read_text())["test"] for arm in amplification.PRIMARY for path in results.glob(f"{arm}-*.json")
     }
     assert stored == {amplification.digest_tasks(held["test"])} == {TEST_TASKS[attempt]}
+    if attempt == 1:
+        trained = [task for task in tasks if task["split"] == "train"]
+        assert amplification.read_result(results / "rollouts.json")["train"] == amplification.digest_tasks(trained)
     called = {arm: [amplification_data.list_calls(row) for row in rows] for arm, rows in arms.items()}
     return {arm: [calls for calls in found if count_changes(calls) > 1] for arm, found in called.items()}
 

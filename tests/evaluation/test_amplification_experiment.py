@@ -365,3 +365,15 @@ def test_training_seeds_that_differ_widen_the_interval() -> None:
     apart = {seed: dict.fromkeys(names, float(seed < 2)) for seed in range(4)}
     even, uneven = (amplification_figures.compare_arms(arm, base, words) for arm in (same, apart))
     assert uneven["high"] - uneven["low"] > 2 * (even["high"] - even["low"])
+
+
+def test_the_rollouts_of_the_local_model_are_those_of_the_page() -> None:
+    found = amplification.read_result(LOOP / "amplification" / "rollouts.json")
+    rows = amplification_data.load_rollouts(LOOP / "amplification" / "real.jsonl", 70)
+    solved = {name: row["kind"] for name, row in found["tasks"].items() if row["reward"]}
+    assert (len(found["tasks"]), len(rows)) == (160, 31)
+    assert {row.task_id for row in rows} == solved.keys()
+    assert Counter(solved.values()) == {"return_number": 16, "hold_number": 14, "move": 1}
+    assert Counter(row.get("failure") for row in found["tasks"].values())["another parcel than found"] == 81
+    page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text(encoding="utf-8")
+    assert "31 of 160" in page
