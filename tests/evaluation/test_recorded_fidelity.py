@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import shutil
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,11 @@ from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS, EntityLedger
 from simia.report.plots import render_svg
+from tests.command import run_simia
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 LONG = {  # way → with the ledger and without: F1, F1 of look-ups made again, share of the values said again
     "schema": ((0.775, 0.990, 1.0), (0.670, 0.756, 0.742)),
     "reference": ((0.819, 0.995, 1.0), (0.697, 0.716, 0.699)),
@@ -118,3 +122,27 @@ async def test_how_often_the_ledger_refuses_what_is_true(state: bool, most: int)
                 ledger.take(call.name, call.arguments or {}, content, **told)
     assert asked == 167
     assert len(refused) <= most, refused
+
+
+@pytest.mark.all
+def test_an_error_in_free_running_stays_to_the_end(tmp_path: Path) -> None:
+    """docs/simulator-fidelity.md shows these figures."""
+    shutil.copytree(ROOT / "eval" / "fidelity" / "drift", tmp_path / "answers")
+    model = ["--set", "llm.kind=batch", "--set", "llm.model=strong", "--set", f"llm.folder={tmp_path / 'answers'}"]
+    words = ["--knowledge", "state", "--no-forced", "--chain", "8", "--limit", "12", "--name", "drift"]
+    done = run_simia("fidelity", "customer_service", *words, *model, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "runs" / "drift-customer_service-free-chain8" / "fidelity.json").read_text())
+    total, rules = found["changes"]["state"]["all"], found["rewards"]["state"]
+    assert (total["calls"], total["lost"], total["exact"], total["agree"]) == (185, 0, 181, 185)
+    assert (rules["episodes"], rules["agreed"]) == (12, 8)
+    drift = found["changes"]["state"]["drift"]
+    assert [round(drift[step]["value"], 1) for step in ("1", "5", "10")] == [0.0, 1.1, 2.0]
+    rows = map(json.loads, next((tmp_path / "runs").glob("*/differences.jsonl")).read_text().splitlines())
+    calls: dict[str, list[tuple[bool, int]]] = defaultdict(list)
+    for row in rows:
+        calls[row["episode"]].append((row["transition"]["exact"], row["drift"]))
+    assert len(calls) == 12
+    for steps in calls.values():
+        exact = [each for each, _ in steps]
+        assert sum(drift > 0 for _, drift in steps) == (len(steps) - exact.index(False) if False in exact else 0)

@@ -31,7 +31,7 @@ DIGITS = re.compile(r"\d+")
 Transition = dict[str, Any]
 """`delta`: |Δ| of the real step; `real`, `simulated`: the changes of each; `exact`: both lead to the same state, except for made-up keys;
 `rewarded`: the state reward, which ignores exempt columns, sees no difference; `invented`, `forgotten`: identifiers; `entities`: number of
-entities in the true answer; `fault`: why the simulated changes cannot be applied."""
+entities in the true answer; `names`: keys that the simulator made up in this step → the real ones, if there are any; `fault`: why the simulated changes cannot be applied."""
 
 
 def compare_transition(
@@ -70,7 +70,9 @@ def compare_transition(
     else:
         own, expected = diff_states(before, predicted), diff_states(before, after)
         record = make_record(call, answer, own, expected)
-        names |= pair_rows(own, expected, record, {})
+        if pairs := pair_rows(own, expected, record, {}):
+            found["names"] = pairs
+        names |= pairs
         renamed = sorted(rename_keys(own, names), key=lambda change: change["path"])
         found["exact"] = are_equal(renamed, expected)
         found["rewarded"] = found["exact"] or not any(compare_changes(record, policies or {}).values())

@@ -170,6 +170,7 @@ class PairWorld:
                     schema=self.backend.pack.state_schema, policies=self.backend.pack.match, names=self.names,
                 )  # fmt: skip
             if not self.backend.forced:
+                self.names |= row.get("transition", {}).get("names", {})  # the held state keeps these keys
                 if isinstance(self.simulated, StatefulWorld):
                     await self.simulated.settle(call, answer, by)
                     held = rename_identifiers(await self.simulated.state(), self.names)

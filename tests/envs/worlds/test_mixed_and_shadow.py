@@ -216,6 +216,32 @@ async def test_a_perfect_simulator_does_not_drift_and_a_wrong_change_stays(tmp_p
         assert (rewards.both, rewards.agreed) == (1, corrupt is None)
 
 
+async def test_a_made_up_key_that_no_result_names_is_no_drift() -> None:
+    """The result of cancel_order does not show the refund's key, so only the changes pair it with the true one."""
+    pack = Pack.load("customer_service")
+    task = next(task for task in pack.tasks if any(call.name == "cancel_order" for call in task.actions))
+
+    def rename(answer: dict[str, Any], _: Request) -> dict[str, Any]:
+        other = {"key": "REF-0001"}
+        return {
+            **answer,
+            "changes": [each | (other if each["table"] == "refunds" else {}) for each in answer["changes"]],
+        }
+
+    model = CodeSimulator(pack, corrupt=rename)
+    async with Engine(model, MemoryJournal(), EngineLimits(retries=0)) as engine:
+        environment = await open_environment(
+            pack, backend="shadow", user=ScriptedUser, engine=engine, knowledge="code", forced=False, again=0
+        )
+        async with environment:
+            trajectory = await play(await environment.reset(task), ReferenceAgent(task))
+    rows = (trajectory.evidence or {})["differences"]
+    assert [row["drift"] for row in rows] == [0] * len(task.actions)
+    [names] = [row["transition"]["names"] for row in rows if row["name"] == "cancel_order"]
+    assert list(names) == ["REF-0001"]
+    assert names["REF-0001"] != "REF-0001"
+
+
 async def test_calls_that_are_followed_are_not_asked_for(todos: Pack) -> None:
     model = Scripted(tools_or_judge)
     task = max(todos.tasks, key=lambda each: len(each.actions))
