@@ -60,7 +60,7 @@ FEW = ["limits.backoff=0.05", "llm.timeout=2", "limits.concurrency=4"]  # so tha
 @pytest.mark.parametrize(
     ("kills_wanted", "n", "plan", "more"),
     [
-        pytest.param(5, N, {}, [], id="five"),
+        pytest.param(5, N, {}, [], id="five", marks=pytest.mark.all),
         pytest.param(20, 2400, {}, ["prompt.scenarios=true"], id="twenty", marks=pytest.mark.all),
         pytest.param(20, 160, FAULTS, FEW, id="twenty-and-faults", marks=pytest.mark.all),
     ],

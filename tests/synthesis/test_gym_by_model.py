@@ -64,6 +64,7 @@ class VerificationRecipe:
         return [out / KEY] if instances else []
 
 
+@pytest.mark.all  # two minutes of both cores
 def test_two_solutions_by_a_small_model(local_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RECIPES, "verification", RecipeKind(SynthesisConfig, VerificationRecipe))
     config = SynthesisConfig(
