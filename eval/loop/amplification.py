@@ -283,7 +283,9 @@ def main() -> None:
     parser.add_argument("--strong", type=Path, help="run folder of simia amplify with the strong model")
     parser.add_argument("--local", type=Path, help="run folder of simia amplify with the local model")
     parser.add_argument(
-        "--real", type=Path, help="run folder of simia rollout with the local model on the training tasks, or a file of its trajectories"
+        "--real",
+        type=Path,
+        help="run folder of simia rollout with the local model on the training tasks, or a file of its trajectories",
     )
     parser.add_argument("--arms", default="", help="for dev, train and test: only these arms, separated by commas")
     parser.add_argument("--plan", choices=PLANS, default="full")
