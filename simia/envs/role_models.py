@@ -127,7 +127,7 @@ class RoleModels:
 
     def limit_episodes(self, most: int) -> int:
         """Return how many episodes may be played at once, at most `most`: a local model keeps the conversations of so many in its slots. With
-        more, each turn would find its slot taken and the whole conversation would be read again."""
+        more, each turn would find its slot taken by another episode and read its conversation again."""
         embedded = [settings for settings in self._roles.values() if settings.kind == "embedded" and self._opens]
         return min([most, *(max(1, settings.slots // embedded.count(settings)) for settings in embedded)])
 

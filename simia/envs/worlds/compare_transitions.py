@@ -31,7 +31,8 @@ DIGITS = re.compile(r"\d+")
 Transition = dict[str, Any]
 """`delta`: |Δ| of the real step; `real`, `simulated`: the changes of each; `exact`: both lead to the same state, except for made-up keys;
 `rewarded`: the state reward, which ignores exempt columns, sees no difference; `invented`, `forgotten`: identifiers; `entities`: number of
-entities in the true answer; `names`: keys that the simulator made up in this step → the real ones, if there are any; `fault`: why the simulated changes cannot be applied."""
+entities in the true answer; `names`: keys that the simulator made up in this step → the real ones, if there are any;
+`fault`: why the simulated changes cannot be applied."""
 
 
 def compare_transition(
