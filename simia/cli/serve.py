@@ -55,7 +55,8 @@ def serve(
         bool, typer.Option("--no-token", help="OpenEnv: accept every client, without a token.")
     ] = False,
     sessions: Annotated[
-        int, typer.Option("--sessions", min=1, help="HTTP: maximum number of concurrent sessions.")
+        int,
+        typer.Option("--sessions", min=1, help="OpenEnv, and MCP over HTTP: maximum number of concurrent sessions."),
     ] = 256,
     lease: Annotated[
         float,
@@ -196,7 +197,7 @@ async def serve_mcp(
     pack: str, task: str | None, seed: int, out: Path, state: bool, turns: int, address: tuple[int, float, int] | None,
     grants: dict[str, Any], unscored: bool = False,
 ) -> bool:  # fmt: skip
-    """Serve the executable world. `address`: port, idle seconds and most sessions for HTTP; None: stdio. Returns whether stdio was interrupted."""
+    """Serve the executable world. `address`: port, idle seconds and maximum number of sessions for HTTP; None: stdio. Returns whether stdio was interrupted."""
     from simia.envs.environment import EpisodeLimits
     from simia.envs.opening import open_environment
     from simia.pack import Pack

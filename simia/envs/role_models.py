@@ -126,10 +126,15 @@ class RoleModels:
         return bool(self._roles) and self._opens
 
     def limit_episodes(self, most: int) -> int:
-        """Return how many episodes may be played at once, at most `most`: a local model keeps the conversations of so many in its slots. With
+        """Return how many episodes may be played at once, at most `most`, so that the slots of a local model hold their conversations. With
         more, each turn would find its slot taken by another episode and read its conversation again."""
-        embedded = [settings for settings in self._roles.values() if settings.kind == "embedded" and self._opens]
-        return min([most, *(max(1, settings.slots // embedded.count(settings)) for settings in embedded)])
+        talking = [settings for role, settings in self._roles.items() if role != "judge" and self._opens]
+        rooms = {
+            settings_key(each): max(each.slots, each.parallel) // talking.count(each)
+            for each in talking
+            if each.kind == "embedded"
+        }
+        return min([most, *(max(1, room) for room in rooms.values())])
 
     @property
     def has_budget(self) -> bool:

@@ -49,7 +49,7 @@ class RolloutSettings(EnvironmentConfig):
         64,
         ge=1,
         json_schema_extra=OPERATIONAL,
-        description="Maximum number of concurrent episodes. With a local model, not more than its `slots` have room for.",
+        description="Maximum number of concurrent episodes. With a local model, at most as many as its `slots` hold.",
     )
 
     @model_validator(mode="after")

@@ -82,6 +82,8 @@ def test_a_local_model_plays_as_many_episodes_as_its_slots_hold() -> None:
     local = "llm.model=smollm2-135m"
     assert limit_episodes(local, "user=none") == 4
     assert limit_episodes(local, "user=none", "concurrency=3") == 3
+    assert limit_episodes(local, "user=none", "llm.parallel=8") == 8
+    assert limit_episodes(local, "user=none", "reward=oracle") == 4  # the judge, the same model, asks at the end
     assert (
         limit_episodes(local, "user=llm", "player.model=smollm2-135m", "player.kind=embedded") == 2
     )  # one model, two conversations

@@ -194,6 +194,7 @@ def test_a_tiny_plan_trains_and_plays_for_real(name: str, arms: list[str], tmp_p
     main([name, "--work", str(tmp_path)])
     found = json.loads((tmp_path / "results.json").read_text())
     assert [(row["arm"], len(row["tasks"])) for row in found["rows"]] == [(arm, 4) for arm in arms]
+    assert [row["x"] for row in found["rows"]] == ([1.0, 2.0] if name == "envscaler_environments" else [None, None])
     assert all(reward in (0.0, 1.0) for row in found["rows"] for reward in row["tasks"].values())
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     assert "(tiny)" in (tmp_path / "figure.svg").read_text()

@@ -108,7 +108,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))
         return Launch([], notes=notes, plan=plan)
-    extras = list_extras(settings.stage, settings.for_validation().stage)
+    judged_in = [] if settings.evaluate is None else [settings.for_validation().stage]
+    extras = list_extras(settings.stage, *judged_in)
     env = {"PYTHONPATH": make_python_path(python, extras=extras), "TRL_EXPERIMENTAL_SILENCE": "1"}
 
     def prepare() -> None:

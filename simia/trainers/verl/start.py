@@ -159,7 +159,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)
-    path = make_python_path(python, extras=list_extras(ours.stage, ours.for_validation().stage))
+    path = make_python_path(python, extras=list_extras(ours.stage, judged_in))
     return Launch(command, env={"PYTHONPATH": path}, notes=notes, prepare=prepare, plan=plan)
 
 
