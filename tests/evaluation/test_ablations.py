@@ -240,7 +240,7 @@ def test_every_shipped_figure_is_drawn_again_in_a_test() -> None:
     assert {path.stem for path in RESULTS.glob("*.svg")} == drawn - {None}
 
 
-@pytest.mark.parametrize("what", ["knowledge", "ledger"])
+@pytest.mark.parametrize("what", ["knowledge", pytest.param("ledger", marks=pytest.mark.all)])
 def test_stored_fidelity_is_that_of_the_recordings(what: str, tmp_path: Path) -> None:
     chosen, arms, gains = measure(what)
     assert json.loads((RESULTS / f"own_{what}.json").read_text()) == make_body(arms, gains)
