@@ -45,7 +45,13 @@ from simia.trainers.launch import (
 from simia.trainers.plan_notes import check_references
 from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
 from simia.trainers.ragen.import_hook import register
-from simia.trainers.ragen.settings import check_ragen_config, check_tag_names, list_turn_warnings, parse_env_config
+from simia.trainers.ragen.settings import (
+    SimiaEnvConfig,
+    check_ragen_config,
+    check_tag_names,
+    list_turn_warnings,
+    parse_env_config,
+)
 from simia.trainers.versions import (
     NEEDS,
     RAGEN_CLONE,
@@ -114,9 +120,8 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
-    path = os.pathsep.join(
-        [str(home), str(home / "verl"), make_python_path(chosen, extras=list_extras(*list_stages(whole)))]
-    )
+    extras = list_extras(*(stage for *_, stage in list_environments(whole)))
+    path = os.pathsep.join([str(home), str(home / "verl"), make_python_path(chosen, extras=extras)])
     env = {"RAGEN_HOME": str(home), "PYTHONPATH": path}
     return Launch([str(chosen), "-m", MODULE, str(written)], env=env, notes=notes, prepare=prepare, plan=plan)
 
@@ -163,36 +168,34 @@ def resolve_references(tree: dict[str, Any]) -> dict[str, Any]:
     return dict(value(tree))
 
 
-def list_stages(whole: dict[str, Any]) -> Iterator[EnvironmentConfig]:
-    """Yield the environment of each tag, for training and for validation."""
+def list_environments(whole: dict[str, Any]) -> Iterator[tuple[str, str, SimiaEnvConfig, EnvironmentConfig]]:
+    """Yield train or val, the place of the settings, the settings and the stage of each tag."""
     for part in ("train", "val"):
         for tag in look_up(whole, f"es_manager.{part}.env_configs.tags"):
             place = f"custom_envs.{tag}.env_config"
             env = parse_env_config(place, **(look_up(whole, place) or {}))
-            yield (env if part == "train" else env.for_validation()).stage
+            yield part, place, env, (env if part == "train" else env.for_validation()).stage
 
 
 def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[str]:
     """Check that each stage can be opened and its pack has tasks in the configured splits. Returns a line for each. `later`: as for `check_stage`."""
     notes = []
-    for part in ("train", "val"):
-        section = look_up(whole, f"es_manager.{part}")
-        for tag, groups in zip(section["env_configs"]["tags"], section["env_configs"]["n_groups"], strict=True):
-            place = f"custom_envs.{tag}.env_config"
-            env = parse_env_config(place, **(look_up(whole, place) or {}))
-            stage = (env if part == "train" else env.for_validation()).stage
-            pack, of_stage = load_tasks(stage)
-            own_val = part == "val" and env.val_environment is not None
-            check_stage(stage, pack, f"{place}.{'val_environment' if own_val else 'stage'}", later)
-            if env.store is not None:
-                check_writable(Path(env.store), f"{place}.store")
-            split = env.train if part == "train" else env.val
-            tasks = select_split(pack, of_stage, split, f" for {part}")
-            allowed = part == "val" or env.allow_evaluation_tasks
-            refuse_evaluation_tasks(pack, tasks, f"{place}.allow_evaluation_tasks", allowed=allowed)
-            notes.append(
-                f"{part}: {write_count(groups, 'group')} of {section['group_size']} a step on {write_count(len(tasks), 'task')} of {pack.name} ({name_backend(stage)})"
-            )
+    sections = [look_up(whole, f"es_manager.{part}.env_configs") for part in ("train", "val")]
+    counts = [count for each in sections for _, count in zip(each["tags"], each["n_groups"], strict=True)]
+    for (part, place, env, stage), groups in zip(list_environments(whole), counts, strict=True):
+        pack, of_stage = load_tasks(stage)
+        own_val = part == "val" and env.val_environment is not None
+        check_stage(stage, pack, f"{place}.{'val_environment' if own_val else 'stage'}", later)
+        if env.store is not None:
+            check_writable(Path(env.store), f"{place}.store")
+        split = env.train if part == "train" else env.val
+        tasks = select_split(pack, of_stage, split, f" for {part}")
+        allowed = part == "val" or env.allow_evaluation_tasks
+        refuse_evaluation_tasks(pack, tasks, f"{place}.allow_evaluation_tasks", allowed=allowed)
+        size = look_up(whole, f"es_manager.{part}.group_size")
+        notes.append(
+            f"{part}: {write_count(groups, 'group')} of {size} a step on {write_count(len(tasks), 'task')} of {pack.name} ({name_backend(stage)})"
+        )
     return notes
 
 
@@ -200,14 +203,11 @@ def check_kept_runs(whole: dict[str, Any]) -> list[str]:
     """Check that the runs for the tags' episodes can be written. Returns a line for each."""
     checkpoints = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser()
     found: dict[str, None] = {}
-    for part in ("train", "val"):
-        for tag in look_up(whole, f"es_manager.{part}.env_configs.tags"):
-            place = f"custom_envs.{tag}.env_config"
-            env = parse_env_config(place, **(look_up(whole, place) or {}))
-            if env.episodes is not None:
-                run = find_run_folder(env.episodes, checkpoints)
-                check_writable(Path(run), f"{place}.episodes.run")
-                found[f"episodes are kept in {run}"] = None
+    for _, place, env, _ in list_environments(whole):
+        if env.episodes is not None:
+            run = find_run_folder(env.episodes, checkpoints)
+            check_writable(Path(run), f"{place}.episodes.run")
+            found[f"episodes are kept in {run}"] = None
     return list(found)
 
 
