@@ -20,14 +20,13 @@ from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
 from simia.json_values import is_number
-from simia.statistics import FEWEST_TASKS, Estimate, bootstrap_interval, compute_wilson_interval
+from simia.statistics import FEWEST_TASKS, Estimate, bootstrap_interval, compute_wilson_interval, find_ends
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
 
 T = TypeVar("T")
 RESAMPLES = 1000
 FEWEST = 5  # episodes, from which on whole episodes are resampled; with fewer, calls are
-WITHOUT_WIDTH = (0.0, 1.0)
 Row = Mapping[str, Any]
 """One call of `shadow`: name, arguments, real, simulated or lost, step, transition, distance, drift, shown; `episode` identifies the episode, `sample` a
 call of a frozen set, which was made alone."""
@@ -117,17 +116,17 @@ class Fidelity:
 
     def interval(self, measure: str) -> Estimate | None:
         """Return a measure (`value_f1`, `memory`, …) of all calls with its 95 % bootstrap interval. Episodes are resampled or, if there
-        are fewer than five, calls; the interval is then too narrow, since calls of one episode are correlated. For a measure of 0 or 1,
-        whose bootstrap interval has no width, it is Wilson's interval with the number of groups as trials."""
+        are fewer than five, calls; the interval is then too narrow, since calls of one episode are correlated. With five episodes it holds
+        nine of ten truths. If the measure of each group is 0 or 1, it is Wilson's interval with the number of groups as trials."""
         value = getattr(self.total, measure)
         if value is None:
             return None
         groups = [sum_calls(group) for group in group_by_episode(self.calls)]
-        if value in WITHOUT_WIDTH:
-            known = sum(getattr(group, measure) is not None for group in groups)
-            return Estimate(value, *compute_wilson_interval(value * known, known))
+        known = [each for group in groups if (each := getattr(group, measure)) is not None]
+        if set(known) <= {0.0, 1.0}:
+            return Estimate(value, *compute_wilson_interval(value * len(known), len(known)))
         drawn = [getattr(sum_calls(picked), measure) for picked in resample(groups)]
-        return Estimate(value, *interval_ends(drawn, value))
+        return Estimate(value, *find_ends([each for each in drawn if each is not None] or [value], len(groups)))
 
 
 def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
@@ -144,7 +143,7 @@ def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | No
         (sum_calls(one for one, _ in group), sum_calls(two for _, two in group)) for group in group_by_episode(both)
     ]
     drawn = [measure_difference(picked, measure) for picked in resample(groups)]
-    return Estimate(found, *interval_ends(drawn, found))
+    return Estimate(found, *find_ends([each for each in drawn if each is not None] or [found], len(groups)))
 
 
 def measure_difference(pairs: Sequence[tuple[ToolFidelity, ToolFidelity]], measure: str) -> float | None:
@@ -170,11 +169,6 @@ def resample(groups: Sequence[T]) -> Iterator[list[T]]:
     chance = random.Random(0)
     for _ in range(RESAMPLES):
         yield chance.choices(groups, k=len(groups))
-
-
-def interval_ends(drawn: Iterable[float | None], value: float) -> tuple[float, float]:
-    known = sorted(each for each in drawn if each is not None) or [value]
-    return known[int(0.025 * (len(known) - 1))], known[round(0.975 * (len(known) - 1))]
 
 
 def measure_fidelity(rows: Sequence[Row], specs: Mapping[str, ToolSpec]) -> Fidelity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -15,8 +16,9 @@ from simia.cli import build_app
 from simia.cli.fidelity import print_fidelity
 from simia.envs.worlds.compare_worlds import change_distance
 from simia.errors import UserError
+from simia.evaluation import fidelity
 from simia.evaluation.chained_tasks import chain_tasks, make_chained_pack
-from simia.evaluation.fidelity import estimate_gain, infer_shape, measure_fidelity
+from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, infer_shape, measure_fidelity
 from simia.pack import Pack
 from simia.report.change_report import format_drift, make_change_panels
 from simia.report.plots import PlotDot, PlotLine, PlotPanel, render_svg
@@ -480,6 +482,24 @@ def test_a_measure_of_0_or_1_has_an_interval_with_width(value: int) -> None:
 
 def drifts(*values: int) -> list[Any]:
     return [row({"n": 1}, {"n": 1}, episode=f"e{n}", drift=value) for n, value in enumerate(values)]
+
+
+def test_the_interval_of_five_episodes_holds_nine_of_ten_truths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain quantiles of the resamples hold 0.85 of these."""
+    monkeypatch.setattr(fidelity, "RESAMPLES", 300)
+    source, hits = random.Random(2), 0
+    for _ in range(200):
+        found = Fidelity()
+        for episode in "abcde":
+            chance = source.betavariate(4, 1.5)
+            for step in range(8):
+                call = ToolFidelity(calls=1, agree=int(source.random() < chance))
+                found.calls[episode, step] = call
+                found.tools.setdefault("tool", ToolFidelity()).add(call)
+        each = found.interval("agreement")
+        assert each is not None
+        hits += each.low <= 4 / 5.5 <= each.high
+    assert hits / 200 >= 0.89
 
 
 def test_drift_is_a_count_and_has_an_interval_only_where_it_varies_over_ten_episodes() -> None:
