@@ -59,9 +59,15 @@ class EngineLimits(Config):
         description="In runs that can be resumed: how long to wait, in seconds, for an endpoint that has answered before and is now away or "
         "refuses every request. Its requests are retried, also beyond `retries`. 0: do not wait. Without effect if `retries` is 0.",
     )
-    max_cost: float | None = Field(None, ge=0, description="Budget in US dollars. null: no limit.")
+    max_cost: float | None = Field(
+        None,
+        ge=0,
+        description="Budget in US dollars. A call that timed out counts like a mean reply, since it may have been billed. null: no limit.",
+    )
     max_tokens: int | None = Field(
-        None, ge=0, description="Budget in tokens, prompt and completion together. null: no limit."
+        None,
+        ge=0,
+        description="Budget in tokens, prompt and completion together. A call that timed out counts like a mean reply. null: no limit.",
     )
     max_requests: int | None = Field(
         None, ge=0, description="Maximum number of HTTP requests, retries included. null: no limit."
@@ -83,7 +89,8 @@ class EngineLimits(Config):
 class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
     """The next request would pass a cap of the budget. Nothing was sent; a run stops here and can be resumed with a higher cap.
 
-    `held`: what other processes have reserved for calls that are in flight, or were when a process was killed. `who`: names the shared budget.
+    `held`: what calls that timed out may have cost, and what other processes have reserved for calls that are in flight, or were when a
+    process was killed. `who`: names the shared budget.
     """
 
     def __init__(self, cap: str, limit: float, spent: float, held: float = 0.0, who: str = "") -> None:
@@ -97,8 +104,8 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight. `blind`: number of calls in
-    flight whose cost is not in `held_…`, since no reply had been received yet when they were sent."""
+    """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight and of those that
+    timed out. `blind`: number of such calls whose cost is not in `held_…`, since no reply had been received yet when they were sent."""
 
     sent: int = 0
     answered: int = 0
@@ -117,7 +124,8 @@ class EngineStats:
     answered: int = 0
     failed: int = 0
     refused: int = 0  # calls in a row that ended with one of `REFUSALS`
-    stalled: int = 0  # calls cut short, which may have been paid
+    stalled: int = 0  # calls cut short
+    timed_out: int = 0  # tries without an answer in time, stalled ones included; each may have been paid
     recalled: int = 0  # served by the journal, at no cost
     shared: int = 0  # waited for another caller's request with the same key
     sent: int = 0  # requests, retries included
@@ -174,9 +182,11 @@ class Budget:
         return known + sum(read_cost(cap, engine.stats.usage) for engine in self.engines)
 
     def held(self, cap: Cap) -> float:
-        """The expected cost of the others' calls in flight, and of calls that were in flight when a process was killed."""
+        """The expected cost of the others' calls in flight, of calls that were in flight when a process was killed, and of those that timed
+        out in this session: an endpoint may finish such a reply, and bill it."""
         held: float = getattr(self.others, f"held_{cap}")
-        return held + self.others.blind * self.mean(cap)
+        timed_out = sum(engine.stats.timed_out * self.mean(cap, engine) for engine in self.engines)
+        return held + timed_out + self.others.blind * self.mean(cap)
 
     def mean(self, cap: Cap, engine: BudgetedEngine | None = None) -> float:
         """The mean cost of a reply: of this engine's so far, or else of all that share the budget; 0 before the first."""
@@ -262,7 +272,7 @@ class Budget:
 
     def own_spending(self, also: BudgetedEngine | None = None) -> Spending:
         """The spending of this session, with one more call of `also`. The ledger holds the spending of earlier sessions."""
-        out = [(engine, engine.out + (engine is also)) for engine in self.engines]
+        out = [(each, each.out + (each is also) + each.stats.timed_out) for each in self.engines]
         stats = [engine.stats for engine in self.engines]
         return Spending(
             sent=sum(each.sent for each in stats) + (also is not None),

@@ -247,6 +247,7 @@ class Engine:
                 fault = error
                 answered = answered if tries else stats.answered
                 stats.refused = stats.refused + 1 if fault.code in REFUSALS else 0
+                stats.timed_out += fault.code is Code.TIMEOUT and fault.status is None
                 busy = fault.code in (Code.RATE_LIMITED, Code.TIMEOUT)
                 busy |= fault.code is Code.SERVER_ERROR and fault.status in BUSY
                 if busy and not fault.elsewhere:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from simia.errors import Code
 from simia.jobs import Store
 from simia.llm.budget import share_budget
 from simia.llm.engine import BudgetReached, Engine, EngineLimits, PassingJournal
-from simia.llm.types import Reply
+from simia.llm.types import LLMFault, Reply, Request
 from tests.jobs.spender import PRICE, Spender, ask, engine
 
 
@@ -134,3 +135,31 @@ async def test_roles_that_share_a_purse_share_the_till(stores: list[Store]) -> N
         raise (await ask(other, 1))[0]  # type: ignore[misc]
     dear.open.set()
     assert replies(await asking) == 3
+
+
+class Overdue(Spender):
+    """Its second and third call get no answer in time, whatever the endpoint does with them."""
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        if self.calls in (1, 2):
+            self.calls += 1
+            raise LLMFault(Code.TIMEOUT, "no answer within 5 s", retry=False)
+        return await super().complete(request, draw=draw)
+
+
+async def test_calls_that_timed_out_count_as_mean_replies() -> None:
+    made = Engine(Overdue(), PassingJournal(), EngineLimits(max_tokens=60), PRICE)
+    for name, wanted in (("a", Reply), ("b", LLMFault), ("c", LLMFault), ("d", Reply), ("e", BudgetReached)):
+        (outcome,) = await ask(made, 1, name)
+        assert isinstance(outcome, wanted), (name, outcome)
+    assert str(outcome).startswith(
+        "budget reached: max_tokens is 60 and 30 is spent and 30 more may be; raise max_tokens"
+    )
+    assert made.stats.usage.prompt + made.stats.usage.completion == 30
+
+
+async def test_others_see_what_is_presumed_for_calls_that_timed_out(stores: list[Store]) -> None:
+    mine, theirs = engine(Overdue(), stores[0], max_tokens=60), engine(Spender(), stores[1], max_tokens=60)
+    for name in "abc":
+        await ask(mine, 1, name)  # a reply of 15 tokens, and two timeouts
+    assert [type(each) for name in "de" for each in await ask(theirs, 1, name)] == [Reply, BudgetReached]
