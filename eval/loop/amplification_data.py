@@ -94,11 +94,20 @@ def draw_arms(
 
 
 def load_rollouts(run: Path, most: int) -> list[Trajectory]:
-    """The first rollouts with reward 1 of a run of `simia rollout` or of its stored file, at most so many; equal conversations once."""
-    found = {row.id: row for row in read_run(run) if row.reward is not None and row.reward.value == 1.0}
+    """The first rollouts with reward 1 of a run of `simia rollout` or of its stored file, at most so many; equal conversations once.
+
+    One with an empty turn is left out: it cannot be exported as a training row.
+    """
+    won = [row for row in read_run(run) if row.reward is not None and row.reward.value == 1.0]
+    found = {row.id: row for row in won if not any(is_empty(each) for each in row.messages)}
     if not found:
         raise UserError(f"{run}: no rollout has reward 1; the arm needs some")
     return list(found.values())[:most]
+
+
+def is_empty(message: Message) -> bool:
+    """Whether a turn of the agent has neither text nor calls."""
+    return message.role == "assistant" and not message.text and not message.calls
 
 
 def read_run(run: Path) -> list[Trajectory]:

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[2] / "eval" / "loop"))
 import amplification
 import amplification_data
 import amplification_tasks
+import tasks as loop_tasks
 
 CHANGES = ("move_parcel", "hold_parcel", "return_parcel")
 CONFIG = Path(__file__).parents[2] / "eval" / "loop" / "amplification.yaml"
@@ -61,6 +62,13 @@ def rebuild(folder: Path, attempt: int) -> dict[str, list[tuple[str, ...]]]:
     if attempt == 1:
         trained = [task for task in tasks if task["split"] == "train"]
         assert amplification.read_result(results / "rollouts.json")["train"] == amplification.digest_tasks(trained)
+        apart = set[str]().union(
+            *(loop_tasks.entities(amplification_tasks.render_task(row)) for row in [*held["test"], *held["dev"]])
+        )
+        real = amplification_data.load_rollouts(results / "real.jsonl", 70)
+        local = amplification_data.load_amplified(results / "local.jsonl", len(real), apart)
+        shared = amplification_tasks.check_apart(held, {"real": real, "local": local})
+        assert not any(each["entities"] or each["requests"] for each in shared.values())
     called = {arm: [amplification_data.list_calls(row) for row in rows] for arm, rows in arms.items()}
     return {arm: [calls for calls in found if count_changes(calls) > 1] for arm, found in called.items()}
 
