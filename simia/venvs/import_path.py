@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from simia.errors import UserError
@@ -41,10 +41,19 @@ def make_simia_path() -> Path:
 def ensure_missing_packages(python: Path, say: Say = lambda line: None, extras: Collection[str] = ()) -> Path:
     """Return a folder with the dependencies of simia and its `extras` that the interpreter's environment lacks, in the versions installed here.
 
-    It is made once. Packages of the trainer are neither shadowed nor replaced. Raises `UserError` with pip's last line.
+    It is made once. Packages of the trainer are neither shadowed nor replaced. Raises `UserError` with pip's last line, or if neither
+    environment has an extra's package.
     """
     has = {normalize_name(name) for name in list_distributions(python)}
-    pins = [f"{name}=={version}" for name, version in sorted(list_needed(extras).items()) if name not in has]
+    needed = list_needed(extras)
+    own = distribution("simia")
+    for extra in extras:
+        added = set(list_requirements(own, [extra])) - set(list_requirements(own, []))
+        if lacking := added - needed.keys() - has:
+            raise UserError(
+                f"the trainer needs simia's extra {extra}, and {', '.join(sorted(lacking))} is not installed: pip install 'simia[{extra}]'"
+            )
+    pins = [f"{name}=={version}" for name, version in sorted(needed.items()) if name not in has]
     key = hashlib.sha256(json.dumps([str(python), *pins]).encode()).hexdigest()[:12]
     folder = cache_root() / "envs" / f"beside-{key}"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +86,15 @@ def list_distributions(python: Path) -> dict[str, str]:
         raise UserError(f"{python} is not a Python interpreter that can be run") from None
 
 
+def list_requirements(one: Distribution, extras: Collection[str]) -> list[str]:
+    """Normalized names of what a distribution requires: without an extra, and for these extras."""
+    named = [rf"extra == ['\"]{re.escape(extra)}['\"]" for extra in extras]
+    lines = [
+        line for line in one.requires or () if "extra ==" not in line or any(re.search(each, line) for each in named)
+    ]
+    return [normalize_name(re.match(r"[\w.-]+", line).group()) for line in lines]  # type: ignore[union-attr]
+
+
 def list_needed(extras: Collection[str] = ()) -> dict[str, str]:
     """Every distribution that simia and its `extras` need, dependencies of dependencies too, with the version that is installed here."""
     found: dict[str, str] = {}
@@ -88,11 +106,7 @@ def list_needed(extras: Collection[str] = ()) -> dict[str, str]:
             continue
         if normalize_name(one.name) not in found:
             found[normalize_name(one.name)] = one.version
-            wanted = [line for line in one.requires or () if "extra ==" not in line]
-            if one.name == "simia":
-                named = [rf"extra == ['\"]{re.escape(extra)}['\"]" for extra in extras]
-                wanted += [line for line in one.requires or () if any(re.search(each, line) for each in named)]
-            waiting += [re.match(r"[\w.-]+", line).group() for line in wanted]  # type: ignore[union-attr]
+            waiting += list_requirements(one, extras if one.name == "simia" else ())
     if found.pop("simia", None) is None:
         raise UserError(
             "simia is on the path but not installed here, so its dependencies are unknown: install its clone or its wheel with pip"

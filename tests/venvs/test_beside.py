@@ -11,6 +11,7 @@ import pytest
 
 import simia
 from simia.errors import UserError
+from simia.venvs import import_path
 from simia.venvs.import_path import (
     ensure_missing_packages,
     list_needed,
@@ -37,6 +38,19 @@ def test_an_environment_that_lacks_nothing_gets_nothing() -> None:
     folder = ensure_missing_packages(Path(sys.executable))
     assert list(folder.iterdir()) == []
     assert ensure_missing_packages(Path(sys.executable)) == folder
+
+
+def test_an_extra_that_no_environment_has_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = import_path.list_needed
+    monkeypatch.setattr(import_path, "list_needed", lambda extras: real())
+    assert list(ensure_missing_packages(Path(sys.executable), extras=["embedded"]).iterdir()) == [], (
+        "the trainer has it"
+    )
+    monkeypatch.setattr(import_path, "list_distributions", lambda python: dict.fromkeys(real(), "1"))
+    with pytest.raises(
+        UserError, match=r"extra embedded, and xllamacpp is not installed: pip install 'simia\[embedded\]'"
+    ):
+        ensure_missing_packages(Path(sys.executable), extras=["embedded"])
 
 
 def test_a_path_that_is_no_interpreter_is_said(tmp_path: Path) -> None:
