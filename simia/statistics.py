@@ -111,8 +111,8 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     Tasks are resampled within each group.
 
     Values lie between `lowest` and 1, or in the range of the given ones where that is wider; for paired differences (one per task), `lowest`
-    is -1. If a group has fewer than 10, or if there is one group of two values, successes and failures, Wilson's interval is scaled to the
-    range of values. If the values of each group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number
+    is -1. If a group has fewer than 10, Wilson's interval is scaled to the range of values; a single group that has the values `lowest` and 1
+    alone (failures and successes) has it too. If the values of each group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number
     of tasks is that of a single group whose mean has the same variance.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
@@ -121,7 +121,7 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     if all(len(set(values)) == 1 for values in groups):
         width = (high - low) * compute_wilson_interval(0, n)[1]
         return Estimate(mean, max(low, mean - width), min(high, mean + width))
-    shares = len(groups) == 1 and set(groups[0]) == {low, high}
+    shares = len(groups) == 1 and set(groups[0]) == {lowest, 1.0}
     if shares or min(map(len, groups)) < FEWEST_TASKS:
         ends = compute_wilson_interval(n * (mean - low) / (high - low), n)
         return Estimate(mean, *(low + (high - low) * end for end in ends))
@@ -130,7 +130,7 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
         sum(sum(source.choices(values, k=len(values))) / len(values) for values in groups) / len(groups)
         for _ in range(RESAMPLES)
     ]
-    return Estimate(mean, *find_ends(drawn, n))
+    return Estimate(mean, *find_ends(drawn, min(map(len, groups))))  # the smallest group has most of the variance
 
 
 def find_ends(drawn: Iterable[float], n: float) -> tuple[float, float]:

@@ -102,6 +102,11 @@ def test_intervals_of_ten_to_fifteen_tasks_are_not_too_narrow(tasks: int) -> Non
         assert share_covered(draw, sum(values) / len(values), -1.0) >= 0.94
 
 
+@pytest.mark.parametrize("sizes", [(10, 200), (10,) * 5])
+def test_the_mean_of_parts_of_ten_tasks_has_an_interval_that_is_wide_enough(sizes: tuple[int, ...]) -> None:
+    assert share_covered(lambda source: [[source.random() for _ in range(size)] for size in sizes], 0.5) >= 0.94
+
+
 @pytest.mark.parametrize(("freedom", "quantile"), [(4, 2.776), (9, 2.262), (29, 2.045), (1000, 1.962)])
 def test_the_quantile_of_students_distribution_is_that_of_its_tables(freedom: int, quantile: float) -> None:
     assert compute_student_quantile(freedom) == pytest.approx(quantile, abs=0.01)

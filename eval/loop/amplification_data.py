@@ -101,13 +101,13 @@ def load_rollouts(run: Path, most: int) -> list[Trajectory]:
     won = [row for row in read_run(run) if row.reward is not None and row.reward.value == 1.0]
     found = {row.id: row for row in won if not any(is_empty(each) for each in row.messages)}
     if not found:
-        raise UserError(f"{run}: no rollout has reward 1; the arm needs some")
+        raise UserError(f"{run}: no rollout has reward 1 and words in each turn; the arm needs some")
     return list(found.values())[:most]
 
 
 def is_empty(message: Message) -> bool:
     """Whether a turn of the agent has neither text nor calls."""
-    return message.role == "assistant" and not message.text and not message.calls
+    return message.role == "assistant" and not message.text.strip() and not message.calls
 
 
 def read_run(run: Path) -> list[Trajectory]:

@@ -1,7 +1,7 @@
 """Count the spending of all processes of one store, for a shared budget that also holds after a restart.
 
 `spent.db` in the store's root has two rows for each numbered folder: the spending of its present process, and that of all earlier ones.
-The row of a dead process keeps its reservations for calls in flight. On opening, spending that a folder's ledger records beyond its rows is
+The row of a dead process keeps its reservations for calls in flight and for tries that timed out. On opening, spending that a folder's ledger records beyond its rows is
 added (the process had no cap, or `spent.db` was lost). The file therefore needs no syncing, and without a cap none is made.
 """
 

@@ -3,7 +3,8 @@
 A user sets one cap, but each role of a rollout may have an engine of its own, a resumed run continues with the rest of the budget, and a
 trainer has worker processes. Engines of one process share a `Budget`. Processes that share a budget each have a `Budget` and read and write
 one `SharedBudget` before and after each call: the expected cost of a call is reserved there before it is sent and replaced by its real
-cost afterwards. A crash leaves the reservation in place, since the call may have been paid.
+cost afterwards. A crash leaves the reservation in place, since the call may have been paid, and so does a try without an answer in time.
+There is no mean reply before the first one, so tries count from then on.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ class EngineLimits(Config):
     max_cost: float | None = Field(
         None,
         ge=0,
-        description="Budget in US dollars. A call that timed out counts like a mean reply, since it may have been billed. null: no limit.",
+        description="Budget in US dollars. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit.",
     )
     max_tokens: int | None = Field(
         None,
         ge=0,
-        description="Budget in tokens, prompt and completion together. A call that timed out counts like a mean reply. null: no limit.",
+        description="Budget in tokens, prompt and completion together. A try without an answer in time counts like a mean reply. null: no limit.",
     )
     max_requests: int | None = Field(
         None, ge=0, description="Maximum number of HTTP requests, retries included. null: no limit."
@@ -94,7 +95,7 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
     """
 
     def __init__(self, cap: str, limit: float, spent: float, held: float = 0.0, who: str = "") -> None:
-        more = f" and {held:g} more may be" if held else ""
+        more = f" and up to {held:g} more may be" if held else ""
         again = "start again" if who else "resume"
         super().__init__(
             f"budget reached: {cap} is {limit:g} and {spent:g} is spent{more}{who}; raise {cap} and {again} to go on"
@@ -124,7 +125,7 @@ class EngineStats:
     answered: int = 0
     failed: int = 0
     refused: int = 0  # calls in a row that ended with one of `REFUSALS`
-    stalled: int = 0  # calls cut short
+    stalled: int = 0  # tries cut short, since they took far longer than others
     timed_out: int = 0  # tries without an answer in time, stalled ones included; each may have been paid
     recalled: int = 0  # served by the journal, at no cost
     shared: int = 0  # waited for another caller's request with the same key

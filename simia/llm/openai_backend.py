@@ -113,10 +113,12 @@ class OpenAIBackend:
                 status, headers = response.status, response.headers
                 raw = await receive_body(response, self.settings.max_reply_bytes)
         # The faults are raised below, outside of these blocks, because aiohttp's exceptions carry the request's headers.
-        except TimeoutError:
+        except aiohttp.ConnectionTimeoutError:  # nothing was sent, so nothing is billed
             found: Reply | LLMFault = LLMFault(
-                Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True
+                Code.CONNECTION, f"no connection within {self.settings.connect_timeout:g} s", retry=True
             )
+        except TimeoutError:
+            found = LLMFault(Code.TIMEOUT, f"no answer within {self.settings.timeout:g} s", retry=True)
         except aiohttp.ClientConnectorCertificateError as error:
             found = LLMFault(Code.CONNECTION, clean_text(f"certificate refused: {error}"), retry=False)
         except (aiohttp.ClientError, OSError) as error:
@@ -168,6 +170,10 @@ class OpenAIBackend:
             log.warning("%s", message)
 
 
+UNSENT = ("ConnectTimeout", "PoolTimeout")
+"""Time limits of a client's transport that end before anything is sent. The transport is the client's choice, so they are known by name."""
+
+
 class OpenAIClientBackend(OpenAIBackend):
     """One endpoint, asked through an `openai.AsyncOpenAI` client of the caller: its transport, key, headers and timeout are used as they are.
 
@@ -207,10 +213,13 @@ class OpenAIClientBackend(OpenAIBackend):
         except openai.APIStatusError as error:
             self._hide_key()
             found = await self.read_reply(error.status_code, error.response.headers, error.response.content)
-        except (TimeoutError, openai.APITimeoutError):
-            found = LLMFault(
-                Code.TIMEOUT, "no answer within the time limit of the client or of llm.timeout", retry=True
-            )
+        except (TimeoutError, openai.APITimeoutError) as error:
+            if type(error.__cause__).__name__ in UNSENT:
+                found = LLMFault(Code.CONNECTION, "no connection within the client's time limit", retry=True)
+            else:
+                found = LLMFault(
+                    Code.TIMEOUT, "no answer within the time limit of the client or of llm.timeout", retry=True
+                )
         except openai.APIConnectionError as error:
             self._hide_key()
             found = LLMFault(Code.CONNECTION, clean_text(str(error.__cause__ or error)), retry=True)

@@ -392,6 +392,10 @@ def test_the_local_models_trajectories_are_those_of_the_page() -> None:
     reasons = Counter(row.get("reason", row["status"]) for row in found.values())
     rows = amplification_data.load_amplified(LOOP / "amplification" / "local.jsonl", None)
     assert (len(found), len(rows), reasons["passed"]) == (98, 33, 33)
+    looked_up = [
+        "find_parcel" in amplification_data.list_calls(row) for row in rows[:24]
+    ]  # row 25 is the first that is left out
+    assert (sum(looked_up), Counter(map(amplification_data.count_goals, rows[:24]))) == (22, {1: 20, 2: 4})
     page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text(encoding="utf-8")
     low, high = compute_wilson_interval(33, 98)
     for said in (

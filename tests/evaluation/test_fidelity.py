@@ -502,6 +502,19 @@ def test_the_interval_of_five_episodes_holds_nine_of_ten_truths(monkeypatch: pyt
     assert hits / 200 >= 0.89
 
 
+def test_a_group_counts_by_its_weight_in_wilsons_interval() -> None:
+    found = Fidelity()
+    for episode in range(10):
+        calls = 100 if episode == 0 else 1
+        for step in range(calls):
+            call = ToolFidelity(calls=1, agree=int(episode > 0))
+            found.calls[str(episode), step] = call
+            found.tools.setdefault("tool", ToolFidelity()).add(call)
+    each = found.interval("agreement")
+    assert each is not None
+    assert each.low < each.value == 9 / 109 < 0.75 < each.high, "one episode decides: nearly nothing is known"
+
+
 def test_drift_is_a_count_and_has_an_interval_only_where_it_varies_over_ten_episodes() -> None:
     for alike in (drifts(2, 2, 2), drifts(0, 0), drifts(*[3] * 12), drifts(0, 9)):
         found = measure_fidelity(alike, {})

@@ -104,8 +104,15 @@ async def test_what_recorded_references_buy() -> None:
         assert (total.calls, total.lost, total.agree) == (calls, 0, agree), way
         assert total.schema_validity == 1.0, way
         assert total.value_f1 == pytest.approx(value_f1, abs=0.001), way
-    for one, two, lowest in (("results", "calls", 0.001), ("calls", "schema", 0.0)):
+    page = (Path(__file__).parents[2] / "docs" / "simulated.md").read_text(encoding="utf-8")
+    for kind in ("other", "look-up"):
+        cells = [found[f"{kind}, {way}"].interval("value_f1") for way in ("schema", "calls", "results")]
+        said = " | ".join(f"{each.value:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in cells if each is not None)
+        assert f": F1 | {said} |" in page
+    for one, two in (("results", "calls"), ("calls", "schema")):
         gain = estimate_gain(found[f"other, {one}"], found[f"other, {two}"], "value_f1")
         assert gain is not None
-        assert gain.low == pytest.approx(lowest, abs=0.001), (one, two)
         assert 0.02 < gain.value < 0.1, (one, two)
+        low, high = (f"{100 * abs(end):.1f}" for end in (gain.low, gain.high))
+        assert f"{100 * gain.value:.1f}" in page
+        assert f"[{low}, {high}] to the {two if two == 'schema' else f'{two} alone'}" in page

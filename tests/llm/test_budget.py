@@ -46,7 +46,9 @@ async def test_what_others_hold_is_not_given_out_again(stores: list[Store]) -> N
     assert replies(await ask(theirs, 7, "left")) == 2, (
         "nothing is in flight but what the other holds: no sense in waiting"
     )
-    with pytest.raises(BudgetReached, match="max_tokens is 150 and 45 is spent and 105 more may be by all that share"):
+    with pytest.raises(
+        BudgetReached, match="max_tokens is 150 and 45 is spent and up to 105 more may be by all that share"
+    ):
         raise (await ask(theirs, 1, "none"))[0]  # type: ignore[misc]
     one.open.set()
     assert replies(await first) == 7
@@ -131,19 +133,23 @@ async def test_roles_that_share_a_purse_share_the_till(stores: list[Store]) -> N
     asking = asyncio.create_task(ask(engines[0], 3, "held"))
     await until_sent(dear, calls=4)
     other = engine(Spender(costs=[5]), stores[1], max_cost=0.2)
-    with pytest.raises(BudgetReached, match=r"0\.05 is spent and 0\.135 more may be"):
+    with pytest.raises(BudgetReached, match=r"0\.05 is spent and up to 0\.135 more may be"):
         raise (await ask(other, 1))[0]  # type: ignore[misc]
     dear.open.set()
     assert replies(await asking) == 3
 
 
 class Overdue(Spender):
-    """Its second and third call get no answer in time, whatever the endpoint does with them."""
+    """Its second and third call get no answer in time, whatever the endpoint does with them. `status`: that of a refusal in their place."""
+
+    def __init__(self, status: int | None = None, late: tuple[int, ...] = (1, 2)) -> None:
+        super().__init__()
+        self.status, self.late = status, late
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
-        if self.calls in (1, 2):
+        if self.calls in self.late:
             self.calls += 1
-            raise LLMFault(Code.TIMEOUT, "no answer within 5 s", retry=False)
+            raise LLMFault(Code.TIMEOUT, "no answer within 5 s", retry=False, status=self.status)
         return await super().complete(request, draw=draw)
 
 
@@ -153,9 +159,28 @@ async def test_calls_that_timed_out_count_as_mean_replies() -> None:
         (outcome,) = await ask(made, 1, name)
         assert isinstance(outcome, wanted), (name, outcome)
     assert str(outcome).startswith(
-        "budget reached: max_tokens is 60 and 30 is spent and 30 more may be; raise max_tokens"
+        "budget reached: max_tokens is 60 and 30 is spent and up to 30 more may be; raise max_tokens"
     )
     assert made.stats.usage.prompt + made.stats.usage.completion == 30
+
+
+@pytest.mark.parametrize("backend", [Overdue(status=408), Overdue(late=(0,))])
+async def test_a_refusal_for_the_time_costs_nothing_and_a_timeout_before_the_first_reply_counts_from_then_on(
+    backend: Overdue,
+) -> None:
+    made = Engine(backend, PassingJournal(), EngineLimits(max_tokens=60), PRICE)
+    outcomes = [each for name in "abcdefgh" for each in await ask(made, 1, name)]
+    answered = replies([each for each in outcomes if not isinstance(each, LLMFault)])
+    assert answered == (4 if backend.status else 3)
+    assert isinstance(outcomes[-1], BudgetReached)
+
+
+async def test_what_a_timeout_may_have_cost_stays_with_the_store(tmp_path: Path) -> None:
+    for wanted in ([Reply, LLMFault, LLMFault], [Reply, BudgetReached]):
+        store = Store.open(tmp_path)
+        made = engine(Overdue() if LLMFault in wanted else Spender(), store, max_tokens=60)
+        assert [type(each) for n, _ in enumerate(wanted) for each in await ask(made, 1, f"{len(wanted)}-{n}")] == wanted
+        store.close()
 
 
 async def test_others_see_what_is_presumed_for_calls_that_timed_out(stores: list[Store]) -> None:

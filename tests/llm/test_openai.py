@@ -16,6 +16,7 @@ from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, Reply, Request
 from tests.fake_endpoint import FakeEndpoint
+from tests.llm.unreachable import silent_host
 
 KEY = "sk-test-0123456789abcdefghij"
 HELLO = Request(messages=[{"role": "user", "content": "hello"}])
@@ -137,6 +138,12 @@ async def test_nobody_there_is_a_connection_fault(opened: Open) -> None:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: nobody else can answer on it either
         fault = await fault_of(await opened(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1"))
     assert (fault.code, fault.retry) == (Code.CONNECTION, True)
+
+
+async def test_a_host_that_does_not_take_the_connection_is_a_connection_fault(opened: Open) -> None:
+    with silent_host() as url:
+        fault = await fault_of(await opened(base_url=url, connect_timeout=0.3))
+    assert (fault.code, fault.retry, fault.detail) == (Code.CONNECTION, True, "no connection within 0.3 s")
 
 
 def test_retry_after_of_nonsense_is_none() -> None:

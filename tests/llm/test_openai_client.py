@@ -16,6 +16,7 @@ from simia.llm.backends import KINDS, LLMSettings, attach_client, open_backend, 
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.types import LLMFault, ModelBackend, Request
 from tests.fake_endpoint import FakeEndpoint
+from tests.llm.unreachable import silent_host
 
 KEY = "sk-test-9876543210abcdefghij"
 HELLO = Request(messages=[{"role": "user", "content": "hello"}], temperature=0.5, extra_body={"min_p": 0.05})
@@ -95,6 +96,14 @@ async def test_a_silent_endpoint_is_a_timeout(fake_endpoint: FakeEndpoint, clien
         with pytest.raises(LLMFault) as caught:
             await backend.complete(HELLO, draw="0")
         assert (caught.value.code, caught.value.retry) == (Code.TIMEOUT, True)
+
+
+async def test_a_host_that_does_not_take_the_connection_is_a_connection_fault(client: openai.AsyncOpenAI) -> None:
+    with silent_host() as url:
+        backend = await open_through(client.with_options(base_url=url, timeout=0.3))
+        with pytest.raises(LLMFault) as caught:
+            await backend.complete(HELLO, draw="0")
+    assert (caught.value.code, caught.value.retry) == (Code.CONNECTION, True)
 
 
 @pytest.mark.parametrize("fault", ["echokey", "parrot:plain", "parrot401:plain"])
