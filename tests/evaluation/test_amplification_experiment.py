@@ -279,7 +279,7 @@ def test_published_results_are_those_of_the_stored_outcomes(name: str, level: st
 
 def test_the_rates_are_those_that_the_dev_tasks_chose() -> None:
     page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text()
-    for arm in ("swapped", "amplified", "seeds"):
+    for arm in ("swapped", "amplified", "seeds", "real"):
         solved = [
             sum(
                 row["reward"]
