@@ -46,7 +46,10 @@ def test_without_a_name_it_lists_what_there_is(show: Show) -> None:
 def test_a_setting_has_name_type_default_and_description(show: Show) -> None:
     lines = show("amplify")
     at = lines.index("limits.max_cost: float or null = null")
-    assert lines[at + 1] == "    Budget in US dollars. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit."
+    assert (
+        lines[at + 1]
+        == "    Budget in US dollars. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit."
+    )
     assert "llm: section, kind: embedded" in lines
     assert "llm.model: str = (required)" in lines
 
