@@ -2,7 +2,7 @@
 
 `pass@k`: the probability that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k succeed (Yao et al. 2024,
 tau-bench). Both have unbiased estimators from n ≥ k tries per task. Intervals are 95 % bootstrap intervals of the mean over tasks;
-tasks are resampled, since tries of one task are not independent. They are expanded as Student's t is over the normal distribution
+tasks are resampled, since tries of one task are not independent. These intervals are expanded as Student's t is over the normal distribution
 (Hesterberg 2015). Shares of successes, and fewer than 10 tasks, have Wilson's interval. Aborted episodes are counted, but not scored.
 """
 
@@ -111,9 +111,10 @@ def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0
     Tasks are resampled within each group.
 
     Values lie between `lowest` and 1, or in the range of the given ones where that is wider; for paired differences (one per task), `lowest`
-    is -1. If a group has fewer than 10, Wilson's interval is scaled to the range of values; a single group that has the values `lowest` and 1
-    alone (failures and successes) has it too. If the values of each group are all equal, the half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number
-    of tasks is that of a single group whose mean has the same variance.
+    is -1. Wilson's interval, scaled to the range of values, takes the place of the bootstrap's if a group has fewer than 10, or if a single
+    group has the values `lowest` and 1 alone: failures and successes. If the values of each group are all equal, the half-width is the
+    upper bound of Wilson's interval for 0 successes, times the range. The number of tasks in Wilson's interval is that of a single group
+    whose mean has the same variance.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
     n = len(groups) ** 2 / sum(1 / len(values) for values in groups)

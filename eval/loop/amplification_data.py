@@ -20,6 +20,7 @@ from amplification_tasks import read_entities, render_row, write_pack
 from simia.authoring.fresh_people import choose_person
 from simia.errors import UserError
 from simia.jobs.run import iterate_accepted
+from simia.quality.check import check_structure
 from simia.trajectory import Message, Trajectory
 
 CHANGES = ("move_parcel", "hold_parcel", "return_parcel")
@@ -96,18 +97,13 @@ def draw_arms(
 def load_rollouts(run: Path, most: int) -> list[Trajectory]:
     """The first rollouts with reward 1 of a run of `simia rollout` or of its stored file, at most so many; equal conversations once.
 
-    One with an empty turn is left out: it cannot be exported as a training row.
+    One with a broken structure, such as an empty turn, is left out: it cannot be exported as a training row.
     """
     won = [row for row in read_run(run) if row.reward is not None and row.reward.value == 1.0]
-    found = {row.id: row for row in won if not any(is_empty(each) for each in row.messages)}
+    found = {row.id: row for row in won if not any(check_structure(row))}
     if not found:
-        raise UserError(f"{run}: no rollout has reward 1 and words in each turn; the arm needs some")
+        raise UserError(f"{run}: no rollout has reward 1 and a structure that can be exported; the arm needs some")
     return list(found.values())[:most]
-
-
-def is_empty(message: Message) -> bool:
-    """Whether a turn of the agent has neither text nor calls."""
-    return message.role == "assistant" and not message.text.strip() and not message.calls
 
 
 def read_run(run: Path) -> list[Trajectory]:

@@ -113,6 +113,7 @@ async def test_what_recorded_references_buy() -> None:
         gain = estimate_gain(found[f"other, {one}"], found[f"other, {two}"], "value_f1")
         assert gain is not None
         assert 0.02 < gain.value < 0.1, (one, two)
-        low, high = (f"{100 * abs(end):.1f}" for end in (gain.low, gain.high))
+        assert gain.low > -1e-9
+        low, high = (f"{abs(100 * end):.1f}" for end in (gain.low, gain.high))  # without the sign of -0.0
         assert f"{100 * gain.value:.1f}" in page
         assert f"[{low}, {high}] to the {two if two == 'schema' else f'{two} alone'}" in page
