@@ -54,6 +54,13 @@ PARTS = {
 }
 MARKS = re.compile(r"</?tool_(?:call|response)>|^(?:Thought|Action|Observation):", re.M)
 FACT = re.compile(r"[\w.+-]+@[\w-]+\.[\w.]+|#?(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{5,}|\d(?:[ .-]?\d){5,}")
+REWORDED = re.compile(r"\d{4}-\d\d?-\d\d?|\d\d?[./-]\d\d?[./-]\d{2,4}|\d{1,3}-[a-z]+")
+"""A date or a count, such as `2-day`: a user may write the ones of its task in other words, so they are no identifiers."""
+CLOSING = re.compile(
+    r"\b(?:any|some)thing (?:else|more)\b|\b(?:any|further|other) (?:help|assistance|questions?)\b|\belse (?:I|we) can\b",
+    re.I,
+)
+"""In the last question of an agent that is done; a user may end the conversation without an answer to it."""
 REPEATS = 3
 EXAMPLES = 3
 LONGEST = 160  # characters of a detail
@@ -162,11 +169,16 @@ def find_user_fault(row: Mapping[str, Any], task: Task | None) -> Finding | None
         return "user", "calls its tools wrongly", f"{failed} of {write_count(len(own), 'call')} failed"
     if (row.get("end") or {}).get("code") == Code.USER_STOP:
         last = next((read_message_text(each) for each in reversed(messages) if each["role"] == "assistant"), "")
-        if last.rstrip().endswith("?") and (
-            messages[-1]["role"] != "user" or not read_message_text(messages[-1]).strip()
-        ):
+        unanswered = messages[-1]["role"] != "user" or not read_message_text(messages[-1]).strip()
+        if unanswered and asks_more(last):
             return "user", "leaves a question unanswered", last
     return None
+
+
+def asks_more(text: str) -> bool:
+    """Whether an agent's message ends with a question, other than whether anything else is wanted."""
+    question = re.split(r"(?<=[.!?])\s+", text.strip())[-1]
+    return question.endswith("?") and not CLOSING.search(question)
 
 
 def describe_known_facts(task: Task) -> str:
@@ -177,13 +189,14 @@ def describe_known_facts(task: Task) -> str:
 
 
 def find_new_fact(text: str, known: str) -> str | None:
-    """Return the first identifier, address or long number of a text that is not among the known facts."""
-    return next((fact for fact in FACT.findall(text) if fold(fact) not in known), None)
+    """Return the first identifier, address or long number of a text that is not among the known facts; dates and counts are left out."""
+    found = (fact for fact in FACT.findall(text) if not REWORDED.fullmatch(fact.rstrip(".")))
+    return next((fact for fact in found if fold(fact) not in known), None)
 
 
 def fold(text: str) -> str:
-    """Lower the case and drop spaces, dots, hyphens and `#`, so that all spellings of a number are equal."""
-    return re.sub(r"[\s.\-#]", "", text.lower())
+    """Lower the case and drop spaces, dots, commas, hyphens and `#`, so that all spellings of a number are equal."""
+    return re.sub(r"[\s.,\-#]", "", text.lower())
 
 
 def find_agent_fault(row: Mapping[str, Any]) -> Finding:

@@ -35,6 +35,11 @@ CONDITIONS = {
     "user_settings": "user_settings",
     "episode": "episode",
     "backend": "backend",
+    "backend_settings": "backend_settings",
+    "reward": "reward",
+    "trace_state": "trace_state",
+    "reward_function": "reward_function",
+    "oracle": "oracle",
     "group": "trials",
     "seed": "seed",
     "perturb": "perturbations",
@@ -248,6 +253,9 @@ def list_other_conditions(left: Run, right: Run) -> list[str]:
     for role in sorted(casts[0].keys() | casts[1].keys()):
         if casts[0].get(role) != casts[1].get(role):
             found.append(f"{role}: {casts[0].get(role, 'none')} and {casts[1].get(role, 'none')}")
+    worlds = [each.get("world") for each in facts]
+    if None not in worlds and worlds[0] != worlds[1]:
+        found.append("the packs' worlds: their code, data or checks have changed between the runs")
     for name, word in CONDITIONS.items():
         found += describe_differences(word, configs[0].get(name), configs[1].get(name))
     return found

@@ -35,6 +35,8 @@ from simia.trajectory import Trajectory
 FILES = ("ledger.db", "replies.db")
 START_FOLDER = "start_folder"
 """Key of the folder in the meta table. The config does not contain it: exports contain parts of the config, and its digest."""
+NEWER_FACTS = ("shown", "world")  # runs of earlier versions lack them
+PACK_FACTS = ("contents: ", "shown: ", "world: ")
 MOST_SHOWN = 100  # characters of a setting that differs
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 RECENT_RUNS: deque[Path] = deque(maxlen=2)  # opened by this process, for a message about a file that cannot be read
@@ -186,7 +188,9 @@ class Run:
             if known is None and self._lock is not None:  # a rebuilt ledger without this value
                 self.ledger.set_meta(name, given, twice=True)
                 known = given
-            defaults = select_identity(type(config)()) if name == "identity" else None
+            defaults = (
+                select_identity(type(config)()) if name == "identity" else {new: given.get(new) for new in NEWER_FACTS}
+            )
             changed += list_differences(known, given, defaults)
         retired = tuple(f"{name}{end}" for name in config.retired for end in ":.")
         changed = [line for line in changed if not line.startswith(retired)]
@@ -195,6 +199,10 @@ class Run:
             raise UserError(
                 f"run {self.id} was made with another version of the prompt file {name}, so its stored replies answer other prompts: restore that file"
                 f" (in a folder of SIMIA_PATH, as prompts/{name}) or start a new run; recheck, report and export still work"
+            )
+        if changed and changed[0].startswith(PACK_FACTS):
+            raise UserError(
+                f"run {self.id} was made with other policies, tools, tasks, code or data of its packs: a resume would mix both; undo the change, or start a new run"
             )
         if changed:
             raise UserError(

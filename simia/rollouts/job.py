@@ -7,7 +7,7 @@ are named by item and turn, the environment is deterministic) until it reaches a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +17,12 @@ from simia.envs.play.agent_kinds import AGENTS
 from simia.envs.play.function_agent import FunctionAgent, load_agent_function
 from simia.envs.play.llm_agent import LLMAgent
 from simia.envs.play.player import play
-from simia.envs.several_packs import CombinedPack
 from simia.errors import WAITING, Aborted, Code, UserError
 from simia.jobs import FAILED, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import PASSING, Stop, StopSettings, Verdict
 from simia.jobs.progress import Progress
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import REFUSALS
-from simia.pack import Pack
 from simia.quality.exact_duplicates import hash_content
 from simia.reward import Reward
 from simia.rollouts.settings import RolloutConfig
@@ -226,10 +224,3 @@ def is_settled(trajectory: Trajectory, code: Code) -> bool:
     if code is Code.UNSCORED:
         return not any(issue.where == "score" for issue in trajectory.issues)  # else the evidence was lost, not missing
     return code in (Code.UNPARSABLE, Code.USER_FAILED, Code.NO_START)
-
-
-def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
-    """Hash the contents of a rollout: policies and tools of the packs, and the tasks with their rewards."""
-    packs = list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
-    described = [each for one in packs for each in (one.policy, [tool.identity for tool in one.tools])]
-    return digest([*described, [task.identity for task in tasks]])

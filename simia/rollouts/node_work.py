@@ -11,7 +11,8 @@ from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import UserError
 from simia.jobs.nodes.node_worker import Node, Produce
 from simia.llm.engine import PassingJournal
-from simia.rollouts.job import EpisodePlayer, hash_contents
+from simia.rollouts.contents import hash_contents, hash_worlds
+from simia.rollouts.job import EpisodePlayer
 from simia.rollouts.settings import RolloutConfig
 
 CODE = ("executable", "mixed", "shadow")  # back ends that run a pack's code
@@ -19,17 +20,18 @@ CODE = ("executable", "mixed", "shadow")  # back ends that run a pack's code
 
 @dataclass(frozen=True)
 class RolloutNodeWork:
-    """The data that a worker needs to play a run's episodes. `contents`: hash of the packs and tasks that the job's process read."""
+    """The data that a worker needs to play a run's episodes. `contents`, `world`: hashes of the packs and tasks that the job's process read."""
 
     config: RolloutConfig
     run_id: str
     contents: str
+    world: str
 
     async def open(self, node: Node, stack: contextlib.AsyncExitStack) -> Produce:
         """Open the environment. Raises `UserError`, also for packs that differ from those of the job's process."""
         raise_descriptor_limit()  # for requests and workers of the sandbox
         prepared = await prepare_environment(self.config, stack, engines=node.engines, say=lambda line: None)
-        if hash_contents(prepared.pack, prepared.tasks) != self.contents:
+        if (hash_contents(prepared.pack, prepared.tasks), hash_worlds(prepared.pack)) != (self.contents, self.world):
             raise UserError(
                 f"the pack {prepared.pack.name} or its tasks differ from those of the job: copy the same packs to all nodes"
             )

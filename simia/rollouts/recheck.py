@@ -26,7 +26,8 @@ from simia.llm.backends import open_backend
 from simia.llm.engine import Engine
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request
 from simia.pack import Pack
-from simia.rollouts.job import decide_status, hash_contents, store_episode
+from simia.rollouts.contents import hash_contents, hash_shown
+from simia.rollouts.job import decide_status, store_episode
 from simia.rollouts.settings import RolloutConfig
 from simia.scorer import Scorer
 from simia.statistics import SUCCESS
@@ -83,7 +84,13 @@ def recheck_rollout(runs: Path, name: str, say: Callable[[str], None]) -> Rescor
         scorers = make_scorers(config, pack, run.ledger)
         with run.ledger.db.transaction():
             found = asyncio.run(score_items(run, config, {task.id: task for task in pack.tasks}, scorers))
-            run.ledger.set_meta(RESCORED, hash_contents(pack, tasks))
+            shown = (run.ledger.meta("facts") or {}).get("shown")
+            if shown in (None, hash_shown(pack, tasks)):
+                run.ledger.set_meta(RESCORED, hash_contents(pack, tasks))
+            else:
+                say(
+                    f"note: {run.id} was played with other policies, tools or tasks than the packs have now, so simia eval compare goes on refusing it beside newer runs"
+                )
         return found
 
 

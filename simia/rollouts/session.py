@@ -21,7 +21,8 @@ from simia.jobs.nodes.ray_launcher import open_cluster
 from simia.jobs.run import refuse_taken
 from simia.jobs.run_session import OpenRun, SessionOptions, SessionResult, continue_run, coordinate, reopen_run
 from simia.llm.budget import share_budget
-from simia.rollouts.job import RolloutProgress, RolloutWork, hash_contents
+from simia.rollouts.contents import hash_contents, hash_shown, hash_worlds
+from simia.rollouts.job import RolloutProgress, RolloutWork
 from simia.rollouts.node_work import RolloutNodeWork, runs_code
 from simia.rollouts.settings import RolloutConfig
 from simia.statistics import RolloutStatistics, summarize_rewards
@@ -150,7 +151,9 @@ async def work_on_rollout(
         if cluster is not None:
             stack.push_async_callback(cluster.disconnect)
             await cluster.connect(run)
-            await cluster.begin(models.engines_by_name, RolloutNodeWork(config, run.id, facts["contents"]))
+            await cluster.begin(
+                models.engines_by_name, RolloutNodeWork(config, run.id, facts["contents"], facts["world"])
+            )
         spent, attempts = run.ledger.spent()
         share_budget(models.engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
         work = RolloutWork(run, config, environment, prepared.tasks, models.engine("agent"))
@@ -178,6 +181,8 @@ def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) 
         "alias": backend.alias if backend else "none",
         "pack": pack.name,
         "contents": hash_contents(pack, tasks),
+        "shown": hash_shown(pack, tasks),
+        "world": hash_worlds(pack),
         "planned": len(tasks) * config.group,
         **({"cast": models.facts} if models.facts else {}),
     }

@@ -184,6 +184,21 @@ ROWS: dict[str, tuple[tuple[str, str, str], list[Message], dict[str, Any]]] = {
         [OPENING, *call(), agent("Shall I refund it?")],
         scored(extra=BY_MODEL),
     ),
+    "leaves at the end": (
+        ("agent", "wrong final state", ""),
+        [OPENING, *call(), agent("It is refunded. Is there anything else I can help you with?")],
+        scored(extra=BY_MODEL),
+    ),
+    "leaves one of two questions": (
+        ("user", "leaves a question unanswered", "Which one"),
+        [OPENING, *call(), agent("Anything else? Which one do you mean?")],
+        scored(extra=BY_MODEL),
+    ),
+    "a date in other words": (
+        ("agent", "wrong final state", ""),
+        [OPENING, agent("When?"), user("It was on 2024-05-20, with 2-day shipping."), *call()],
+        scored(extra=BY_MODEL),
+    ),
     "leaves with an answer": (
         ("agent", "wrong final state", ""),
         [OPENING, *call(), agent("Shall I refund it?"), user("No.")],

@@ -19,7 +19,7 @@ from simia.synthesis.design import BuiltEnvironment
 from simia.synthesis.recipes import RECIPES, RecipeKind
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import StageContext, StageInput, StageOutputs
-from simia.synthesis.stages.assessment import Assessment, AssessmentSettings, plan_rounds
+from simia.synthesis.stages.assessment import Assessment, AssessmentSettings, list_uncalled_tools, plan_rounds
 from tests.synthesis.assessment_agents import (
     FIXTURES,
     AgentBackend,
@@ -280,3 +280,9 @@ def test_the_plan_is_half_negative_and_covers_the_tools() -> None:
     )  # fmt: skip
     assert plan == plan_rounds("0/library/", 100, ["a", "b", "c"])
     assert plan != plan_rounds("1/library/", 100, ["a", "b", "c"])
+
+
+def test_a_tool_that_a_kept_tool_needs_is_kept() -> None:
+    sources = {"book": "self.price(room)", "price": "self.rate(day)", "rate": "return 3", "list_rooms": "return []"}
+    assert list_uncalled_tools(["price", "rate", "list_rooms"], sources) == ["list_rooms"]
+    assert list_uncalled_tools(["book", "price", "rate"], sources) == ["book", "price", "rate"]

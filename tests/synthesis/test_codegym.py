@@ -121,6 +121,16 @@ def test_problems_that_are_not_compared_or_cannot_be_used_are_named(
     )
 
 
+def test_a_dry_run_counts_the_agents_messages(tmp_path: Path) -> None:
+    (tmp_path / "problems.jsonl").write_text(json.dumps(VOWELS) + "\n")
+    settings: dict[str, Any] = {"source": str(tmp_path / "problems.jsonl"), "hard": {"inputs": 10, "attempts": 8}}
+    alone = CodeGymRecipe(CodeGymConfig.model_validate(settings)).expected()
+    agent = {"difficulty": {"agent": "llm", "attempts": 4}}
+    found = CodeGymRecipe(CodeGymConfig.model_validate(settings | agent)).expected()
+    assert [each.questions for name, each in found.items() if each.role == "agent"] == [2 * 15 * 4 * 44, 10 * 8 * 180]  # type: ignore[union-attr]
+    assert sum(each.questions for each in alone.values() if each.role == "agent") == 0  # type: ignore[union-attr]
+
+
 def test_a_changed_file_of_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tasks"
     folder.mkdir()

@@ -26,6 +26,9 @@ from simia.importers.openapi import read_document
 from simia.pack import Pack
 from simia.synthesis.recheck import recheck_synthesis
 from simia.synthesis.recipes.envfactory import EnvFactoryConfig, EnvFactoryRecipe
+from simia.synthesis.sources.proposal import ProposalSettings
+from simia.synthesis.stage import StageOutputs
+from simia.synthesis.stages.proposals import ProposalRound
 from tests.command import invoke
 from tests.synthesis.build_fixtures import read_files
 from tests.synthesis.source_fixtures import DOCUMENTS, GOOD, PROPOSALS, SERVER, add_proposals, make_packs
@@ -178,3 +181,16 @@ def test_files_are_named_fully_for_a_resume_from_another_folder(
     assert yaml.safe_load(config.model_dump_json())["sources"] == config.sources
     names = [stage.name for stage in EnvFactoryRecipe(config).list_stages()]
     assert names[:6] == ["sources", "search1", "proposals1", "search2", "proposals2", "proposals"]
+
+
+def test_a_round_that_could_see_nothing_new_is_skipped() -> None:
+    document = {"name": "a", "kind": "text", "content_hash": "0" * 64, "passages": ["words"]}
+    outputs = StageOutputs(
+        {"sources": {"a": document}, "proposals1": {"all": {"whole": True, "kept": [], "refused": []}}}
+    )
+    later = [ProposalRound(number, ProposalSettings(), "", list, 4) for number in (2, 3, 4)]
+    assert [len(each.list_inputs(outputs)) for each in later] == [0, 0, 0]
+    outputs.made["search3"] = {"all": []}
+    assert [len(each.list_inputs(outputs)) for each in later] == [0, 1, 1]
+    outputs.made["proposals3"] = {"all": {"whole": False, "kept": [], "refused": []}}
+    assert [len(each.list_inputs(outputs)) for each in later] == [0, 1, 1], "other parts of the sources come next"

@@ -16,7 +16,8 @@ class BuildingSettings(Config):
     """Minimum number of operations (tools) of a design. The prompt asks for at most a third more. A design with more than twice as many is
     refused, because each operation costs requests."""
     kept: int = Field(default=10, ge=1)
-    """Minimum number of tools that are left after all tests. An environment with fewer is refused."""
+    """Minimum number of tools that are left after all tests. An environment with fewer is refused. A later assessment by a check agent
+    may drop further tools."""
     tests: int = Field(default=4, ge=2)
     """Maximum number of tests of one tool."""
     debug_rounds: int = Field(default=5, ge=0)

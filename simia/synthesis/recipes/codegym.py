@@ -20,9 +20,9 @@ from simia.synthesis.gyms.problem_code import adopt_unified
 from simia.synthesis.gyms.problem_files import SourceProblem, list_problem_files, read_problems
 from simia.synthesis.settings import SynthesisConfig
 from simia.synthesis.stage import Expectation, Stage, StageOutputs
-from simia.synthesis.stages.gym_difficulty import DifficultyStage, GymDifficultySettings, name_agent
+from simia.synthesis.stages.gym_difficulty import AGENT_ROLE, DifficultyStage, GymDifficultySettings, name_agent
 from simia.synthesis.stages.gym_hard import HardSettings, HardStage
-from simia.synthesis.stages.gym_instances import InstanceSettings, InstanceStage
+from simia.synthesis.stages.gym_instances import PER_QUESTION, InstanceSettings, InstanceStage
 from simia.synthesis.stages.gym_solutions import SolutionSettings, SolutionStage
 from simia.synthesis.stages.gyms import GymStage
 from simia.synthesis.stages.problems import ProblemStage
@@ -35,6 +35,8 @@ episode: {{turns: {turns}}}
 """
 MOST_TURNS = 600
 """More than any task allows, so that the task's own limit applies."""
+EPISODE_CALLS, HARD_EPISODE_CALLS = 44, 180
+"""Assumed calls of an agent's episode, for a dry run: the mean of CodeGym's figure 4, and four times as many on an enlarged input."""
 
 
 class CodeGymConfig(SynthesisConfig):
@@ -97,15 +99,20 @@ class CodeGymRecipe:
         return [problem.detail for problem in self._problems if problem.reason]
 
     def expected(self) -> Mapping[str, int | Expectation]:
-        """What each stage is expected to ask, for a dry run."""
+        """What each stage is expected to ask, for a dry run, if nothing is refused. The agent's part is the largest by far."""
         config, count = self._config, sum(not problem.reason for problem in self._problems)
         asked = sum(adopt_unified(problem) is None for problem in self._problems if not problem.reason)
+        played = count if config.difficulty.agent == "llm" else 0
+        episodes = played * config.instances.questions * PER_QUESTION * config.difficulty.attempts
+        hard_episodes = played * config.hard.inputs * config.hard.attempts
         return {
             "problems": Expectation(asked, 1500, 700),
             "gyms": Expectation(2 * count, 2600, 1800),
             "instances": Expectation(config.instances.questions * count, 1500, 900),
             "solutions": Expectation((config.solutions.k + config.solutions.observe_only) * count, 1200, 600),
+            "difficulty": Expectation(episodes * EPISODE_CALLS, 3500, 60, AGENT_ROLE),
             "hard": Expectation(count if config.hard.inputs else 0, 1500, 900),
+            "hard, agent": Expectation(hard_episodes * HARD_EPISODE_CALLS, 9000, 60, AGENT_ROLE),
         }
 
     def write(self, outputs: StageOutputs, out: Path) -> list[Path]:

@@ -135,10 +135,10 @@ class EnvFactoryRecipe:
         ]
 
     def expected(self) -> dict[str, int | Expectation]:
-        """Questions of each stage, for a dry run, if nothing is refused and nothing repaired."""
+        """Questions of each stage, for a dry run, if nothing is refused and nothing repaired. Sources that fit into one question need fewer."""
         config = self._config
         count = min(config.environments, config.proposals.rounds * config.proposals.number)
-        shown = Expectation(1, prompt=min(config.proposals.characters // 4, 12_000))
+        shown = Expectation(config.proposals.questions, prompt=min(config.proposals.characters // 4, 12_000))
         found: dict[str, int | Expectation] = {}
         for number in range(1, config.proposals.rounds + 1):
             found |= {f"search{number}": 1} if config.search.function else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -108,8 +108,7 @@ class Assessment:
                 passed = sum(each.outcome == "passed" for each in calls)
                 if len(calls) >= least and passed < self._settings.tool_threshold * len(calls) and tool not in weak:
                     weak.append(tool)
-        left = "\n".join(each.source for name, each in built.tools.items() if name not in weak)
-        weak = [tool for tool in weak if not re.search(rf"\bself\.{tool}\b", left)]
+        weak = list_uncalled_tools(weak, {name: each.source for name, each in built.tools.items()})
         return weak if len(weak) < len(built.tools) else []
 
     def _refuse_failed(self, rounds: Sequence[Round], figures: dict[str, Any], caught: Sequence[bool]) -> None:
@@ -132,6 +131,16 @@ class Assessment:
                 f"score {figures['score']:.2f}, {self._settings.threshold:g} is asked for; {worst.call}: {worst.reason}"
             )
             raise Refused(Reason.ASSESSMENT_FAILED, detail)
+
+
+def list_uncalled_tools(weak: Sequence[str], sources: Mapping[str, str]) -> list[str]:
+    """Return the weak tools that no remaining tool calls, directly or through another weak tool. `sources`: of all tools, by name."""
+    while True:
+        left = "\n".join(source for name, source in sources.items() if name not in weak)
+        uncalled = [tool for tool in weak if not re.search(rf"\bself\.{tool}\b", left)]
+        if len(uncalled) == len(weak):
+            return uncalled
+        weak = uncalled
 
 
 def plan_rounds(word: str, count: int, tools: Sequence[str]) -> list[PlannedRound]:

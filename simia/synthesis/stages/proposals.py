@@ -44,9 +44,11 @@ class ProposalRound:
 
     def list_inputs(self, outputs: StageOutputs) -> Sequence[StageInput]:
         documents = list_documents(outputs, self._number)
-        last = outputs.of(f"proposals{self._number - 1}").get("all")
-        if last and last["whole"] and not last["kept"] and f"search{self._number}" not in outputs.made:
-            return []  # this round would see nothing that the last round has not seen
+        last = next((n for n in range(self._number - 1, 0, -1) if "all" in outputs.of(f"proposals{n}")), None)
+        if last is not None and not any(f"search{n}" in outputs.made for n in range(last + 1, self._number + 1)):
+            made = outputs.of(f"proposals{last}")["all"]
+            if made["whole"] and not made["kept"]:
+                return []  # this round would see nothing that the last round that asked has not seen
         value = {
             "documents": [dump(document) for document in documents],
             "pool": [dump(entry) for entry in self._pool()],

@@ -1,0 +1,62 @@
+"""Hashes of what a rollout plays: its tasks, what the agent is shown, and the packs' worlds. A resume and a comparison tell by them what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simia.envs.several_packs import CombinedPack
+from simia.pack import Pack
+from simia.pack_files import is_leftover
+from simia.search_path import file_hash
+from simia.task import Task
+from simia.trajectory import digest
+
+SETTINGS = {"match", "executable", "user_tools", "ends", "state_schema", "limits"}
+"""What `pack.yaml` says of the world."""
+
+
+def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
+    """Hash the contents of a rollout: policies and tools of the packs, and the tasks with their rewards."""
+    return digest([*describe_packs(pack), [task.identity for task in tasks]])
+
+
+def hash_shown(pack: Pack, tasks: Sequence[Task]) -> str:
+    """Hash what conversations depend on: policies and tools of the packs, and the tasks without their rewards and solutions."""
+    shown = [
+        {key: value for key, value in task.identity.items() if key not in ("reward", "reference")} for task in tasks
+    ]
+    return digest([*describe_packs(pack), shown])
+
+
+def hash_worlds(pack: Pack) -> str:
+    """Hash what the packs' worlds are made of: their settings, and the files that `list_world_files` lists."""
+    found = []
+    for one in list_packs(pack):
+        root = one.root or Path()
+        files = {str(path): file_hash(root / path) for path in list_world_files(one)}
+        found.append([one.model_dump(mode="json", include=SETTINGS), files])
+    return digest(found)
+
+
+def list_world_files(pack: Pack) -> list[Path]:
+    """List the files of a pack's world by their paths in its folder: those of the initial state, of the checks and of the user's instructions,
+    the hidden ones, and the Python files beside the code. Others in the folder, such as runs, do not belong to the pack."""
+    if pack.root is None or pack.file is None:
+        return []
+    code = pack.file.executable
+    named = [pack.file.state, pack.file.checks, pack.file.instructions, *(code.hidden if code else [])]
+    found = {path for name in named if name for path in [pack.root / name, *(pack.root / name).rglob("*")]}
+    if code is not None:
+        found |= {pack.root / code.code, *(pack.root / code.code).parent.glob("*.py")}
+    inside = (path.relative_to(pack.root) for path in found if path.is_file())
+    return sorted(path for path in inside if not any(map(is_leftover, path.parts)))
+
+
+def describe_packs(pack: Pack) -> list[object]:
+    """The policy and the tools of each pack."""
+    return [each for one in list_packs(pack) for each in (one.policy, [tool.identity for tool in one.tools])]
+
+
+def list_packs(pack: Pack) -> list[Pack]:
+    return list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
