@@ -13,11 +13,14 @@ A test that hangs fails after `MOST_SECONDS`, with the stacks of its threads.
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from typer import testing
 
 from simia.llm import local_models
 from simia.venvs import ensure_environment
@@ -27,6 +30,11 @@ from tests.fake_endpoint import FakeEndpoint
 settings.load_profile(properties.REPEATABLE)  # --hypothesis-profile=thorough replaces it
 
 pytest_plugins = ["tests.attack_table"]
+
+build_command = functools.cache(testing._get_command)
+testing._get_command = (
+    build_command  # typer's runner reads all signatures at each call, which takes longer than most commands
+)
 
 SHARED = ("trl", "trainer", "notes", "state_shop", "packs", "small_pack", "whole_pack")
 """Fixtures of a session that are costly: the tests that request one run in one worker, in this order of preference."""
@@ -70,6 +78,17 @@ def _fake_endpoint_process() -> Iterator[FakeEndpoint]:
 def fake_endpoint(_fake_endpoint_process: FakeEndpoint) -> FakeEndpoint:
     _fake_endpoint_process.plan()
     return _fake_endpoint_process
+
+
+def pytest_configure() -> None:
+    gc.disable()  # collecting makes a million objects and no garbage
+
+
+def pytest_collection_finish() -> None:
+    """Exempt what collecting has made from garbage collection: every full collection of a worker would look at all of it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -90,9 +91,15 @@ def check_simia(words: Sequence[str], made: Collection[str]) -> None:
         raise UserError(f"simia {' '.join(words)}: add --name NAME; without it a stopped run cannot be resumed")
 
 
+@functools.cache
+def build_command(verb: str = "") -> Any:
+    """simia's command line, built once: typer reads every signature for it."""
+    return typer.main.get_command(build_app(verb))
+
+
 def parse_line(words: Sequence[str]) -> tuple[str, Given]:
     """The command and its options, parsed by simia's own command line."""
-    command: Any = typer.main.get_command(build_app())
+    command: Any = build_command(*words[:1])
     context, rest, name = None, list(words), "simia"
     try:
         while hasattr(command, "commands"):

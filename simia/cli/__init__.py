@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import sys
 from importlib import import_module
@@ -51,8 +52,9 @@ def main(app: typer.Typer | None = None) -> None:
         sys.exit(141)
 
 
+@functools.cache
 def build_app(verb: str = "") -> typer.Typer:
-    """Build the command line.
+    """Build the command line, once for each verb.
 
     `verb`: the first word of the command line. For a command or a group, only its module is imported and added: importing all of them takes
     over a second. `--version` needs none. For any other word, such as `--help` or a misspelt command, all are added.

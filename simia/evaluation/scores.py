@@ -255,7 +255,7 @@ def list_other_conditions(left: Run, right: Run) -> list[str]:
             found.append(f"{role}: {casts[0].get(role, 'none')} and {casts[1].get(role, 'none')}")
     worlds = [each.get("world") for each in facts]
     if None not in worlds and worlds[0] != worlds[1]:
-        found.append("the packs' worlds: their code, data or checks have changed between the runs")
+        found.append("the packs' worlds: their code or data have changed between the runs")
     for name, word in CONDITIONS.items():
         found += describe_differences(word, configs[0].get(name), configs[1].get(name))
     return found

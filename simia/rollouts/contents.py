@@ -12,7 +12,7 @@ from simia.search_path import file_hash
 from simia.task import Task
 from simia.trajectory import digest
 
-SETTINGS = {"match", "executable", "user_tools", "ends", "state_schema", "limits"}
+SETTINGS = {"executable", "user_tools", "ends", "state_schema", "limits"}
 """What `pack.yaml` says of the world."""
 
 
@@ -40,17 +40,20 @@ def hash_worlds(pack: Pack) -> str:
 
 
 def list_world_files(pack: Pack) -> list[Path]:
-    """List the files of a pack's world by their paths in its folder: those of the initial state, of the checks and of the user's instructions,
-    the hidden ones, and the Python files beside the code. Others in the folder, such as runs, do not belong to the pack."""
+    """List the files of a pack's world by their paths in its folder: the initial state, the instructions of its user, and the Python files beside
+    its code. Checks and hidden files are left out: a resume may go on with mended ones. Others in the folder, such as runs, do not belong to
+    the pack."""
     if pack.root is None or pack.file is None:
         return []
     code = pack.file.executable
-    named = [pack.file.state, pack.file.checks, pack.file.instructions, *(code.hidden if code else [])]
-    found = {path for name in named if name for path in [pack.root / name, *(pack.root / name).rglob("*")]}
+    named = [name for name in (pack.file.state, pack.file.instructions) if name]
+    found = {path for name in named for path in [pack.root / name, *(pack.root / name).rglob("*")]}
     if code is not None:
         found |= {pack.root / code.code, *(pack.root / code.code).parent.glob("*.py")}
-    inside = (path.relative_to(pack.root) for path in found if path.is_file())
-    return sorted(path for path in inside if not any(map(is_leftover, path.parts)))
+    judging = {pack.root / name for name in (pack.file.checks, *(code.hidden if code else ())) if name}
+    inside = (path for path in found if path.is_file() and not judging & {path, *path.parents})
+    names = (path.relative_to(pack.root) for path in inside)
+    return sorted(name for name in names if not any(map(is_leftover, name.parts)))
 
 
 def describe_packs(pack: Pack) -> list[object]:

@@ -41,6 +41,10 @@ def test_files_of_the_world_and_no_others_are_hashed(tmp_path: Path) -> None:
     (root / "tools.py~").write_text("of an editor")
     assert hash_worlds(Pack.load(root)) == before
     assert Path("tools.py") in list_world_files(Pack.load(root))
+    head = root / "pack.yaml"
+    (root / "checks.py").write_text("def is_done(final, initial): ...")
+    head.write_text(head.read_text() + "\nchecks: checks.py\n")
+    assert hash_worlds(Pack.load(root)) == before, "a resume may go on with mended checks"
     (root / "prices.py").write_text("PRICE = 3")
     assert hash_worlds(Pack.load(root)) != before
 
@@ -76,7 +80,7 @@ def test_a_comparison_names_other_worlds_and_rewards(tmp_path: Path, monkeypatch
     (tmp_path / "todos" / "prices.py").write_text("PRICE = 3")
     play(tmp_path, "new", reward="auto")
     conditions = json.loads(invoke("eval", "compare", "old", "new", "--json"))["other_conditions"]
-    assert "the packs' worlds: their code, data or checks have changed between the runs" in conditions
+    assert "the packs' worlds: their code or data have changed between the runs" in conditions
     assert "reward: rules and auto" in conditions
 
 
