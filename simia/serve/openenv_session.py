@@ -178,7 +178,7 @@ class SessionConnection:
             episode = await session.episodes.begin(task, seed=how.seed, group=how.group, name=how.name)
             record = record_beginning(episode, session.served.pack)
             found: dict[str, Any] = {"observation": {"record": record}, "reward": None, "done": episode.end is not None}
-            ended = episode.end.kind if episode.end is not None else None
+            ended: str | None = episode.end.kind if episode.end is not None else None
         else:
             heard = await session.episodes.reset(task, seed=how.seed, group=how.group, name=how.name)
             begun = session.episodes.episode

@@ -90,7 +90,9 @@ async def test_in_the_shadow_the_real_answers_count_and_the_differences_are_kept
 
 
 async def test_a_shadow_episode_with_an_integer_beyond_64_bits_can_be_forked(todos: Pack) -> None:
-    async with opened(todos, "shadow", Scripted(tools_or_judge)) as environment:
+    any_arguments = {"parameters": {"type": "object"}}
+    pack = todos.model_copy(update={"tools": [tool.model_copy(update=any_arguments) for tool in todos.tools]})
+    async with opened(pack, "shadow", Scripted(tools_or_judge)) as environment:
         episode = await environment.reset(environment.tasks[0])
         call = ToolCall(id="1", name="list_todos", arguments={"limit": 10**30})
         await episode.step(Message(role="assistant", calls=[call]))
