@@ -19,7 +19,13 @@ from simia.envs.perturbation.perturber import Perturber
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.state_tracking import StateTracker
 from simia.envs.users import EpisodeView, LLMUser, NoUser, User, UserStop
-from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call, refuse_further_calls
+from simia.envs.worlds.arguments import (
+    make_failure,
+    make_recordable,
+    refuse_call,
+    refuse_calls_over_limit,
+    refuse_further_calls,
+)
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
@@ -171,13 +177,18 @@ class Episode:
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
                 taken = action.calls[: limits.calls_per_message]
-                await self._run(taken, limits.calls_per_turn)
-                further = action.calls[len(taken) :]
-                refused = refuse_further_calls(further, limits.calls_per_message)
-                self.messages += map(make_observation, refused, further)
+                allowed = taken if limits.calls is None else taken[: limits.calls - self._calls]
+                if allowed:
+                    await self._run(allowed, limits.calls_per_turn)
+                over, further = taken[len(allowed) :], action.calls[len(taken) :]
+                refused = [
+                    *refuse_calls_over_limit(over, limits.calls),
+                    *refuse_further_calls(further, limits.calls_per_message),
+                ]
+                self.messages += map(make_observation, refused, [*over, *further])
                 if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
-                if self.end is None and limits.calls is not None and self._calls >= limits.calls:
+                if self.end is None and over:
                     self.end = End(kind="truncated", code=Code.MAX_CALLS)
             else:
                 await self._hear_user()

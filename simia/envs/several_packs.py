@@ -6,7 +6,7 @@ and `simia.envs.worlds.worker_parents` ends the least recently used ones.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,10 +38,7 @@ class CombinedPack(Pack):
 
     def task(self, task_id: str) -> Task:
         """Return the task of that qualified id. Raises `UserError` for an unknown one."""
-        name, _, rest = task_id.partition("/")
-        if name not in self._members:
-            known = ", ".join(list(self._members)[:5])
-            raise UserError(f"no pack {name!r} here for task {task_id!r}: write PACK/ID; packs: {known}")
+        name, rest = split_task_id(task_id, self._members)
         return qualify_task(self._members[name].task(rest), name)
 
 
@@ -55,6 +52,15 @@ def combine_packs(packs: Mapping[str, Pack]) -> CombinedPack:
     )
     combined._members = dict(packs)
     return combined
+
+
+def split_task_id(task_id: str, packs: Collection[str]) -> tuple[str, str]:
+    """Return the name of a task's pack, and the id in it. Raises `UserError` for a pack that is not among `packs`."""
+    name, _, rest = task_id.partition("/")
+    if name not in packs:
+        known = ", ".join(list(packs)[:5])
+        raise UserError(f"no pack {name!r} here for task {task_id!r}: write PACK/ID; packs: {known}")
+    return name, rest
 
 
 def qualify_task(task: Task, pack: str) -> Task:
@@ -104,7 +110,7 @@ class MultiPackEnvironment(Environment):
             member.note_training_step(step)
 
     def _find_member(self, task: Task) -> Environment:
-        return self.members[task.id.partition("/")[0]]
+        return self.members[split_task_id(task.id, self.members)[0]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,10 +119,10 @@ class TextEpisodes:
             return episode
 
     async def _begin(self, task: str | None, seed: int | None, group: str | None, name: str | None = None) -> Episode:
-        await self._leave()
         if task is not None:
             self._refuse_other_task(task)
         chosen = task if task is not None else self.select_task(next(self._order) if seed is None else seed)
+        await self._leave()
         world_seed = self.seed if seed is None else seed
         episode = await self.environment.reset(self.tasks[chosen], seed=world_seed, group=group, name=name)
         self.episode, self.turns, self._kept = episode, 0, False

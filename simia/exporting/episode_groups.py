@@ -28,7 +28,7 @@ TOO_NEAR = "groups have no two episodes whose rewards are that far apart"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """An episode that may be trained on, with its reward."""
+    """An episode that may be trained on, with its outcome: the reward without those of single turns."""
 
     item: Item
     trajectory: Trajectory
@@ -103,7 +103,8 @@ def read_example(run: Run, item: Item) -> Example | None:
     if body is None or not body["trajectory"]:
         return None
     found = Trajectory.from_row(body["trajectory"])
-    reward = item.spec.get("reward") if run.is_training else (found.reward or Reward()).value
-    if found.end.kind != "terminated" or reward is None or found.extra.get("evaluation") is True:
+    reward = (found.reward or Reward()).value
+    untrained = run.is_training and item.spec.get("reward") is None
+    if found.end.kind != "terminated" or reward is None or untrained or found.extra.get("evaluation") is True:
         return None
-    return Example(item, found, float(reward))
+    return Example(item, found, reward)

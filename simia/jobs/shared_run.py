@@ -54,6 +54,8 @@ class EpisodeFigures(BaseModel):
     """Id of the task."""
     reward: float | None = None
     """The reward that the trainer got; None: the episode is not trained."""
+    outcome: float | None = None
+    """The reward without those of single turns, which decides whether the task was solved; None: the same as `reward`."""
     end: EndKind = "terminated"
     """How it ended."""
     code: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import orjson
@@ -27,4 +28,8 @@ def normalize_text(text: str) -> str:
 def normalize_arguments(arguments: dict[str, Any] | None) -> str:
     if arguments is None:
         return ""
-    return normalize_text(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS).decode().replace("\\n", " "))
+    try:
+        text = orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
+        text = json.dumps(arguments, sort_keys=True)
+    return normalize_text(text.replace("\\n", " "))

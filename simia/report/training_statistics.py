@@ -36,9 +36,9 @@ class StepStatistics(BaseModel):
     flat: int
     """Groups whose rewards are all equal, which give no training signal."""
     reward: float | None
-    """Mean reward."""
+    """Mean reward that the trainer got."""
     solved: float | None
-    """Share of the scored episodes with reward 1."""
+    """Share of the scored episodes with outcome 1. The outcome is the reward without those of single turns."""
     turns: float | None
     """Mean number of the policy's messages in scored episodes."""
     tokens: float | None
@@ -124,6 +124,7 @@ def summarize_episodes(episodes: Sequence[EpisodeFigures]) -> StepStatistics:
     """Summarize episodes of one or several steps, at least one."""
     scored = [(each, each.reward) for each in episodes if each.reward is not None]
     rewards = [reward for _, reward in scored]
+    outcomes = [reward if each.outcome is None else each.outcome for each, reward in scored]
     groups: dict[tuple[int, str], list[float]] = defaultdict(list)
     for each, reward in scored:
         groups[each.step, each.group].append(reward)
@@ -137,7 +138,7 @@ def summarize_episodes(episodes: Sequence[EpisodeFigures]) -> StepStatistics:
         groups=len(groups),
         flat=sum(min(values) == max(values) for values in groups.values()),
         reward=average(rewards),
-        solved=average([float(reward >= SUCCESS) for reward in rewards]),
+        solved=average([float(outcome >= SUCCESS) for outcome in outcomes]),
         turns=average([each.turns for each, _ in scored]),
         tokens=average([each.tokens for each, _ in scored if each.tokens is not None]),
         ends=dict(Counter(f"{each.end}: {each.code or 'no reason'}" for each in episodes).most_common()),

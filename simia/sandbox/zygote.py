@@ -72,7 +72,7 @@ class ForkServer:
 
     def __post_init__(self) -> None:
         self.pack = self.pack.resolve()
-        self.unveiled = False
+        self.unveiled = self.retired = False
         self.tools: dict[str, dict[str, bool]] = {}
         self.declared: dict[str, Any] = {}
         self.by_convention = False
@@ -109,6 +109,8 @@ class ForkServer:
 
     async def _begin(self) -> None:
         """Run `_start` in a thread. If it is cancelled (Ctrl-C), end the sandbox: the thread would wait until it has loaded."""
+        if self.retired:
+            raise Aborted(Code.WORKER_LOST, f"the sandbox of {self.pack.name} was closed")
         self._cancelled = False
         starting = asyncio.ensure_future(asyncio.to_thread(self._start))
         try:
@@ -352,8 +354,14 @@ class ForkServer:
         _living.discard(self)
 
     async def close(self) -> None:
+        """End the sandbox; the next use starts it again."""
         async with self._guard:
             await asyncio.to_thread(self.kill)
+
+    async def retire(self) -> None:
+        """End the sandbox for good: a later use raises `Aborted`."""
+        self.retired = True
+        await self.close()
 
 
 @atexit.register

@@ -174,18 +174,18 @@ class SessionConnection:
         task = how.task
         if task is None and (how.split is not None or how.index is not None):
             task = find_task(session, how.split, how.index or 0)
-        session.record, session.episode_id, session.ended = how.record, how.episode_id, None
         if how.record:
             episode = await session.episodes.begin(task, seed=how.seed, group=how.group, name=how.name)
             record = record_beginning(episode, session.served.pack)
             found: dict[str, Any] = {"observation": {"record": record}, "reward": None, "done": episode.end is not None}
-            session.ended = episode.end.kind if episode.end is not None else None
+            ended: str | None = episode.end.kind if episode.end is not None else None
         else:
             heard = await session.episodes.reset(task, seed=how.seed, group=how.group, name=how.name)
             begun = session.episodes.episode
             assert begun is not None
-            session.ended = heard.ended
+            ended = heard.ended
             found = observe(heard, begun.task.id, [tool.flat() for tool in begun.tools])
+        session.record, session.episode_id, session.ended = how.record, how.episode_id, ended
         self.timers.reset(time.perf_counter() - start)
         return found
 

@@ -106,13 +106,15 @@ class EpisodeKeeper:
         row = kept if isinstance(kept, TokenRow) else None
         episode = kept.episode if isinstance(kept, TokenRow) else kept
         trajectory, end = episode.trajectory, episode.end
+        reward, outcome = find_rewards(kept)
         judge, rules = compare_judge(episode)
         figures = EpisodeFigures(
             step=step,
             validates=validates,
             group=episode.group or f"{step}/{episode.task.id}",
             task=episode.task.id,
-            reward=find_reward(kept),
+            reward=outcome if validates else reward,
+            outcome=outcome,
             end=trajectory.end.kind,
             code=str(end.code) if end and end.code else None,
             turns=sum(message.role == "assistant" for message in episode.messages),
@@ -133,12 +135,14 @@ def find_run_folder(settings: KeptSettings, checkpoints: Path) -> str:
     return f"{os.environ.get('SIMIA_RUNS', 'runs')}/{name}-{digest(str(place))[:6]}"
 
 
-def find_reward(kept: TokenRow | Episode) -> float | None:
-    """Return the reward to train on; None for an episode that was aborted or could not be judged."""
+def find_rewards(kept: TokenRow | Episode) -> tuple[float | None, float | None]:
+    """Return the reward to train on and the outcome, which is without rewards of single turns. Both are None for an episode that was aborted
+    or could not be judged."""
     if isinstance(kept, TokenRow):
-        return kept.reward
-    aborted = kept.end is None or kept.end.kind == "aborted"
-    return None if aborted or kept.reward is None else kept.reward.value
+        return kept.reward, kept.outcome
+    if kept.end is None or kept.end.kind == "aborted" or kept.reward is None:
+        return None, None
+    return kept.reward.total, kept.reward.value
 
 
 def compare_judge(episode: Episode) -> tuple[float | None, float | None]:

@@ -19,6 +19,7 @@ from simia.llm.embedded import EmbeddedBackend
 from simia.task import By, Task
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.packs.small import small
+from tests.sandbox.making import gone
 
 
 def says(text: str) -> Message:
@@ -261,6 +262,21 @@ async def test_a_closed_environment_starts_no_episode(tmp_path: Path) -> None:
         await environment.reset("todo-1")
     with pytest.raises(TypeError, match="seed: expected int"):
         await environment.reset("todo-1", seed="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("isolation", ["shared", "process", "sandbox"])
+async def test_a_step_after_the_environment_was_closed_starts_no_sandbox(tmp_path: Path, isolation: str) -> None:
+    pack = small(tmp_path / "p")
+    environment = await open_environment(pack, user="scripted", isolation=isolation)
+    episode, other = await environment.reset("todo-1"), await environment.reset("todo-1")
+    await environment.close()
+    step = await episode.step(calls(("list_todos", {})))
+    assert step.end is not None
+    assert (step.end.kind, step.end.code) == ("aborted", Code.WORKER_LOST)
+    assert "is closed" in episode.issues[-1].detail
+    assert (await other.score()).value is None
+    await other.close()
+    assert await gone(str(pack.root)) == [], "no process of the pack is left"
 
 
 async def test_no_local_model_is_started_that_nobody_chose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

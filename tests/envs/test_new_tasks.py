@@ -161,10 +161,30 @@ async def test_limits_on_calls_of_task_and_pack(todo: Path) -> None:
     task = make_task(instruction="Milk.", reference=[ADD], limits={"calls": 2})
     found = await play_with(todo, task, Steps(*[call("list_todos")] * 5))
     assert (found.end.kind, found.end.code) == ("truncated", Code.MAX_CALLS)
-    assert sum(len(m.calls) for m in found.messages) == 2
+    assert [m.error for m in found.messages if m.role == "tool"] == [None, None, Code.MAX_CALLS]
     task = make_task(instruction="Milk.", reference=[ADD], limits={"calls_per_turn": 1})
     found = await play_with(todo, task, Steps(call("list_todos"), call("list_todos")))
     assert [m.error for m in found.messages if m.role == "tool"] == [None, Code.MAX_CALLS]
+
+
+async def test_a_limit_on_calls_holds_within_a_message(todo: Path) -> None:
+    task = make_task(instruction="Milk.", reference=[ADD], limits={"calls": 2})
+    calls = [ToolCall(id=f"c{n}", name="add_todo", arguments={"text": f"Buy {n}"}) for n in range(5)]
+    found = await play_with(todo, task, Steps(Message(role="assistant", calls=calls)))
+    assert (found.end.kind, found.end.code) == ("truncated", Code.MAX_CALLS)
+    results = [m for m in found.messages if m.role == "tool"]
+    assert [m.call_id for m in results] == [each.id for each in calls]
+    assert [m.error for m in results] == [None, None, *[Code.MAX_CALLS] * 3]
+    assert found.evidence is not None
+    assert len(found.evidence["changes"]) == 2, "the other calls were not run"
+
+
+async def test_a_solution_as_long_as_the_limit_can_still_be_answered(todo: Path) -> None:
+    task = make_task(instruction="Milk.", reference=[ADD], limits={"calls": 1})
+    found = await play_with(todo, task, ReferenceAgent(task))
+    assert found.end.kind == "terminated"
+    assert value_of(found) == 1.0
+    assert found.messages[-1].role == "assistant"
 
 
 async def test_penalties_are_subtracted_after_combining(todo: Path) -> None:

@@ -10,14 +10,15 @@ import pytest
 
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
-from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings
+from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings, make_chat
 from simia.envs.play.player import play
+from simia.envs.users import EpisodeView
 from simia.errors import Code
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.task import Task
-from simia.trajectory import Trajectory
+from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.test_new_tasks import THREE_GOALS, make_task, todo, value_of
 from tests.envs.worlds.test_simulated import Scripted, result
 
@@ -129,3 +130,10 @@ async def test_revealed_tools_are_listed_to_an_endpoint_with_native_calls(todo: 
     assert trajectory.end.code is Code.ANSWERED
     listed = [[tool["function"]["name"] for tool in request.extra_body["tools"]] for request in model.asked]
     assert listed == [["list_todos", "finish_todo"], ["list_todos", "finish_todo", "add_todo"]]
+
+
+def test_an_integer_beyond_64_bits_stays_in_the_next_prompt() -> None:
+    call = ToolCall(id="1", name="finish_todo", arguments={"todo_id": 10**30})
+    messages = (Message(role="user", content="It is done."), Message(role="assistant", calls=[call]))
+    (_, row) = make_chat(EpisodeView(None, messages, ()))
+    assert row["tool_calls"][0]["function"]["arguments"] == '{"todo_id":1' + "0" * 30 + "}"

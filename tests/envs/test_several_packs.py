@@ -45,6 +45,8 @@ async def test_tasks_of_both_packs_are_played_each_in_its_own(tmp_path: Path) ->
             assert (trajectory.pack, trajectory.task_id) == (task.id.partition("/")[0], task.id)
         with pytest.raises(UserError, match="no pack 'other' here"):
             await environment.reset("other/x")
+        with pytest.raises(UserError, match="no pack 'x' here for task 'x': write PACK/ID"):
+            await environment.reset(Task(id="x", instruction="A task without the name of its pack."))
         with pytest.raises(UserError, match="todo_0 has no task 'x'"):
             await environment.reset("todo_0/x")
 

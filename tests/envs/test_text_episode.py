@@ -107,6 +107,16 @@ def test_none_but_the_chosen_tasks_are_played() -> None:
         held_back.close()
 
 
+def test_a_refused_reset_leaves_the_running_episode(lease: EnvironmentLease) -> None:
+    session = lease.session()
+    event_loop.run(session.reset("cs-009"))
+    with pytest.raises(UserError, match="cs-9999"):
+        event_loop.run(session.reset("cs-9999"))
+    assert event_loop.run(session.act(LOOK)).ended is None
+    assert session.turns == 1
+    event_loop.run(session.leave())
+
+
 def test_the_ids_of_a_conversation_differ(lease: EnvironmentLease) -> None:
     played = lease.session()
     event_loop.run(played.reset("cs-009"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simia.quality.exact_duplicates import hash_content
+from simia.quality.exact_duplicates import hash_content, normalize_arguments
 from simia.trajectory import Message, ToolCall, Trajectory
 
 
@@ -58,3 +58,8 @@ def test_unparsable_arguments_count() -> None:
     one.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{a")
     two.messages[1].calls[0] = ToolCall(id="c", name="f", raw="{b")
     assert hash_content(one) != hash_content(two)
+
+
+def test_arguments_with_integers_beyond_64_bits_are_compared() -> None:
+    assert normalize_arguments({"y": 10**30, "x": 1}) == normalize_arguments({"x": 1, "y": 10**30})
+    assert normalize_arguments({"y": 10**30}) != normalize_arguments({"y": 10**31})

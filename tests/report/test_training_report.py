@@ -47,6 +47,12 @@ def test_the_figures_of_a_step() -> None:
     assert found.tokens is None
 
 
+def test_solved_counts_the_outcome_and_groups_the_trained_reward() -> None:
+    rows = [make_row(1, str(n), "one", reward=reward, outcome=0.5) for n, reward in enumerate([1.0, 0.5])]
+    found = summarize_episodes([row.figures for row in rows])
+    assert (found.reward, found.solved, found.groups, found.flat) == (0.75, 0, 1, 0)
+
+
 def test_the_report_of_a_training_that_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "grpo"
     write_training(folder, 30)

@@ -299,6 +299,9 @@ def read_all(made: socket.socket) -> bytes:
         ("", "INVALID_JSON"),
         ("NaN", "INVALID_JSON"),
         ("[" * 100_000, "INVALID_JSON"),
+        pytest.param(
+            r'{"type": "\ud800", "data": ' + "[" * 3000 + "]" * 3000 + "}", "INVALID_JSON", id="deep, half a character"
+        ),
         ("[]", "VALIDATION_ERROR"),
         ("7", "VALIDATION_ERROR"),
         ("{}", "UNKNOWN_TYPE"),
@@ -321,6 +324,17 @@ async def test_a_message_that_cannot_be_read_is_answered_and_the_session_goes_on
         state = await ask(client, "state")
         assert (state["data"]["task"], state["data"]["step_count"]) == (TASK, 0)
         assert metric(running, "simia_errors_total", code=code) == 1
+
+
+async def test_a_refused_reset_leaves_the_running_episode() -> None:
+    async with served() as running, socket_of(running) as client:
+        await ask(client, "reset", task=TASK, record=True)
+        assert (await ask(client, "reset", task="nope"))["type"] == "error"
+        state = await ask(client, "state")
+        assert (state["data"]["task"], state["data"]["end"]) == (TASK, None)
+        step = await ask(client, "step", record={"role": "assistant", "content": "Hello."})
+        assert step["type"] == "observation"
+        assert "record" in step["data"]["observation"], "still whole messages"
 
 
 async def test_a_message_of_a_client_that_is_too_large_aborts_its_episode() -> None:

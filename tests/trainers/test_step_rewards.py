@@ -6,6 +6,7 @@ fourth turn; of three changes one is not the reference's, so the outcome is 2/3.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator
@@ -19,6 +20,10 @@ from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.text_episode import share_environment
 from simia.errors import UserError
+from simia.exporting.episode_groups import BestOfGroups
+from simia.jobs import Run
+from simia.report.training_statistics import collect_training
+from simia.trainers.kept_episodes import EpisodeKeeper, KeptSettings
 from simia.trainers.ragen.env import SimiaEnv
 from simia.trainers.ragen.settings import SimiaEnvConfig, check_ragen_config
 from simia.trainers.ragen.training_rows import TrainingRows, collect_rows
@@ -94,6 +99,21 @@ async def test_verl_gets_them_on_the_turns_last_tokens(played: PlayedEpisode, mo
 async def test_trl_gets_their_sum_in_training_alone(played: PlayedEpisode) -> None:
     assert make_columns([played.row], END)["reward"] == [about(OUTCOME + 0.5)]
     assert make_columns([played.row], END, learns=False)["reward"] == [about(OUTCOME)]
+
+
+async def test_a_kept_episode_is_solved_by_its_outcome_alone(played: PlayedEpisode, tmp_path: Path) -> None:
+    settings = KeptSettings(run=str(tmp_path / "runs" / "kept"))
+    keeper = EpisodeKeeper.open(settings, tmp_path, trainer="mine", start="a", process="0")
+    for step, kept in ((1, played.row), (2, played.row.episode)):
+        keeper.keep(step, [kept])
+        keeper.keep(step, [kept], validates=True)
+    keeper.close()
+    with contextlib.closing(Run.read_only(tmp_path / "runs", "kept")) as run:
+        training = collect_training(run)
+    assert [(step.reward, step.solved) for step in training.steps] == [(about(OUTCOME + 0.5), 0)] * 2
+    assert [(step.reward, step.solved) for step in training.validations] == [(about(OUTCOME), 0)] * 2
+    assert list(BestOfGroups().select([tmp_path / "runs" / "kept"])) == []
+    assert len(list(BestOfGroups(0.6).select([tmp_path / "runs" / "kept"]))) == 2
 
 
 def test_ragen_gets_them_as_turn_scores(lamps: Path) -> None:

@@ -27,7 +27,7 @@ from simia.formats import tagged_calls as tagged
 from simia.formats.hermes import join_system
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.tool import ToolSpec
-from simia.trajectory import Message, ToolCall
+from simia.trajectory import Message, ToolCall, write_compact_json
 
 FENCE = re.compile(r"\A```(?:json)?\s*(.*?)\s*```\Z", re.DOTALL)
 
@@ -151,7 +151,7 @@ def make_chat(view: EpisodeView) -> list[dict[str, Any]]:
 
 
 def arguments_text(call: ToolCall) -> str:
-    return call.raw or "{}" if call.arguments is None else orjson.dumps(call.arguments).decode()
+    return call.raw or "{}" if call.arguments is None else write_compact_json(call.arguments)
 
 
 @dataclass(frozen=True)

@@ -81,16 +81,16 @@ def write_frame(value: Any) -> str:
 def read_frame(raw: str | bytes) -> Any:
     """Read a message as `write_frame` wrote it. Raises `ValueError`."""
     text = raw if isinstance(raw, str) else raw.decode()
+    if LONG_NUMBER.search(text) is None:
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            if HALF_CHARACTER not in text:
+                raise
     try:
-        return (
-            orjson.loads(text) if LONG_NUMBER.search(text) is None else json.loads(text, parse_constant=refuse_constant)
-        )
-    except orjson.JSONDecodeError:
-        if HALF_CHARACTER not in text:
-            raise
+        return json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    return json.loads(text, parse_constant=refuse_constant)
 
 
 def refuse_constant(name: str) -> None:

@@ -49,6 +49,12 @@ def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[To
     return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
 
 
+def refuse_calls_over_limit(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
+    """Return the error results of the calls beyond the `most` of an episode. These calls are not run."""
+    words = f"not executed: the limit of {most} call{'' if most == 1 else 's'} in an episode is reached"
+    return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
+
+
 def find_argument_fault(arguments: dict[str, Any]) -> str | None:
     """Return why arguments cannot be sent at all: NaN, half a Unicode character, excessive size or depth."""
     if is_plain(arguments):

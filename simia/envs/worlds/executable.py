@@ -93,6 +93,7 @@ class ExecutableBackend:
         self._untouched: Held = OrderedDict()
         self._guard = asyncio.Lock()
         self._releasing = asyncio.Lock()
+        self._closed = False
         self.sessions = self.requests = 0
         self.specs: dict[By, dict[str, ToolSpec]] = {
             "agent": {tool.name: tool for tool in pack.tools},
@@ -106,6 +107,7 @@ class ExecutableBackend:
     async def start_zygote(self) -> ForkServer:
         """Return the pack's sandbox, started at the first use. Raises `UserError` if the code does not load or no sandbox can start."""
         async with self._guard:
+            self._refuse_closed()
             if self._zygote is None:
                 zygote = await asyncio.to_thread(self._make)
                 await zygote.start()
@@ -120,6 +122,7 @@ class ExecutableBackend:
         if self._unsafe or not zygote.veils:
             return zygote
         async with self._guard:
+            self._refuse_closed()
             if self._checker is None:
                 checker = await asyncio.to_thread(self._make)
                 checker.unveiled = True
@@ -167,9 +170,15 @@ class ExecutableBackend:
 
     async def enter(self) -> None:
         """Wait, before each request, until the sandbox may run. It is not ended while `requests` is above 0."""
+        self._refuse_closed()
         async with self._releasing:
             pass
         await parents.enter(self)
+
+    def _refuse_closed(self) -> None:
+        """Raise `Aborted` after `close`: a sandbox that started then would not be ended."""
+        if self._closed:
+            raise Aborted(Code.WORKER_LOST, f"the environment of pack {self.pack.name} is closed")
 
     @property
     def can_be_rebuilt(self) -> bool:
@@ -327,18 +336,21 @@ class ExecutableBackend:
         return (await self.start_zygote()).declared
 
     async def close(self) -> None:
+        """End the sandbox for good: later requests of running episodes raise `Aborted`."""
+        self._closed = True
         parents.leave(self)
         for slot in self._slots:
             await slot.close()
         self._slots = []
         for twin in list(self._twins):  # sandboxes of episodes that were not closed
-            await twin.close()
-        if self._checker is not None:
-            await self._checker.close()
-            self._checker = None
-        if self._zygote is not None:
-            await self._zygote.close()
-            self._zygote = None
+            await twin.retire()
+        async with self._guard:  # a sandbox that starts now is ended too
+            if self._checker is not None:
+                await self._checker.retire()
+                self._checker = None
+            if self._zygote is not None:
+                await self._zygote.retire()
+                self._zygote = None
 
 
 def list_pack_files(pack: Pack, *parts: str) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from simia.pack import Pack
 from simia.state import count_leaf_changes, diff_states
 from simia.task import By, Task
 from simia.tool import ToolSpec
-from simia.trajectory import ToolCall
+from simia.trajectory import ToolCall, write_compact_json
 
 log = logging.getLogger(__name__)
 EXECUTABLE = ExecutableSettings.model_fields.keys()
@@ -253,7 +253,7 @@ class PairWorld:
         one, two = await self.real.snapshot(), await self.simulated.snapshot()
         body = {"executable": base64.b64encode(one).decode(), "simulated": base64.b64encode(two).decode()}
         shadow = {"differences": self.differences, "names": self.names, "seen": sorted(self.seen)}
-        return orjson.dumps({**body, **shadow})
+        return write_compact_json({**body, **shadow}).encode()  # the calls of a model may hold integers beyond 64 bits
 
     async def close(self) -> None:
         await self.real.close()

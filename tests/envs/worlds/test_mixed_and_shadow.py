@@ -89,6 +89,18 @@ async def test_in_the_shadow_the_real_answers_count_and_the_differences_are_kept
         assert f"result: {text}" in str(model.asked[-1].messages[1]["content"])
 
 
+async def test_a_shadow_episode_with_an_integer_beyond_64_bits_can_be_forked(todos: Pack) -> None:
+    any_arguments = {"parameters": {"type": "object"}}
+    pack = todos.model_copy(update={"tools": [tool.model_copy(update=any_arguments) for tool in todos.tools]})
+    async with opened(pack, "shadow", Scripted(tools_or_judge)) as environment:
+        episode = await environment.reset(environment.tasks[0])
+        call = ToolCall(id="1", name="list_todos", arguments={"limit": 10**30})
+        await episode.step(Message(role="assistant", calls=[call]))
+        other = await episode.fork()
+        await other.close()
+        await episode.close()
+
+
 async def test_a_lost_simulator_does_not_disturb_the_real_episode(todos: Pack) -> None:
     def down(_: Request) -> str:
         raise LLMFault(Code.SERVER_ERROR, "503", retry=False)
