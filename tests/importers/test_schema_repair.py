@@ -89,7 +89,12 @@ def test_the_name_of_an_old_draft_goes_only_with_its_keywords() -> None:
         {"title": {"type": "str"}},
         {"order_id": {"type": "string"}, "items": {"type": "array", "items": {"type": "string"}}},
         {"contains": {"type": "string"}, "limit": {"type": "integer"}},
-        {"format": {"enum": ["a"]}, "description": {"type": "str"}, "default": {"type": "str"}, "enum": {"type": "str"}},
+        {
+            "format": {"enum": ["a"]},
+            "description": {"type": "str"},
+            "default": {"type": "str"},
+            "enum": {"type": "str"},
+        },
         {"if": {"type": "string"}, "city": {"type": "string"}},
     ],
 )
