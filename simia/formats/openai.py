@@ -68,7 +68,7 @@ class OpenAIDialect(TurnDialect):
             content=read_content(turn.get("content"), result=role == "tool"),
             reasoning=read_optional_text(turn, thought),
             calls=read_openai_calls(turn),
-            call_id=call_id if isinstance(call_id, str) else "" if role == "tool" else None,
+            call_id=read_id(call_id) or ("" if role == "tool" else None),
             name=read_optional_text(turn, "name"),
             extra=take_unknown(turn, (*FIELDS, thought)),
         )
@@ -97,15 +97,19 @@ def read_openai_call(item: Any) -> ToolCall:
         inner, outer = outer, {}
     if not isinstance(inner.get("name"), str):
         return make_unreadable_call(dump_json(item))
-    given = item.get("id")
     arguments, raw = read_arguments(inner.get("arguments", ""), python=True)
     return ToolCall(
-        id=given if isinstance(given, str) else "",
+        id=read_id(item.get("id")) or "",
         name=inner["name"],
         arguments=arguments,
         raw=raw,
         extra={**outer, **take_unknown(inner, ("name", "arguments"))},
     )
+
+
+def read_id(given: Any) -> str | None:
+    """The id of a call, which some files write as an integer; None for no id."""
+    return given if isinstance(given, str) else str(given) if type(given) is int else None
 
 
 def write_message(m: Message) -> Turn:

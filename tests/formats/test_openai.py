@@ -168,3 +168,26 @@ def test_one_result_without_an_id_may_list_a_result_for_each_call() -> None:
     assert len(t.messages) == 3, "the list answers the call that it names"
     t = OPENAI.read({"messages": [*row["messages"], {"role": "tool", "content": "c"}]})
     assert [m.content for m in t.messages[2:]] == ['["a", "b"]', "c"]
+
+
+def test_integer_ids_are_ids() -> None:
+    calls = [{"id": n, "type": "function", "function": {"name": "f", "arguments": f'{{"a": {n}}}'}} for n in (0, 7)]
+    t = read(
+        {"role": "user", "content": "go"},
+        calling(*calls),
+        {"role": "tool", "tool_call_id": 7, "content": "seven"},
+        {"role": "tool", "tool_call_id": 0, "content": "zero"},
+    )
+    assert [c.id for c in t.messages[1].calls] == ["0", "7"]
+    assert [(m.call_id, m.content) for m in t.messages[2:]] == [("7", "seven"), ("0", "zero")]
+
+
+def test_results_without_ids_answer_the_calls_that_they_name() -> None:
+    calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in ("f", "g", "g", "h")]
+    t = read(
+        {"role": "user", "content": "go"},
+        calling(*calls),
+        *[{"role": "tool", "name": name, "content": name} for name in ("g", "other", "g")],
+        {"role": "tool", "content": "last"},
+    )
+    assert [m.call_id for m in t.messages[2:]] == ["call_2", "call_1", "call_3", "call_4"]
