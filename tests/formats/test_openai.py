@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -191,3 +192,23 @@ def test_results_without_ids_answer_the_calls_that_they_name() -> None:
         {"role": "tool", "content": "last"},
     )
     assert [m.call_id for m in t.messages[2:]] == ["call_2", "call_1", "call_3", "call_4"]
+
+
+@pytest.mark.parametrize("tools", [{}, {"tools": None}, {"tools": []}])
+def test_the_old_functions_are_read_where_there_are_no_tools(tools: dict[str, Any]) -> None:
+    old = [{"name": "f", "description": "Does it", "parameters": {"type": "object", "properties": {"a": {}}}}]
+    turns = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
+    for functions in (old, json.dumps(old)):
+        t = read(*turns, functions=functions, **tools)
+        assert [tool.flat() for tool in t.tools] == old
+        t.tools[0].name = "g"
+        row = OPENAI.write(t)
+        assert row["tools"] == [{"type": "function", "function": {**old[0], "name": "g"}}]
+        assert "functions" not in row
+    t = read(*turns, functions=old, tools=[{"type": "function", "function": {"name": "new"}}])
+    assert [tool.name for tool in t.tools] == ["new"]
+
+
+@pytest.mark.parametrize("other", ["get_order", ["get_order"], 3, None, [{"calls": 2}]])
+def test_a_column_functions_without_tools_is_no_fault(other: Any) -> None:
+    assert read({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}, functions=other).tools == []
