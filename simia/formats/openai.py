@@ -109,7 +109,7 @@ def read_openai_call(item: Any) -> ToolCall:
         inner, outer = outer, {}
     if not isinstance(inner.get("name"), str):
         return make_unreadable_call(dump_json(item))
-    arguments, raw = read_arguments(inner.get("arguments", ""), python=True)
+    arguments, raw = read_arguments(inner["arguments"], python=True) if "arguments" in inner else (None, "")
     return ToolCall(
         id=read_id(item.get("id")) or "",
         name=inner["name"],
