@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 JSONPath = tuple[str | int, ...]
+EXACT = 2**63  # orjson reads an integer beyond 64 bits as a float, so an identifier would lose digits
 
 
 def iterate_leaves(value: Any, path: JSONPath = ()) -> Iterator[tuple[JSONPath, Any]]:
@@ -60,3 +61,17 @@ def iterate_strings(value: Any) -> Iterator[str]:
 def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a JSON number; a Boolean is none, although Python's `bool` is an `int`."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def holds_beyond_64_bits(value: Any) -> bool:
+    """Whether a value holds an integer beyond 64 bits, or a float that orjson may have read from one."""
+    nodes = [value]
+    for node in nodes:
+        kind = type(node)
+        if kind is dict:
+            nodes += node.values()
+        elif kind is list:
+            nodes += node
+        elif (kind is float and abs(node) >= EXACT) or (kind is int and not -EXACT <= node < 2 * EXACT):
+            return True
+    return False

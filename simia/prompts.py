@@ -6,6 +6,7 @@ change none of them. Its time and memory are not bounded: a prompt can loop with
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from simia import search_path
 from simia.errors import UserError
+from simia.json_values import holds_beyond_64_bits
 
 
 class PromptTemplate:
@@ -41,12 +43,26 @@ class PromptTemplate:
 
 
 def decode_result(text: str) -> Any:
-    """Return the JSON object or list that a tool's result holds, so that a prompt shows JSON and not text within text."""
+    """Return the JSON object or list that a tool's result holds, so that a prompt shows JSON and not text within text.
+
+    A result with integers beyond 64 bits or a repeated key stays text, since orjson would change it.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    return value if isinstance(value, dict | list) else text
+    if not isinstance(value, dict | list) or holds_beyond_64_bits(value) or repeats_key(text, value):
+        return text
+    return value
+
+
+def repeats_key(text: str, value: Any) -> bool:
+    """Whether an object of a JSON text has a key twice. `value`: the text, read by orjson."""
+    if text.count('":') == orjson.dumps(value).count(b'":'):  # a colon follows each key
+        return False
+    repeated = []
+    json.loads(text, object_pairs_hook=lambda pairs: repeated.append(len(dict(pairs)) < len(pairs)))
+    return any(repeated)
 
 
 @cache

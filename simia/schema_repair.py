@@ -30,6 +30,11 @@ COUNTS = (
 FLAGS = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
 TEXTS = ("title", "description", "$comment", "format", "$schema", "$id", "$anchor", "contentEncoding")
 DEFINITIONS = ("$defs", "definitions")
+OBJECT_RULES = ("additionalProperties", "propertyNames", "unevaluatedProperties")  # never names of arguments
+CONDITIONS = {"not", "if", "then", "else"}  # names of arguments only beside other arguments
+KEYWORDS = {
+    *NUMBERS, *COUNTS, *FLAGS, *TEXTS, *PLACES, *INNER, "type", "required", "enum", "const", "default", "examples",
+}  # fmt: skip
 WORDS = {"true": True, "false": False}
 
 
@@ -79,28 +84,33 @@ def repair_schema(schema: JSON) -> tuple[dict[str, JSON], list[str]]:
 
 
 def move_bare_properties(schema: dict[str, JSON], notes: list[str]) -> dict[str, JSON]:
-    """Move arguments that are written where `properties` should be, as in `{"city": {"type": "string"}}`."""
-    if schema.keys() & {"properties", "$ref", *LISTS} or schema.get("type", "object") != "object":
+    """Move arguments that are written where `properties` should be, as in `{"city": {"type": "string"}}`.
+
+    An argument may have the name of a keyword (`title`, `type`, `items`): its value is a schema, which the keyword's never is, or
+    never is in a schema of arguments.
+    """
+    own = schema.get("type", "object")
+    if schema.keys() & {"properties", "$ref", *LISTS} or not (own == "object" or describes_argument(own)):
         return schema
-    known = {
-        *NUMBERS,
-        *COUNTS,
-        *FLAGS,
-        *TEXTS,
-        *PLACES,
-        *INNER,
-        "type",
-        "required",
-        "enum",
-        "const",
-        "default",
-        "examples",
-    }
-    bare = {key: value for key, value in schema.items() if key not in known and not key.startswith(("$", "x-"))}
-    if not bare or not all(isinstance(value, dict) and value.keys() & {"type", "enum"} for value in bare.values()):
+    bare = {}
+    for key, value in schema.items():
+        if key not in KEYWORDS and not key.startswith(("$", "x-")):
+            if not isinstance(value, dict) or not value.keys() & {"type", "enum"}:
+                return schema
+            bare[key] = value
+        elif key in KEYWORDS and key not in OBJECT_RULES and describes_argument(value):
+            bare[key] = value
+    if not bare.keys() - CONDITIONS:
         return schema
     notes.append(f"{', '.join(bare)}: moved into properties")
     return {**{key: value for key, value in schema.items() if key not in bare}, "properties": bare}
+
+
+def describes_argument(value: JSON) -> bool:
+    """Whether a value is a schema that states a type or a list of values."""
+    return isinstance(value, dict) and (
+        isinstance(value.get("type"), str | list) or isinstance(value.get("enum"), list)
+    )
 
 
 class SchemaRepair:

@@ -137,13 +137,16 @@ def vary_user_id(slot: Slot, sampler: Sampler) -> str:
     return f"{names[0]}{mark}{names[1]}{tail}{renew_digits(digits, sampler.number, sampler.rng)}"
 
 
-def vary_phone(slot: Slot, sampler: Sampler) -> str:
-    """Return a number of the place with the seed's country code and marks; one of the seed's shape where their lengths differ much."""
+def vary_phone(slot: Slot, sampler: Sampler) -> str | None:
+    """Return a number of the place with the seed's country code and marks; one of the seed's shape where their lengths differ much.
+    None for a number of letters (+1 CALL-NOW)."""
     text = str(slot.value)
     if sampler.place is None:
         return renew_phone(text, sampler)
     country = re.match(r"\+\d{1,3}[ -]", text)
     head, rest = (country[0], text[country.end() :]) if country else ("", text)
+    if not any(char.isdigit() for char in rest):
+        return None
     number = fill(sampler.place.phone, sampler.rng)
     (area, *_), (own_area, *_) = re.findall(r"\d+", rest), re.findall(r"\d+", number)
     digits, own_digits = re.sub(r"\D", "", rest), re.sub(r"\D", "", number)

@@ -23,6 +23,13 @@ CODE = re.compile(r"(?=.*\d)[\w#./-]*\d[\w#./-]*")
 DATE = re.compile(r"(?<!\d)(?:19|20)\d\d-(?:0[1-9]|1[0-2])(?:-(?:0[1-9]|[12]\d|3[01]))?(?!\d)")
 WHOLE_DATE = re.compile(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)")
 DOTTED_DATE = re.compile(r"(?<![\d.])(\d{1,2})\.[ ]?(\d{1,2})\.[ ]?(\d{4})(?!\d)")  # 19.03.2026
+DAY, MONTH, YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:0?[1-9]|1[0-2])", r"(?:19|20)\d\d"
+BYTE = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+# Codes whose other digits would be no date and no address of the Internet: 19.03.2026, 03/19/2026, 2026/03/19, 20260319, 192.168.1.10.
+NO_CODE = re.compile(
+    rf"{DAY}([./-]){MONTH}\1{YEAR}|{MONTH}([./-]){DAY}\2{YEAR}|{YEAR}([./]){MONTH}\3{DAY}|{YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+    rf"|(?:{BYTE}\.){{3}}{BYTE}(?:/\d\d?)?"
+)
 FULL_NAME = re.compile(r"[^\W\d_][^\W\d_'’.-]*(?:[ '’.-]+[^\W\d_]+)+")
 OTHER_NAME = re.compile(r"[^\x00-\x7f][^\d_@,;:!?()\"]{1,39}")  # 王小明, สมหญิง ใจดี
 USER_ID = re.compile(r"([A-Za-z]+)([._-]?)([A-Za-z]*)([._-]?)(\d*)")
@@ -150,7 +157,7 @@ def find_kind(name: str, value: Any) -> Kind | None:
         return "user"
     if DATE.match(text):
         return "date"
-    return "code" if CODE.fullmatch(text) else None
+    return "code" if CODE.fullmatch(text) and not NO_CODE.fullmatch(text) else None
 
 
 def find_name_kind(parts: set[str], text: str) -> Kind | None:

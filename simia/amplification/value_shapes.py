@@ -23,7 +23,8 @@ LEAST_VALUES = 3  # of an argument; with fewer, letters that never change cannot
 MOST_VALUES = 200  # of an argument and a length that are looked at
 LONGEST = 80
 CAPITALS_AND_DIGITS = string.ascii_uppercase + string.digits
-HEX = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{16,64}")
+# A number of 16 digits or more is none: a card's, a parcel's.
+HEX = re.compile(r"(?=.*[-a-f])(?:[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{16,64})")
 DIGITS = re.compile(r"\d+")
 ArgumentKey = tuple[int, str, int]  # group of tools, the argument's name, the value's length
 

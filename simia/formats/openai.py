@@ -2,7 +2,7 @@
 
 Arguments are JSON text; a text that is not JSON stays as it is (`ToolCall.raw`). Variants of published data are read too:
 arguments as an object or encoded twice, calls and results without ids, the old `function_call` and role `function`,
-`reasoning` for `reasoning_content`, role `developer`, flat tools, tools as JSON text.
+`reasoning` for `reasoning_content`, role `developer`, flat tools, tools as JSON text, the old `functions` for `tools`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from simia.errors import Code
 from simia.formats import row_tools
-from simia.formats.dialect import RowError, dump_json, read_optional_text, take_carried, take_unknown
+from simia.formats.dialect import RowError, dump_json, parse_json, read_optional_text, take_carried, take_unknown
 from simia.formats.llamafactory_v1 import holds_values
 from simia.formats.tagged_calls import holds_tags, make_unreadable_call, read_arguments
 from simia.formats.turn_dialect import RowHead, RowShape, Turn, TurnDialect, find_roles, read_content
@@ -41,6 +41,7 @@ class OpenAIDialect(TurnDialect):
 
     name = "openai"
     shape = SHAPE
+    head_fields = ("tools", "functions")
     tools_text, tools_nested = False, True
     says_ids = True
 
@@ -53,7 +54,8 @@ class OpenAIDialect(TurnDialect):
         system = Message(role="system", content=self.value(head.turns[0])).text if head.turns else None
         if head.turns and head.turns[0]["content"] is None:
             system = None
-        return system, row_tools.read_tools(head.fields.get("tools"))
+        tools, old = head.fields.get("tools"), head.fields.get("functions")
+        return system, row_tools.read_tools(old if not tools and lists_functions(old) else tools)
 
     def read_group(self, turns: list[Turn]) -> list[Message]:
         turn = turns[0]
@@ -68,7 +70,7 @@ class OpenAIDialect(TurnDialect):
             content=read_content(turn.get("content"), result=role == "tool"),
             reasoning=read_optional_text(turn, thought),
             calls=read_openai_calls(turn),
-            call_id=call_id if isinstance(call_id, str) else "" if role == "tool" else None,
+            call_id=read_id(call_id) or ("" if role == "tool" else None),
             name=read_optional_text(turn, "name"),
             extra=take_unknown(turn, (*FIELDS, thought)),
         )
@@ -76,6 +78,16 @@ class OpenAIDialect(TurnDialect):
 
     def write_group(self, messages: list[Message]) -> list[Turn]:
         return [write_message(message) for message in messages]
+
+
+def lists_functions(value: Any) -> bool:
+    """Whether a column `functions` lists tools, as the API had it before `tools`; else it is a column that simia does not know."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value)
+        except ValueError:
+            return False
+    return isinstance(value, list) and all(isinstance(item, dict) and "name" in item for item in value)
 
 
 def read_openai_calls(turn: Turn) -> list[ToolCall]:
@@ -97,15 +109,19 @@ def read_openai_call(item: Any) -> ToolCall:
         inner, outer = outer, {}
     if not isinstance(inner.get("name"), str):
         return make_unreadable_call(dump_json(item))
-    given = item.get("id")
-    arguments, raw = read_arguments(inner.get("arguments", ""), python=True)
+    arguments, raw = read_arguments(inner["arguments"], python=True) if "arguments" in inner else (None, "")
     return ToolCall(
-        id=given if isinstance(given, str) else "",
+        id=read_id(item.get("id")) or "",
         name=inner["name"],
         arguments=arguments,
         raw=raw,
         extra={**outer, **take_unknown(inner, ("name", "arguments"))},
     )
+
+
+def read_id(given: Any) -> str | None:
+    """The id of a call, which some files write as an integer; None for no id."""
+    return given if isinstance(given, str) else str(given) if type(given) is int else None
 
 
 def write_message(m: Message) -> Turn:

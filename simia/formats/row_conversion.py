@@ -13,7 +13,7 @@ from typing import Any
 from simia.errors import Code, UserError
 from simia.formats.dialect import Dialect, RefusedRow, RowError, RowLimits, dump_json, find_fault, parse_json
 from simia.terminal import write_count
-from simia.trajectory import VERSION, Trajectory
+from simia.trajectory import VERSION, Message, Trajectory
 
 SAMPLE = 50
 SHOWN = 200
@@ -66,6 +66,7 @@ def convert_rows(
                 raise RowError(Code.BAD_ROW, f"the row is a JSON {type(row.value).__name__}, not an object")
             trajectory = dialect.read(row.value)
             refuse_lost_calls(row.value, trajectory, dialect, others)
+            renumber_repeated_ids(trajectory.messages)
         except RowError as error:
             yield row.refused(error)
             continue
@@ -91,6 +92,26 @@ def refuse_lost_calls(row: dict[str, Any], found: Trajectory, chosen: Dialect, o
         if calls > read:
             detail = f"this row is in the {other.name} format, not {chosen.name}: {calls - read} of its {write_count(calls, 'call')} would be lost"
             raise RowError(Code.BAD_ROW, detail)
+
+
+def renumber_repeated_ids(messages: Sequence[Message]) -> None:
+    """Give a call whose id an earlier, answered call has another id: ids that count from 1 in every turn. The others stay."""
+    taken = {call.id for message in messages for call in message.calls}
+    uses: Counter[str] = Counter()
+    waiting: set[str] = set()
+    renamed: dict[str, str] = {}
+    for message in messages:
+        if message.role == "tool" and message.call_id is not None:
+            waiting.discard(message.call_id)
+            message.call_id = renamed.get(message.call_id, message.call_id)
+        for call in message.calls:
+            given = call.id
+            uses[given] += 1
+            if uses[given] > 1 and given not in waiting:
+                numbers = range(uses[given], uses[given] + len(taken) + 1)
+                call.id = renamed[given] = next(each for n in numbers if (each := f"{given}_{n}") not in taken)
+                taken.add(call.id)
+            waiting.add(given)
 
 
 def vote_dialect(place: str, values: list[Any], dialects: Sequence[Dialect]) -> Dialect | None:

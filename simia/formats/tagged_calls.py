@@ -32,8 +32,10 @@ Schemas = Mapping[str, Mapping[str, Any]]
 def read_arguments(value: Any, *, python: bool = False) -> tuple[dict[str, Any] | None, str | None]:
     """Read (arguments, raw) of an object, of its JSON text, or of that text encoded as a JSON string again.
 
-    `python`: read Python literals too. This is used for files, not for the output of a policy.
+    `python`: read Python literals too, and an empty text as no arguments. This is used for files, not for the output of a policy.
     """
+    if python and isinstance(value, str) and not value.strip():
+        return {}, None
     text = value if isinstance(value, str) else dump_json(value)
     for _ in range(2):
         if not isinstance(value, str):
@@ -59,7 +61,7 @@ def read_tagged_call(item: Any, *, python: bool = False) -> ToolCall | None:
     if not isinstance(name, str):
         return None
     key = "parameters" if "arguments" not in inner and isinstance(inner.get("parameters"), dict) else "arguments"
-    arguments, raw = read_arguments(inner.get(key, ""), python=python)
+    arguments, raw = read_arguments(inner[key], python=python) if key in inner else (None, "")
     extra = {**outer, **take_unknown(inner, ("name", key))}
     return ToolCall(id="", name=name, arguments=arguments, raw=raw, extra=extra)
 

@@ -336,7 +336,10 @@ def split_listed_result(messages: list[Message], calls: int) -> list[Message]:
 
 
 def add_call_ids(messages: list[Message]) -> None:
-    """Add missing ids: call_1, call_2, … to calls; results get the ids of the last calls before them, in order."""
+    """Add missing ids: call_1, call_2, … to calls; results get the ids of the last calls before them.
+
+    A result gets the first open call with its name, if it has one, else the first open call.
+    """
     taken = {call.id for message in messages for call in message.calls if call.id}
     number = 0
     waiting: dict[str, str] = {}
@@ -351,7 +354,8 @@ def add_call_ids(messages: list[Message]) -> None:
             waiting[call.id] = call.name
         if message.role == "tool":
             if not message.call_id:
-                message.call_id = next(iter(waiting), None)
+                first = next(iter(waiting), None)
+                message.call_id = next((call_id for call_id, name in waiting.items() if name == message.name), first)
             waiting.pop(message.call_id or "", None)
 
 

@@ -189,6 +189,11 @@ def test_values_obey_the_schema_or_are_left_out() -> None:
         ("phone", "0049 89 1234567", r"[\d ]+"),
         ("postcode", "D08 X7TG", r"[A-Z]\d\d [A-Z]\d[A-Z]{2}"),
         ("first_name", "Yusuf", r"[^\d]+"),
+        ("card_number", "4111111111111111", r"\d{16}"),
+        ("tracking", "12345678901234567890123456789012", r"\d{32}"),
+        ("digest", "0b5c3f1e8a2d4c1b", r"[0-9a-f]{16}"),
+        ("order_id", "20261319", r"\d{8}"),
+        ("version", "3.12.4", r"\d\.\d\d\.\d"),
     ],
 )
 def test_a_value_keeps_its_shape(name: str, value: Any, form: str) -> None:
@@ -207,9 +212,17 @@ def test_a_value_keeps_its_shape(name: str, value: Any, form: str) -> None:
         ("status", "delivered"),
         ("payment_id", True),
         ("name", "lamp"),
+        ("birth_date", "19.03.1990"),
+        ("travel_date", "03/19/2026"),
+        ("travel_date", "19-3-2026"),
+        ("start_date", "2026/03/19"),
+        ("date", "20260319"),
+        ("ip_address", "192.168.1.10"),
+        ("network", "10.0.0.0/8"),
+        ("phone", "+1 CALL-NOW"),
     ],
 )
-def test_free_text_and_names_of_things_stay(name: str, value: Any) -> None:
+def test_free_text_names_of_things_dates_and_addresses_stay(name: str, value: Any) -> None:
     assert choose_fresh_values(make_seed(ENGLISH, **{name: value}), 3) == {}
 
 

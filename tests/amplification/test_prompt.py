@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -12,6 +13,7 @@ from simia.amplification.prompt import PromptRenderer, PromptSettings, render_ex
 from simia.errors import UserError
 from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
+from simia.trajectory import Message, ToolCall, Trajectory
 
 PACKS = ("customer_service", "office")
 
@@ -105,3 +107,16 @@ def test_a_planned_request_names_the_plans_length_and_no_tools_of_the_seed() -> 
     assert "about 6 messages" in planned
     assert "may well need" not in planned
     assert planned.endswith("It follows this plan:\nGoal 1: done.")
+
+
+@pytest.mark.parametrize("form", ["json", "tagged"])
+@pytest.mark.parametrize("result", ['{"reference":12345678901234567890123}', '{"id":1,"id":2}', '{"x":"a\\":","y":[]}'])
+def test_an_exemplar_shows_results_without_loss(result: str, form: Any) -> None:
+    call = ToolCall(id="call_1", name="f", arguments={})
+    messages = [
+        Message(role="user", content="hi"),
+        Message(role="assistant", calls=[call]),
+        Message(role="tool", content=result, call_id="call_1", name="f"),
+        Message(role="assistant", content="Done."),
+    ]
+    assert parse_reply(render_exemplar(Trajectory(messages=messages), form)).messages == messages

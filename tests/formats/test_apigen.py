@@ -149,6 +149,7 @@ def test_text_and_reasoning_beside_a_call() -> None:
         ('{"name": "f", "arguments": "{\\"a\\": "}', "f", None, '{"a": '),
         ('{"name": "f", "arguments": [1]}', "f", None, "[1]"),
         ('{"name": "f"}', "f", None, ""),
+        ('{"name": "f", "arguments": ""}', "f", {}, None),
         ('{"name": "f", "arguments": {"a": 1}', "f", None, '{"name": "f", "arguments": {"a": 1}'),
         ('{"name": "f", "arguments": {"a": NaN}}', "f", None, '{"name": "f", "arguments": {"a": NaN}}'),
         ("f(1)", "", None, "f(1)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def test_the_plain_form_needs_no_memory() -> None:
         ('{"a": ', None, '{"a": '),
         ('{"a": 1e999}', None, '{"a": 1e999}'),
         ('{"a": "\\ud800"}', None, '{"a": "\\ud800"}'),
-        ("", None, ""),
+        ("", {}, None),
+        (" ", {}, None),
         (None, None, "null"),
         ("[1]", None, "[1]"),
         ('{"a": 12345678901234567890123}', {"a": 12345678901234567890123}, None),
@@ -168,3 +170,46 @@ def test_one_result_without_an_id_may_list_a_result_for_each_call() -> None:
     assert len(t.messages) == 3, "the list answers the call that it names"
     t = OPENAI.read({"messages": [*row["messages"], {"role": "tool", "content": "c"}]})
     assert [m.content for m in t.messages[2:]] == ['["a", "b"]', "c"]
+
+
+def test_integer_ids_are_ids() -> None:
+    calls = [{"id": n, "type": "function", "function": {"name": "f", "arguments": f'{{"a": {n}}}'}} for n in (0, 7)]
+    t = read(
+        {"role": "user", "content": "go"},
+        calling(*calls),
+        {"role": "tool", "tool_call_id": 7, "content": "seven"},
+        {"role": "tool", "tool_call_id": 0, "content": "zero"},
+    )
+    assert [c.id for c in t.messages[1].calls] == ["0", "7"]
+    assert [(m.call_id, m.content) for m in t.messages[2:]] == [("7", "seven"), ("0", "zero")]
+
+
+def test_results_without_ids_answer_the_calls_that_they_name() -> None:
+    calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in ("f", "g", "g", "h")]
+    t = read(
+        {"role": "user", "content": "go"},
+        calling(*calls),
+        *[{"role": "tool", "name": name, "content": name} for name in ("g", "other", "g")],
+        {"role": "tool", "content": "last"},
+    )
+    assert [m.call_id for m in t.messages[2:]] == ["call_2", "call_1", "call_3", "call_4"]
+
+
+@pytest.mark.parametrize("tools", [{}, {"tools": None}, {"tools": []}])
+def test_the_old_functions_are_read_where_there_are_no_tools(tools: dict[str, Any]) -> None:
+    old = [{"name": "f", "description": "Does it", "parameters": {"type": "object", "properties": {"a": {}}}}]
+    turns = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}
+    for functions in (old, json.dumps(old)):
+        t = read(*turns, functions=functions, **tools)
+        assert [tool.flat() for tool in t.tools] == old
+        t.tools[0].name = "g"
+        row = OPENAI.write(t)
+        assert row["tools"] == [{"type": "function", "function": {**old[0], "name": "g"}}]
+        assert "functions" not in row
+    t = read(*turns, functions=old, tools=[{"type": "function", "function": {"name": "new"}}])
+    assert [tool.name for tool in t.tools] == ["new"]
+
+
+@pytest.mark.parametrize("other", ["get_order", ["get_order"], 3, None, [{"calls": 2}]])
+def test_a_column_functions_without_tools_is_no_fault(other: Any) -> None:
+    assert read({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}, functions=other).tools == []

@@ -13,6 +13,7 @@ import pytest
 from simia import formats
 from simia.errors import Code, UserError
 from simia.formats import RefusedRow
+from simia.quality.check import Checks, check_trajectory
 from simia.trajectory import Trajectory
 
 ARGUMENTS = {"id": 7, "on": datetime.date(2026, 3, 1), "price": Decimal("2.5"), "count": Decimal(3), "note": None}
@@ -105,3 +106,30 @@ def test_a_row_with_a_column_of_media_is_refused(dialect: str, column: str) -> N
     assert refused.code is Code.UNKNOWN_PART
     assert refused.detail == f"the row has {column}; simia reads text alone"
     assert all(isinstance(row, Trajectory) for row in read)
+
+
+def read_calls_of_turns(*turns: list[tuple[str, str]]) -> tuple[list[str], list[str | None], list[Code]]:
+    """The ids of calls and of results, and the issues, of a row whose turns have these (id of a call, id of a result)."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
+    for turn in turns:
+        calls = [{"id": each, "function": {"name": "f", "arguments": "{}"}} for each, _ in turn]
+        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        messages += [{"role": "tool", "content": "ok", "tool_call_id": each} for _, each in turn if each]
+    messages.append({"role": "assistant", "content": "Done."})
+    (t,) = formats.read_rows([{"messages": messages, "tools": [{"name": "f"}]}])
+    assert isinstance(t, Trajectory)
+    ids = [call.id for _, _, call in t.calls()]
+    issues = [issue.code for issue in check_trajectory(t, Checks()) if issue.code is Code.UNPAIRED_CALL]
+    return ids, [m.call_id for m in t.messages if m.role == "tool"], issues
+
+
+def test_ids_that_count_from_one_in_every_turn_are_renumbered() -> None:
+    ids, answered, issues = read_calls_of_turns([("1", "2"), ("2", "1")], [("1", "1")], [("1_2", "1_2")], [("1", "1")])
+    assert ids == ["1", "2", "1_3", "1_2", "1_4"]
+    assert answered == ["2", "1", *ids[2:]]
+    assert not issues
+
+
+def test_an_id_that_repeats_before_its_result_is_still_refused() -> None:
+    assert read_calls_of_turns([("1", "1"), ("1", "1")])[2]
+    assert read_calls_of_turns([("1", "")], [("1", "1")])[2]

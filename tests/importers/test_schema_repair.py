@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simia.schema_repair import repair_schema
+from simia.schema_repair import is_foreign, repair_schema
 from simia.tool import SchemaError, compile_schema
 
 
@@ -79,6 +79,46 @@ def test_the_name_of_an_old_draft_goes_only_with_its_keywords() -> None:
     made, notes = repair_schema(of({"minimum": 0, "exclusiveMinimum": True}, **name))
     assert made == of({"exclusiveMinimum": 0})
     assert notes[-1] == "$schema removed"
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        {"title": {"type": "str", "description": "film"}, "year": {"type": "int"}},
+        {"type": {"type": "str"}, "year": {"type": "int"}},
+        {"title": {"type": "str"}},
+        {"order_id": {"type": "string"}, "items": {"type": "array", "items": {"type": "string"}}},
+        {"contains": {"type": "string"}, "limit": {"type": "integer"}},
+        {
+            "format": {"enum": ["a"]},
+            "description": {"type": "str"},
+            "default": {"type": "str"},
+            "enum": {"type": "str"},
+        },
+        {"if": {"type": "string"}, "city": {"type": "string"}},
+    ],
+)
+def test_arguments_with_the_names_of_keywords_are_moved_into_properties(bare: dict[str, Any]) -> None:
+    wanted, _ = repair_schema({"type": "object", "properties": bare})
+    for given_schema in (bare, {"required": [*bare], **bare}, {"additionalProperties": False, **bare}):
+        made, _ = repair_schema(given_schema)
+        assert made["properties"] == wanted["properties"]
+        assert made.get("required", []) == given_schema.get("required", [])
+    assert is_foreign(bare)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"additionalProperties": {"type": "string"}},
+        {"type": "object", "propertyNames": {"enum": ["a"]}},
+        {"type": "object", "if": {"type": "object"}, "not": {"type": "object"}},
+        {"title": "Arguments", "default": {"type": 1}, "definitions": {"type": {"type": "string"}}},
+    ],
+)
+def test_keywords_with_schemas_are_no_arguments(schema: dict[str, Any]) -> None:
+    assert not is_foreign(schema)
+    assert repair_schema(schema)[0]["properties"] == {}
 
 
 @pytest.mark.parametrize(

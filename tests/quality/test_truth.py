@@ -172,6 +172,26 @@ def test_each_untruth_has_its_code_and_switch(code: Code, switch: str, turns: tu
     assert code.value not in find_codes(t, **{switch: False})
 
 
+@pytest.mark.parametrize(
+    ("said", "written", "is_given"),
+    [
+        ("(415) 555-0132", "+1 (415) 555-0132", True),
+        ("0170 1234567", "+491701234567", True),
+        ("06 1234 5678", "+39 06 1234 5678", True),
+        ("138 0013 8000", "+8613800138000", True),
+        ("0170 1234567", "+491701234576", False),
+        ("0170 1234567", "+4900491701234567", False),
+        ("0170 1234567", "491701234567", False),
+        ("34567", "+1 34567", False),
+    ],
+)
+def test_a_phone_number_may_gain_its_country_code(said: str, written: str, is_given: bool) -> None:
+    t = make_dialogue(f"Change my number to {said}, please.", ("change_phone", {"phone": written}, {}), "Done.")
+    t.tools = [make_tool("change_phone", phone=TEXT)]
+    t.system = "Be kind."
+    assert ("wrong_written_value" in find_codes(t)) is not is_given
+
+
 def test_a_policy_without_the_rule_asks_for_neither_consent_nor_lookups() -> None:
     turns = ("Cancel ORD-20417.", CANCEL, "It is cancelled.")
     assert find_codes(make_dialogue(*turns, system="Be kind.")) == []
@@ -188,6 +208,36 @@ def test_a_seed_that_looks_up_first_makes_it_the_rule() -> None:
 def test_what_a_call_may_have_changed_is_no_contradiction() -> None:
     later = ("get_order", {"order_id": "ORD-20417"}, ORDER | {"status": "cancelled"})
     assert find_codes(make_dialogue(*AGREED, CANCEL, "It is cancelled.", "Is it?", later, "It is.")) == []
+
+
+JOB = {"job_id": "J-17", "name": "export", "status": "queued"}
+QUOTE = {"symbol": "ACME", "currency": "USD", "price": 101.2}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "passes"),
+    [
+        (("start_job", JOB), ("get_job", JOB | {"status": "running", "progress": 40}), True),
+        (("get_job", JOB | {"status": "In progress"}), ("get_job", JOB | {"status": "done"}), True),
+        (("get_job", JOB), ("get_job", JOB | {"status": "running", "name": "import"}), False),
+        (("get_job", JOB | {"status": "paused"}), ("get_job", JOB | {"status": "done"}), False),
+        (("get_quote", QUOTE), ("get_quote", QUOTE | {"price": 101.5}), True),
+        (("get_quote", QUOTE), ("get_quote", QUOTE | {"currency": "EUR"}), False),
+        (("get_product", QUOTE), ("get_product", QUOTE | {"price": 101.5}), False),
+        (("get_room", {"room": "hall", "celsius": 21.5}), ("get_room", {"room": "hall", "celsius": 19.8}), True),
+    ],
+)
+@pytest.mark.parametrize("said", [(), ("It is.", "And now?")])
+def test_processes_and_live_readings_go_on_by_themselves(
+    first: tuple[str, dict[str, Any]], later: tuple[str, dict[str, Any]], passes: bool, said: tuple[str, ...]
+) -> None:
+    called = {key: value for key, value in later[1].items() if key in ("job_id", "symbol", "room")}
+    asked = [
+        (name, {"job_name": "export"} if name == "start_job" else called, result) for name, result in (first, later)
+    ]
+    t = make_dialogue("How is it?", asked[0], *said, asked[1], "It is so.")
+    t.tools = [make_tool(name, **dict.fromkeys(arguments, TEXT)) for name, arguments, _ in asked]
+    assert ("contradicting_results" not in find_codes(t)) is passes
 
 
 def test_seeds_are_kept_and_named() -> None:

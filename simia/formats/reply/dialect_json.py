@@ -31,7 +31,7 @@ class UnknownRole(Unreadable):
 
 def read_json_reply(text: str) -> Reading:
     """Read a reply in JSON. Raises `Unreadable`."""
-    found, repairs = load_json_values(text)
+    found, repairs = load_json_values(text, big=True)
     reading = Reading(repairs=dict.fromkeys(repairs))
     rows = find_messages(found[0]) if len(found) == 1 else found
     if rows is None or (len(found) > 1 and not all(isinstance(row, dict) and read_role(row) for row in rows)):

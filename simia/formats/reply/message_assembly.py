@@ -127,7 +127,7 @@ def read_result_turn(body: str, reading: Reading, *, name: str | None = None, an
     if body.lstrip().startswith(("{", "[", "```")):
         fenced = body.lstrip().startswith("```")
         try:
-            value, repairs = load_json(body, exact=not fenced)
+            value, repairs = load_json(body, exact=not fenced, big=True)
         except RepairError:
             return make_tool_turn(body, name=name, answers=answers)
         if isinstance(value, dict | list) and not NOT_A_RESULT & set(repairs):
@@ -219,7 +219,7 @@ def split_results(turn: ReadTurn, count: int, reading: Reading) -> list[ReadTurn
     if not text.lstrip().startswith("["):
         return [turn]
     try:
-        value, _ = load_json(text, exact=True)
+        value, _ = load_json(text, exact=True, big=True)
     except RepairError:
         return [turn]
     if not isinstance(value, list) or len(value) != count:

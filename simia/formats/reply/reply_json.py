@@ -15,7 +15,8 @@ import orjson
 
 from simia.formats.dialect import find_fault
 from simia.formats.reply.json_scanner import MAX_DEPTH, JSONScanner, RepairError
-from simia.json_values import iterate_strings
+from simia.json_values import holds_beyond_64_bits, iterate_strings
+from simia.trajectory import write_compact_json
 
 __all__ = ["ReadCall", "RepairError", "load_json", "load_json_values", "read_arguments", "read_call_text"]
 
@@ -41,8 +42,6 @@ CALL_NAME = re.compile(r"""\s*\{\s*["']name["']\s*:\s*["']([\w.-]+)["']\s*,""")
 NAME_KEYS = ("name", "tool", "tool_name", "function")
 ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "tool_input")
 ABOUT_KEYS = frozenset({*NAME_KEYS, *ARGUMENT_KEYS, "id", "type", "call_id", "index"})
-# orjson reads an integer beyond 64 bits as a float, so an identifier would lose digits.
-EXACT = 2.0**63
 
 
 class ReadCall(NamedTuple):
@@ -59,18 +58,21 @@ def strip_reasoning(text: str) -> str:
     return text if text.lstrip().startswith(("{", "[")) else text.rpartition("</think>")[2]
 
 
-def load_json(text: str, *, exact: bool = False) -> tuple[Any, list[str]]:
-    """Read one JSON value; return it and the names of the repairs. `exact`: refuse text around the value."""
-    found, repairs = load_json_values(text, exact=exact)
+def load_json(text: str, *, exact: bool = False, big: bool = False) -> tuple[Any, list[str]]:
+    """Read one JSON value; return it and the names of the repairs. `exact`: refuse text around the value; `big`: see below."""
+    found, repairs = load_json_values(text, exact=exact, big=big)
     if len(found) != 1:
         raise RepairError(f"{len(found)} values where one belongs", final=True)
     return found[0], repairs
 
 
-def load_json_values(text: str, *, exact: bool = False) -> tuple[list[Any], list[str]]:
-    """Read every JSON value of a text: one, several in a row, one a line, or separated by commas."""
+def load_json_values(text: str, *, exact: bool = False, big: bool = False) -> tuple[list[Any], list[str]]:
+    """Read every JSON value of a text: one, several in a row, one a line, or separated by commas.
+
+    `big`: keep integers beyond 64 bits, which orjson can neither read nor write; else they become floats.
+    """
     try:
-        return [refuse_repeated_keys(orjson.loads(text), text)], []
+        return [load_valid_json(text, big=big)], []
     except orjson.JSONDecodeError:
         pass
     if len(text) > MAX_CHARS:
@@ -79,7 +81,7 @@ def load_json_values(text: str, *, exact: bool = False) -> tuple[list[Any], list
     body = text if exact else strip_json_fence(text, repairs)
     if repairs:
         try:
-            return [refuse_repeated_keys(orjson.loads(body), body)], list(repairs)
+            return [load_valid_json(body, big=big)], list(repairs)
         except orjson.JSONDecodeError:
             pass
     if quick := repair_quickly(body):
@@ -90,6 +92,11 @@ def load_json_values(text: str, *, exact: bool = False) -> tuple[list[Any], list
         if error.final or exact:
             raise
         return [try_json_repair(body, error)], [*repairs, "json_repair"]
+
+
+def load_valid_json(text: str, *, big: bool) -> Any:
+    value = refuse_repeated_keys(orjson.loads(text), text)
+    return json.loads(text) if big and holds_beyond_64_bits(value) else value
 
 
 def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
@@ -123,7 +130,7 @@ def repair_quickly(text: str) -> tuple[Any, list[str]] | None:
         elif text[at : at + 1] in ("{", "[", '"') and text[:at].rstrip()[-1:] in ("}", "]"):
             text = f"{text[:at]},{text[at:]}"
             repairs["missing_comma"] = None
-        elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]"):
+        elif at >= len(text) and "missing_bracket" not in repairs and text[-1:] in ("}", "]") and not BIG.search(text):
             for closers in ("}", "]}", "}]}"):
                 try:
                     return refuse_repeated_keys(orjson.loads(text + closers), text + closers), [
@@ -233,7 +240,7 @@ def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[
     given = value
     for _ in range(3):
         if isinstance(value, dict):
-            if any(type(v) is float and abs(v) >= EXACT for v in value.values()):
+            if holds_beyond_64_bits(value):
                 return None, to_text(given), repairs
             return value, None, repairs
         if value is None or (isinstance(value, str) and not value.strip()):
@@ -249,7 +256,7 @@ def read_arguments(value: Any) -> tuple[dict[str, Any] | None, str | None, list[
 
 
 def to_text(value: Any) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
+    return value if isinstance(value, str) else write_compact_json(value)
 
 
 def read_call_text(text: str) -> tuple[list[ReadCall], list[str]]:
@@ -278,7 +285,7 @@ def read_bare_calls(text: str, name: str | None) -> tuple[list[ReadCall], list[s
         if read is None or not (read.get("name") == name and "arguments" in read):
             return [ReadCall(name, read, raw)], repairs
     try:
-        found, repairs = load_json_values(text)
+        found, repairs = load_json_values(text, big=True)
     except RepairError:
         if (named := CALL_NAME.match(text)) is None:
             raise

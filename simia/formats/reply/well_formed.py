@@ -15,7 +15,8 @@ from simia.errors import Code
 from simia.formats.reply.dialect_tagged import GOES_ON
 from simia.formats.reply.json_scanner import Unreadable
 from simia.formats.reply.message_assembly import ReadTurn, make_tool_turn, trim_blank_lines
-from simia.formats.reply.reply_json import EXACT, refuse_repeated_keys, repair_quickly
+from simia.formats.reply.reply_json import refuse_repeated_keys, repair_quickly
+from simia.json_values import holds_beyond_64_bits
 
 CONTENT_KEYS = {"role", "content"}
 ASSISTANT_KEYS = {"role", "content", "calls", "reasoning"}
@@ -88,6 +89,8 @@ def read_tagged_result(body: str) -> ReadTurn:
     if not body.startswith(("{", "[")):
         raise NotWellFormed
     value = orjson.loads(body)
+    if holds_beyond_64_bits(value):
+        raise NotWellFormed
     turn = make_tool_turn(value)
     if turn.text != body.rstrip("\n"):  # equal texts need no closer look
         refuse_repeated_keys(value, body)
@@ -105,6 +108,8 @@ def build_rows(messages: Any) -> list[dict[str, Any]]:
         role, content = message.get("role"), message.get("content")
         if role == "tool":
             if not waiting or message.keys() != CONTENT_KEYS or may_be_text_parts(content):
+                raise NotWellFormed
+            if holds_beyond_64_bits(content):
                 raise NotWellFormed
             turn = content if type(content) is ReadTurn else make_tool_turn(content)
             call = waiting.pop()
@@ -157,9 +162,8 @@ def build_call(call: Any, number: int) -> dict[str, Any]:
     name, arguments = call["name"], call["arguments"]
     if type(name) is not str or type(arguments) is not dict or not name or name != name.strip():
         raise NotWellFormed
-    for value in arguments.values():
-        if type(value) is float and abs(value) >= EXACT:
-            raise NotWellFormed
+    if holds_beyond_64_bits(arguments):
+        raise NotWellFormed
     return {"id": f"call_{number}", "name": name, "arguments": arguments}
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from simia.errors import Code, Issue
-from simia.json_values import iterate_objects
+from simia.json_values import is_number, iterate_objects
 from simia.quality.entity_ledger import (
     KEY,
     MISSING,
@@ -95,9 +95,32 @@ MAKES = frozenset(
 PLAIN = re.compile(r"[\W_]+")
 # Fields that change without a call, or differ by what was asked.
 FLEETING = re.compile(
-    r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|weather|unread|views|eta|message|note|summary|"
+    r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|celsius|fahrenheit|humidity|weather|unread|views|eta|message|note|summary|"
     r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|free|used|usage|battery|signal|level|uptime|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
     re.I,
+)
+# A process that goes on by itself: what says this of its state has another one later. An order that is pending does not.
+STATE = re.compile(r"(?:^|_)(?:status|state|phase|stage)$", re.I)
+GOES_ON = re.compile(
+    r"queued|enqueued|running|executing|in[ _-]?progress|processing|starting|started|stopping|building|deploying|provisioning|initializing|"
+    r"uploading|downloading|syncing|indexing|rendering|compiling|training|排队中|运行中|執行中|执行中|进行中|处理中|実行中|処理中|進行中",
+    re.I,
+)
+# Tools that read what changes by itself: their numbers do too.
+LIVE = frozenset(
+    [
+        "quote",
+        "quotes",
+        "ticker",
+        "forex",
+        "crypto",
+        "sensor",
+        "sensors",
+        "telemetry",
+        "metrics",
+        "temperature",
+        "weather",
+    ]
 )
 PART = re.compile(
     r"(?:^|_)(?:amount|quantity|qty|count|balance|total|status|date|price|fare|cost|fee|type|rate|role|source)(?:$|_)|^name$",
@@ -225,7 +248,8 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             return
         if step.failed:
             continue
-        if before is not None and (change := compare_answers(before.result, step.result)):
+        is_live = not LIVE.isdisjoint(split_tool_name(step.call.name))
+        if before is not None and (change := compare_answers(before.result, step.result, is_live=is_live)):
             yield make_contradiction_issue(step, f"{change}, for the same call")
             return
         if same in lasting and (
@@ -256,7 +280,7 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             for name, value in flatten_fields(shown).items():
                 if is_part and PART.search(name):
                     continue
-                if step.writes is False and name in row and differs(name, row[name], value):
+                if step.writes is False and name in row and differs(name, row[name], value, is_live=is_live):
                     yield make_contradiction_issue(
                         step, f"{name} of {key!r} was {row[name]!r} before and is {value!r} now"
                     )
@@ -278,18 +302,24 @@ def pick_lasting(result: Any) -> Any:
     return {name: value for name, value in result.items() if is_scalar(value) and LASTING.search(name)}
 
 
-def compare_answers(before: Any, now: Any, name: str = "") -> str | None:
-    """Describe the first value of the same call's result that has changed; lists of another length are not compared."""
+def compare_answers(before: Any, now: Any, name: str = "", *, is_live: bool = False) -> str | None:
+    """Describe the first value of the same call's result that has changed; lists of another length are not compared.
+    `is_live`: the tool reads what changes by itself."""
     if isinstance(before, dict) and isinstance(now, dict):
         return next(
-            (found for each in before.keys() & now.keys() if (found := compare_answers(before[each], now[each], each))),
+            (
+                found
+                for each in before.keys() & now.keys()
+                if (found := compare_answers(before[each], now[each], each, is_live=is_live))
+            ),
             None,
         )
     if isinstance(before, list) and isinstance(now, list):
         if len(before) != len(now):
             return None
-        return next((found for a, b in zip(before, now, strict=True) if (found := compare_answers(a, b, name))), None)
-    if is_scalar(before) and is_scalar(now) and name and differs(name, before, now):
+        pairs = zip(before, now, strict=True)
+        return next((found for a, b in pairs if (found := compare_answers(a, b, name, is_live=is_live))), None)
+    if is_scalar(before) and is_scalar(now) and name and differs(name, before, now, is_live=is_live):
         return f"{name} was {before!r} before and is {now!r} now"
     return None
 
@@ -361,10 +391,14 @@ def is_fleeting(name: str) -> bool:
     return VOLATILE.search(name) is not None or FLEETING.search(name) is not None
 
 
-def differs(name: str, was: Any, value: Any) -> bool:
+def differs(name: str, was: Any, value: Any, *, is_live: bool = False) -> bool:
     if was == value or is_fleeting(name) or are_compatible(was, value):
         return False
+    if is_live and is_number(was) and is_number(value) and not is_entity_name(name):
+        return False
     if isinstance(was, str) and isinstance(value, str):
+        if STATE.search(name) and (GOES_ON.fullmatch(was.strip()) or GOES_ON.fullmatch(value.strip())):
+            return False
         return not is_same(was, value) and not (len(was) > 40 or len(value) > 40)
     return type(was) is type(value) or (isinstance(was, int | float) and isinstance(value, int | float))
 

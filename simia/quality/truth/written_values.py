@@ -51,6 +51,7 @@ RELATIVE = frozenset(
 )
 WORD = re.compile(r"[A-Za-zÀ-ÿ]{3,}")
 MOST_VALUE = 80
+LEAST_PHONE = 7  # digits of a phone number without a country code
 
 
 def find_wrong_written_values(facts: TruthView) -> Iterator[Issue]:
@@ -187,6 +188,8 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
     known: set[str] = {each for text in texts for each in WHOLE.findall(text)}
     joined = [re.sub(r"\D+", "", run) for text in texts for run in RUN.findall(text)]
     joined += [spelt for text in texts if (spelt := read_spelt_digits(text))]
+    if narrow(value).lstrip().startswith("+") and any(adds_country_code("".join(wanted), each) for each in joined):
+        return None
     for each in wanted:
         if (
             each not in known
@@ -199,6 +202,12 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
                 return None
             return each
     return None
+
+
+def adds_country_code(written: str, given: str) -> bool:
+    """Whether the digits of a phone number are given ones with a country code before them, which replaces a leading 0."""
+    own = [each for each in (given, given.removeprefix("0")) if len(each) >= LEAST_PHONE and written.endswith(each)]
+    return any(1 <= len(written) - len(each) <= 3 for each in own)
 
 
 RUN = re.compile(r"\d[\d \-().]*\d")

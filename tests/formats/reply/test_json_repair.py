@@ -76,6 +76,7 @@ REFUSED = [
     ("Infinity", '{"a": -Infinity}'),
     ("overflow", '{"a": 1e999}'),
     ("too large for 64 bits", '{"a": 123456789012345678901234,}'),
+    ("too large for 64 bits and cut off", '{"a": {"b": 123456789012345678901234}'),
     ("cut inside a string", '{"a": "the parcel was'),
     ("cut after a comma", '{"a": 1,'),
     ("cut after a key", '{"a": 1, "b"'),

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simia.amplification.prompt import render_exemplar
+from simia.errors import Code
 from simia.formats.reply import reply_parser
-from simia.formats.reply.reply_parser import parse_reply, strip_fence
+from simia.formats.reply.reply_parser import ParsedReply, parse_reply, strip_fence
 from simia.formats.reply.well_formed import read_well_formed
 from simia.pack import Pack
 from simia.trajectory import Message, Trajectory
@@ -179,6 +180,27 @@ def test_text_parts_of_a_result_are_joined() -> None:
     assert parse_reply(text).messages[-1].content == "42"
 
 
+@pytest.mark.parametrize("form", ["json", "tagged"])
+def test_integers_beyond_64_bits_are_refused_in_arguments_and_kept_in_results(form: Any) -> None:
+    big = "12345678901234567890123"
+
+    def parse(arguments: str, result: str) -> ParsedReply:
+        call, tool = f'{{"name":"f","arguments":{arguments}}}', f'"role":"tool","content":{result}'
+        if form == "tagged":
+            call = f"<tool_call>{call}</tool_call>"
+            return parse_reply(f"<user>\nhi\n</user>\n<assistant>\n{call}\n</assistant>\n<tool>\n{result}\n</tool>")
+        return parse_reply(
+            f'{{"messages":[{{"role":"user","content":"hi"}},{{"role":"assistant","calls":[{call}]}},{{{tool}}}]}}'
+        )
+
+    refused = parse(f'{{"a":{{"b":{big}}}}}', "{}")
+    assert [issue.code for issue in refused.issues] == [Code.UNPARSABLE_ARGUMENTS]
+    assert big in (refused.messages[1].calls[0].raw or "")
+    kept = parse('{"a":{"b":18446744073709551615}}', f'{{"id":[{big}]}}')
+    assert kept.messages[1].calls[0].arguments == {"a": {"b": 18446744073709551615}}
+    assert kept.messages[2].content == f'{{"id":[{big}]}}'
+
+
 def test_rows_of_one_message() -> None:
     seed = Trajectory(messages=[Message(role="user", content="hi")])
     assert read_well_formed(render_exemplar(seed, "json")) == ([{"role": "user", "content": "hi"}], [])
@@ -191,12 +213,21 @@ CALL_BODIES = [
     '{"name":"f","arguments":{"a":"<think>x</think>"}}',
     '{"name":"f","arguments":{"a":"</tool_call>"}}',
     '{"name":"f","arguments":{"a":123456789012345678901234567890}}',
+    '{"name":"f","arguments":{"a":{"b":[-123456789012345678901234567890]}}}',
 ]
 
 
 BEFORE = ["", "Two lines,\n\n  one indented.\n", "<think>x</think>", "<think>\nx\n</think>\n\nSo:"]
 AFTER = ["</tool_call>" + rest for rest in ("", "\n", " \n\n", " then", "\n<tool_call>", "</think>")] + ["", "\n"]
-RESULTS = ['{"a": 1}', '{"a":1,"a":2}', "text", "\n [1]\n", "[1]\n", '[{"text":"a"}]']
+RESULTS = [
+    '{"a": 1}',
+    '{"a":[123456789012345678901234567890]}',
+    '{"a":1,"a":2}',
+    "text",
+    "\n [1]\n",
+    "[1]\n",
+    '[{"text":"a"}]',
+]
 
 
 @pytest.mark.parametrize("call", CALL_BODIES)
