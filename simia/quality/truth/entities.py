@@ -107,21 +107,7 @@ GOES_ON = re.compile(
     re.I,
 )
 # Tools that read what changes by itself: their numbers do too.
-LIVE = frozenset(
-    [
-        "quote",
-        "quotes",
-        "ticker",
-        "forex",
-        "crypto",
-        "sensor",
-        "sensors",
-        "telemetry",
-        "metrics",
-        "temperature",
-        "weather",
-    ]
-)
+LIVE = frozenset("quote quotes ticker forex crypto sensor sensors telemetry metrics temperature weather".split())
 PART = re.compile(
     r"(?:^|_)(?:amount|quantity|qty|count|balance|total|status|date|price|fare|cost|fee|type|rate|role|source)(?:$|_)|^name$",
     re.I,
@@ -309,7 +295,7 @@ def compare_answers(before: Any, now: Any, name: str = "", *, is_live: bool = Fa
         return next(
             (
                 found
-                for each in before.keys() & now.keys()
+                for each in sorted(before.keys() & now.keys())
                 if (found := compare_answers(before[each], now[each], each, is_live=is_live))
             ),
             None,
@@ -371,7 +357,7 @@ def compare_departures(before: dict[str, Any], now: dict[str, Any]) -> str | Non
         return None
     if any(PLACES.search(name) and before.get(name) != now.get(name) for name in before.keys() | now.keys()):
         return None
-    for name in before.keys() & now.keys():
+    for name in sorted(before.keys() & now.keys()):
         was, value = before[name], now[name]
         if (
             TIMES.search(name)
