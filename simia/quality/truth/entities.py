@@ -107,7 +107,21 @@ GOES_ON = re.compile(
     re.I,
 )
 # Tools that read what changes by itself: their numbers do too.
-LIVE = frozenset("quote quotes ticker forex crypto sensor sensors telemetry metrics temperature weather".split())
+LIVE = frozenset(
+    [
+        "quote",
+        "quotes",
+        "ticker",
+        "forex",
+        "crypto",
+        "sensor",
+        "sensors",
+        "telemetry",
+        "metrics",
+        "temperature",
+        "weather",
+    ]
+)
 PART = re.compile(
     r"(?:^|_)(?:amount|quantity|qty|count|balance|total|status|date|price|fare|cost|fee|type|rate|role|source)(?:$|_)|^name$",
     re.I,
