@@ -8,10 +8,11 @@ import orjson
 import pytest
 
 from simia.amplification.fresh_values import render_fresh_values
-from simia.amplification.prompt import PromptRenderer, PromptSettings, render_exemplar
+from simia.amplification.prompt import Form, PromptRenderer, PromptSettings, render_exemplar
 from simia.errors import UserError
 from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
+from simia.trajectory import Message, ToolCall, Trajectory
 
 PACKS = ("customer_service", "office")
 
@@ -105,3 +106,12 @@ def test_a_planned_request_names_the_plans_length_and_no_tools_of_the_seed() -> 
     assert "about 6 messages" in planned
     assert "may well need" not in planned
     assert planned.endswith("It follows this plan:\nGoal 1: done.")
+
+
+@pytest.mark.parametrize("form", ["json", "tagged"])
+def test_an_exemplar_shows_results_in_the_order_of_their_calls(form: Form) -> None:
+    calls = [ToolCall(id=id_, name="weather", arguments={"city": city}) for id_, city in (("a", "Oslo"), ("b", "Rome"))]
+    results = [Message(role="tool", content=text, call_id=id_) for text, id_ in (("-4", "a"), ("31", "b"))]
+    start = [Message(role="user", content="hi"), Message(role="assistant", calls=calls)]
+    in_order = render_exemplar(Trajectory(messages=[*start, *results]), form)
+    assert render_exemplar(Trajectory(messages=[*start, *reversed(results)]), form) == in_order
