@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
+from simia.envs.episode_step import seen_by_agent
 from simia.errors import Code, Issue, UserError
 from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
@@ -196,14 +197,16 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
 
 
 def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
-    if to == "codegym":
-        return iterate_codegym_rows(t, trainer)
-    if to == "llamafactory":
+    """Return a trajectory's rows, or why it has none. Messages that the agent does not see are left out, except in tables."""
+    if to in ("parquet", "hf"):  # one row for each trajectory, with columns
+        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
+    if to == "llamafactory":  # leaves them out itself
         if t.end is not None and t.end.code is Code.FINISHED:
             t = t.model_copy(update={"messages": drop_last_results(t.messages)})
         return trainer.rows(t)
-    if to in ("parquet", "hf"):  # one row for each trajectory, with columns
-        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
+    t = t.model_copy(update={"messages": list(seen_by_agent(t.messages))})
+    if to == "codegym":
+        return iterate_codegym_rows(t, trainer)
     if to == "trl":
         return iterate_trl_rows(t, trainer.segment, trainer.keeps_reasoning(t))
     return iterate_dialect_rows(t, to, trainer.keeps_reasoning(t))

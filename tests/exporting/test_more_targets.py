@@ -21,6 +21,7 @@ from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.exporting.parquet_table import to_table_row
+from simia.exporting.preference_pairs import make_trl_pair
 from simia.exporting.selection import (
     DUPLICATE,
     drop_duplicates,
@@ -293,3 +294,39 @@ def test_an_export_without_a_row_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no row was written"):
         CliRunner().invoke(build_app(), words, catch_exceptions=False)
     assert {path: path.read_bytes() for path in out.iterdir()} == before, "an earlier export stays"
+
+
+def make_episode_with_private_calls() -> Trajectory:
+    """An episode whose user makes a call of its own, which the agent does not see."""
+    call = ToolCall(id="u1", name="toggle_roaming", arguments={})
+    private = [
+        Message(role="user", calls=[call], visible_to=["user"]),
+        Message(role="tool", content="roaming is on", call_id="u1", visible_to=["user"]),
+    ]
+    words = (("user", "No signal."), ("assistant", "Please switch it."), ("user", "Done."), ("assistant", "Bye."))
+    said = [Message(role=role, content=text) for role, text in words]  # type: ignore[arg-type]
+    return Trajectory(system="s", messages=[*said[:2], *private, *said[2:]])
+
+
+@pytest.mark.parametrize("segment", ["whole", "turns"])
+@pytest.mark.parametrize("to", TARGETS)
+def test_calls_that_the_agent_does_not_see_are_not_trained_on(tmp_path: Path, to: str, segment: str) -> None:
+    if (segment == "turns" and to not in ("llamafactory", "trl")) or TARGETS[to] == 0:
+        return
+    episode = make_episode_with_private_calls()
+    assert write([episode], tmp_path, to, segment=segment).refused == {}
+    if to in ("parquet", "hf"):
+        kept = list(formats.read(tmp_path / "data.parquet" if to == "parquet" else tmp_path))
+        assert [t.messages for t in kept] == [episode.messages], "tables hold the whole record"
+        return
+    text = (tmp_path / "data.jsonl").read_text()
+    assert "Please switch it." in text
+    assert "roaming" not in text
+
+
+def test_pairs_for_trl_leave_out_calls_that_the_agent_does_not_see() -> None:
+    better = make_episode_with_private_calls()
+    worse = better.model_copy(update={"messages": [*better.messages[:-1], Message(role="assistant", content="What?")]})
+    row = make_trl_pair(better, worse, reasoning=False)
+    assert "roaming" not in json.dumps(row)
+    assert row["rejected"] == [{"role": "assistant", "content": "What?"}]
