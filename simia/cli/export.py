@@ -47,7 +47,7 @@ def export(
         bool | None,
         typer.Option(
             "--reasoning/--no-reasoning",
-            help="Whether to train on reasoning. Default: only where the suite's prompt requires it.",
+            help="Whether to train on reasoning. Default: only where the suite's prompt requires it; parquet and hf keep all.",
         ),
     ] = None,
     step_reasons: Annotated[

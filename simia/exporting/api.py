@@ -47,7 +47,7 @@ def export(
         to: `llamafactory`, `trl`, `openai`, `hermes`, `codegym`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained. None: only in trajectories of suites whose prompts require reasoning before each call (os,
-            webshop, mind2web, officebench).
+            webshop, mind2web, officebench), and in all of `parquet` and `hf`.
         step_reasons: For `codegym`: add a short reason, derived from the calls and results, before each call without text.
         template: LLaMA-Factory's chat template of the model.
         cutoff: Longest row in tokens. A longer one is refused, not cut.

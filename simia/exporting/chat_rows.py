@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from simia import formats
 from simia.errors import Code, Issue
 from simia.exporting.export_records import ExportRow, Format, Segment
+from simia.formats.dialect import MEMO
 from simia.formats.hermes import SHAREGPT, HermesContainer
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json
 from simia.trajectory import Trajectory
@@ -21,6 +22,7 @@ from simia.trajectory import Trajectory
 # Results are user turns, as in Qwen's template.
 ROLES = {"system": "system", "human": "user", "gpt": "assistant", "tool": "user"}
 SUITES = ("agentinstruct", "officebench")
+REASONING_FIELDS = {"reasoning", "reasoning_content", "reasoning_details", "thinking"}  # of rows from other programs
 HERMES = HermesContainer(SHAREGPT)
 
 
@@ -54,6 +56,17 @@ def make_trl_messages(t: Trajectory, reasoning: bool) -> list[dict[str, str]]:
     return [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in written["conversations"]]
 
 
+def drop_reasoning(t: Trajectory) -> Trajectory:
+    """Return a copy without reasoning: neither in the messages, nor in fields of other programs or the original form of a turn."""
+    messages = []
+    for message in t.messages:
+        if message.reasoning is not None or REASONING_FIELDS & message.extra.keys():
+            extra = {key: value for key, value in message.extra.items() if key not in {*REASONING_FIELDS, MEMO}}
+            message = message.model_copy(update={"reasoning": None, "extra": extra})
+        messages.append(message)
+    return t.model_copy(update={"messages": messages})
+
+
 def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
     """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss."""
     for i, message in enumerate(t.messages):
@@ -62,7 +75,7 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
             yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
             return
     if not reasoning and to not in SUITES:  # their messages contain the thought
-        t = t.model_copy(update={"messages": [m.model_copy(update={"reasoning": None}) for m in t.messages]})
+        t = drop_reasoning(t)
     for i, j, call in t.calls():
         if call.arguments is None:
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")

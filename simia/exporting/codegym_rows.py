@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from simia import formats
 from simia.errors import Code, Issue
+from simia.exporting.chat_rows import drop_reasoning
 from simia.exporting.export_records import ExportRow
 from simia.exporting.llamafactory_rows import RESERVE, TURN_TOKENS, LLaMAFactoryWriter
 from simia.exporting.step_reasons import add_step_reasons
@@ -37,8 +38,8 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
         steps = split_steps(drop_last_results(t.messages))
         t = t.model_copy(update={"messages": add_step_reasons(steps) if trainer.step_reasons else steps})
         write_whole(convert_conversation(t, reasoning=reasoning))  # refuse what LLaMA-Factory's own rows refuse
-        messages = t.messages if reasoning else [m.model_copy(update={"reasoning": None}) for m in t.messages]
-        shown = t.model_copy(update={"messages": messages, "system": t.system or None, "extra": {}})
+        shown = t if reasoning else drop_reasoning(t)
+        shown = shown.model_copy(update={"system": t.system or None, "extra": {}})
         row = formats.get("codegym").write(shown)
         refuse_placeholders(row["messages"])
         line = write_json({"messages": row["messages"]}, "")

@@ -31,7 +31,7 @@ class ExportReport(BaseModel):
     to: Format = Field(description="Format of the export.")
     segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
     reasoning: bool | None = Field(
-        description="Whether reasoning is trained on. None: only where the suite's prompt requires it."
+        description="Whether reasoning is trained on. None: only where the suite's prompt requires it, and in `parquet` and `hf`."
     )
     template: Template = Field(description="LLaMA-Factory's chat template.")
     cutoff: int = Field(description="Maximum number of tokens of a row.")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simia.envs.episode_step import seen_by_agent
 from simia.errors import Code, Issue, UserError
-from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
+from simia.exporting.chat_rows import drop_reasoning, iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.earlier_export import RECIPE, keep_edited_recipe, refuse_other_format
@@ -54,7 +54,7 @@ def export(
     train.yaml is kept. Raises `UserError`, also for a folder with an export of another format.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's thinking; None: only if
-    the suite's prompt requires it. `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
+    the suite's prompt requires it, and in tables (`parquet`, `hf`). `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
     `step_reasons` (`codegym` only): add short reasons, derived from calls and results, to calls without text.
     `dropped`: episodes that a filter dropped while the trajectories were read; they are listed with the refusals. `left_out`: counts of
     others that the selection left out, complete when the trajectories have been read. `verdicts`: the (run, item) with a judge's verdict.
@@ -95,7 +95,7 @@ def export(
                     if isinstance(writer, LineWriter):
                         writer.write(item.text)
                     else:
-                        writer.write(t)
+                        writer.write(drop_reasoning(t) if reasoning is False else t)
                 if to in ("hf", "llamafactory") and report.rows > before:
                     languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before

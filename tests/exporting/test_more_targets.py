@@ -330,3 +330,28 @@ def test_pairs_for_trl_leave_out_calls_that_the_agent_does_not_see() -> None:
     row = make_trl_pair(better, worse, reasoning=False)
     assert "roaming" not in json.dumps(row)
     assert row["rejected"] == [{"role": "assistant", "content": "What?"}]
+
+
+@pytest.mark.parametrize("reasoning", [None, False])
+@pytest.mark.parametrize("to", ["parquet", "hf"])
+def test_tables_hold_reasoning_unless_it_is_left_out(tmp_path: Path, to: str, reasoning: bool | None) -> None:
+    row = {"role": "assistant", "content": "ok", "reasoning": "secret"}
+    t = formats.get("openai").read({"messages": [{"role": "user", "content": "hi"}, row]})
+    write([t], tmp_path, to, reasoning=reasoning)
+    (kept,) = formats.read(tmp_path / "data.parquet" if to == "parquet" else tmp_path)
+    assert isinstance(kept, Trajectory)
+    assert ("secret" in json.dumps(kept.to_row())) is (reasoning is None)
+    words = "left out" if reasoning is False else "kept"
+    assert f"| format | {to}, segment `whole`, reasoning {words} |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes", "codegym"])
+def test_reasoning_in_fields_of_other_programs_is_left_out(tmp_path: Path, to: str) -> None:
+    row = {"role": "assistant", "content": "ok", "thinking": "secret", "reasoning_details": [{"text": "secret"}]}
+    twice = {"role": "assistant", "content": "bye", "reasoning": "secret", "reasoning_content": "secret", "note": "n"}
+    user = {"role": "user", "content": "hi"}
+    t = formats.get("openai").read({"messages": [user, row, user, twice]})
+    assert write([t], tmp_path, to).rows == 1
+    text = (tmp_path / "data.jsonl").read_text()
+    assert "secret" not in text
+    assert '"note": "n"' in text, "other fields stay"
