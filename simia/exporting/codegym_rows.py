@@ -65,21 +65,29 @@ def drop_last_results(messages: Sequence[Message]) -> list[Message]:
 def split_steps(messages: Sequence[Message]) -> list[Message]:
     """Make a message of each call, followed by its result. Text and reasoning stay with the first call."""
     found: list[Message] = []
-    results = {m.call_id: m for m in messages if m.role == "tool" and m.call_id}
-    split: set[str] = set()
-    for message in messages:
-        if message.role == "tool" and message.call_id in split:
-            continue
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
         if len(message.calls) < 2:
             found.append(message)
             continue
-        kept = [call for call in message.calls if (r := results.get(call.id)) is None or r.error != Code.MAX_CALLS]
-        for number, call in enumerate(kept):
-            first = {} if number == 0 else {"content": None, "reasoning": None}
-            found.append(message.model_copy(update={"calls": [call], **first}))
-            if call.id in results:
-                found.append(results[call.id])
-        split |= {call.id for call in message.calls}
+        results: list[Message] = []  # of this turn alone: some dialects restart their call ids in each turn
+        while position < len(messages) and messages[position].role == "tool":
+            results.append(messages[position])
+            position += 1
+        first = True
+        for call in message.calls:
+            result = next((each for each in results if each.call_id == call.id), None)
+            if result is not None:
+                results.remove(result)
+                if result.error == Code.MAX_CALLS:
+                    continue
+            text = {} if first else {"content": None, "reasoning": None}
+            found.append(message.model_copy(update={"calls": [call], **text}))
+            found += [] if result is None else [result]
+            first = False
+        found += results
     return found
 
 
