@@ -68,14 +68,17 @@ def drop_reasoning(t: Trajectory) -> Trajectory:
 
 
 def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
-    """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss."""
+    """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss, except
+    that rows of `openai` and `agentinstruct` can exclude one."""
     for i, message in enumerate(t.messages):
-        if message.role == "assistant" and message.train is False and to != "agentinstruct":
+        if message.role == "assistant" and message.train is False and to not in ("agentinstruct", "openai"):
             detail = f"train: false cannot be set for one turn in {to} rows"
             yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
             return
     if not reasoning and to not in SUITES:  # their messages contain the thought
         t = drop_reasoning(t)
+    if to == "openai":
+        t = set_weights(t)
     for i, j, call in t.calls():
         if call.arguments is None:
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
@@ -85,4 +88,13 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
     except UntrainableError as unfit:
         yield unfit.issue
         return
-    yield ExportRow(line, trained=sum(message.role == "assistant" for message in t.messages))
+    yield ExportRow(line, trained=sum(m.role == "assistant" and m.train is not False for m in t.messages))
+
+
+def set_weights(t: Trajectory) -> Trajectory:
+    """Return a copy in which assistant messages that are not trained have OpenAI's field `weight: 0`."""
+    messages = list(t.messages)
+    for i, message in enumerate(messages):
+        if message.role == "assistant" and message.train is False and message.extra.get("weight") != 0:
+            messages[i] = message.model_copy(update={"extra": {**message.extra, "weight": 0}})
+    return t.model_copy(update={"messages": messages})

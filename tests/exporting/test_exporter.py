@@ -146,7 +146,20 @@ def test_chat_dialects(tmp_path: Path, to: Any) -> None:
         run(seeds(), tmp_path, to=to, segment="turns")
 
 
-@pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
+def test_openai_rows_exclude_a_turn_by_its_weight(tmp_path: Path) -> None:
+    report = run([with_message(seeds()[0], 1, train=False)], tmp_path / "first", to="openai")
+    (row,) = rows(tmp_path / "first")
+    weights = [turn.get("weight") for turn in row["messages"] if turn["role"] == "assistant"]
+    assert (report.refused, weights[0], set(weights[1:])) == ({}, 0, {None})
+    assert report.trained_turns == len(weights) - 1
+    read = formats.get("openai").read(row)
+    run([read], tmp_path / "again", to="openai")
+    assert rows(tmp_path / "again") == [row]
+    segmented = run([read], tmp_path / "turns", segment="turns")
+    assert segmented.rows == len(weights) - 1, "other formats leave it out"
+
+
+@pytest.mark.parametrize("to", ["hermes", "llamafactory"])
 def test_no_format_trains_a_turn_that_must_not_be(tmp_path: Path, to: Any) -> None:
     t = with_message(seeds()[0], 1, train=False)
     assert run([t], tmp_path, to=to).refused == {"unexpressible": 1}
