@@ -67,7 +67,7 @@ def export(
             "--cutoff",
             min=1,
             help="Maximum number of tokens of an example (default: 12000; with --to simulator: 20000). Longer examples are "
-            "refused, never cut.",
+            "refused, never cut. Not for parquet and hf, whose rows are whole records.",
         ),
     ] = None,
     model: Annotated[
@@ -214,6 +214,8 @@ def export(
         raise UserError(explain_empty_export(report, selection.folders, names))
     for note in report.notes:
         say_error(f"note: {note}")
+    if cutoff and to in ("parquet", "hf"):
+        say_error(f"note: --cutoff has no effect with --to {to}: its rows are whole records")
     made = (
         f"{write_count(report.rows, 'row')} from {report.exported} of {write_count(report.trajectories, 'trajectory')}"
     )

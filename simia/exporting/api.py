@@ -50,7 +50,7 @@ def export(
             webshop, mind2web, officebench), and in all of `parquet` and `hf`.
         step_reasons: For `codegym`: add a short reason, derived from the calls and results, before each call without text.
         template: LLaMA-Factory's chat template of the model.
-        cutoff: Longest row in tokens. A longer one is refused, not cut.
+        cutoff: Longest row in tokens. A longer one is refused, not cut. Not for `parquet` and `hf`, whose rows are whole records.
         model: One of configs/llamafactory/models.yaml; it sets the weights and the template.
         system: A file with the system text of the deployment, or YAML that names one for each pack.
         mix: Share of each pack, such as `{"retail": 0.7, "airline": 0.3}`. Needs names of runs or files as source.

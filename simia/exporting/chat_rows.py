@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from simia import formats
 from simia.errors import Code, Issue
-from simia.exporting.export_records import ExportRow, Format, Segment
+from simia.exporting.export_records import ExportRow, Format
+from simia.exporting.llamafactory_rows import LLaMAFactoryWriter
 from simia.formats.dialect import MEMO
 from simia.formats.hermes import SHAREGPT, HermesContainer
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json
@@ -26,27 +27,32 @@ REASONING_FIELDS = {"reasoning", "reasoning_content", "reasoning_details", "thin
 HERMES = HermesContainer(SHAREGPT)
 
 
-def iterate_trl_rows(t: Trajectory, segment: Segment, reasoning: bool) -> Iterator[ExportRow | Issue]:
+def iterate_trl_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     """Yield `whole`: {"messages"}; `turns`: {"prompt", "completion"} for each trained assistant turn."""
+    reasoning = trainer.keeps_reasoning(t)
     try:
-        convert_conversation(t, reasoning=reasoning)  # refused for all trainers
+        c = convert_conversation(t, reasoning=reasoning)  # refused for all trainers
     except UntrainableError as unfit:
         yield unfit.issue
         return
-    messages = make_trl_messages(t, reasoning)
-    trained = [message.train is not False for message in t.messages if message.role == "assistant"]
-    if segment == "whole":
-        if not all(trained):
+    messages, lengths = make_trl_messages(t, reasoning), trainer.lengths(c)
+    if trainer.segment == "whole":
+        trained = sum(turn.trained for turn in c.turns)
+        if not all(turn.trained for turn in c.turns if turn.is_agents):
             detail = "train: false cannot be set for one turn of a whole trajectory; export with segment=turns"
             yield Issue(code=Code.UNEXPRESSIBLE, where="messages", detail=detail)
         else:
-            yield ExportRow(json.dumps({"messages": messages}, ensure_ascii=False), len(trained))
+            row = json.dumps({"messages": messages}, ensure_ascii=False)
+            yield trainer.explain_excess(lengths[-1], c.turns[-1].place) or ExportRow(row, trained, lengths[-1])
         return
-    at = iter(trained)
+    agents = iter([(turn, length) for turn, length in zip(c.turns, lengths, strict=True) if turn.is_agents])
     for end, message in enumerate(messages):
-        if message["role"] == "assistant" and next(at):
-            row = {"prompt": messages[:end], "completion": [message]}
-            yield ExportRow(json.dumps(row, ensure_ascii=False), 1)
+        if message["role"] != "assistant":
+            continue
+        turn, length = next(agents)
+        if turn.trained:
+            row = json.dumps({"prompt": messages[:end], "completion": [message]}, ensure_ascii=False)
+            yield trainer.explain_excess(length, turn.place) or ExportRow(row, 1, length)
 
 
 def make_trl_messages(t: Trajectory, reasoning: bool) -> list[dict[str, str]]:
@@ -67,7 +73,7 @@ def drop_reasoning(t: Trajectory) -> Trajectory:
     return t.model_copy(update={"messages": messages})
 
 
-def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator[ExportRow | Issue]:
+def iterate_dialect_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     """Write one row in a chat dialect. Its trainers apply their own template and treat all assistant turns alike in the loss, except
     that rows of `openai` and `agentinstruct` can exclude one."""
     for i, message in enumerate(t.messages):
@@ -75,7 +81,7 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
             detail = f"train: false cannot be set for one turn in {to} rows"
             yield Issue(code=Code.UNEXPRESSIBLE, where=f"messages[{i}]", detail=detail)
             return
-    if not reasoning and to not in SUITES:  # their messages contain the thought
+    if to not in SUITES and not trainer.keeps_reasoning(t):  # their messages contain the thought
         t = drop_reasoning(t)
     if to == "openai":
         t = set_weights(t)
@@ -88,7 +94,10 @@ def iterate_dialect_rows(t: Trajectory, to: Format, reasoning: bool) -> Iterator
     except UntrainableError as unfit:
         yield unfit.issue
         return
-    yield ExportRow(line, trained=sum(m.role == "assistant" and m.train is not False for m in t.messages))
+    trained = sum(m.role == "assistant" and m.train is not False for m in t.messages)
+    # The suites' rows describe the tools in the system text alone.
+    tokens = trainer.count_trajectory(t.model_copy(update={"tools": []}) if to in SUITES else t)
+    yield trainer.explain_excess(tokens, len(t.messages) - 1) or ExportRow(line, trained, tokens)
 
 
 def set_weights(t: Trajectory) -> Trajectory:

@@ -13,7 +13,7 @@ from simia import formats
 from simia.errors import Code, Issue
 from simia.exporting.chat_rows import drop_reasoning
 from simia.exporting.export_records import ExportRow
-from simia.exporting.llamafactory_rows import RESERVE, TURN_TOKENS, LLaMAFactoryWriter
+from simia.exporting.llamafactory_rows import TURN_TOKENS, LLaMAFactoryWriter
 from simia.exporting.step_reasons import add_step_reasons
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json, write_whole
 from simia.trajectory import Message, Trajectory
@@ -47,11 +47,9 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
         yield unfit.issue
         return
     tokens = sum(trainer.count_tokens(turn["content"]) + TURN_TOKENS for turn in row["messages"])
-    if tokens + RESERVE > trainer.cutoff:
-        detail = f"{tokens} tokens, at most {max(0, trainer.cutoff - RESERVE)} fit into a cutoff of {trainer.cutoff}: set --cutoff"
-        yield Issue(code=Code.OVER_BUDGET, where=f"messages[{len(t.messages) - 1}]", detail=detail)
-        return
-    yield ExportRow(line, sum(m.role == "assistant" for m in t.messages), tokens)
+    yield trainer.explain_excess(tokens, len(t.messages) - 1) or ExportRow(
+        line, sum(m.role == "assistant" for m in t.messages), tokens
+    )
 
 
 def drop_last_results(messages: Sequence[Message]) -> list[Message]:

@@ -208,8 +208,8 @@ def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) 
     if to == "codegym":
         return iterate_codegym_rows(t, trainer)
     if to == "trl":
-        return iterate_trl_rows(t, trainer.segment, trainer.keeps_reasoning(t))
-    return iterate_dialect_rows(t, to, trainer.keeps_reasoning(t))
+        return iterate_trl_rows(t, trainer)
+    return iterate_dialect_rows(t, to, trainer)
 
 
 def build_metadata(facts: CardFacts) -> dict[str, str]:

@@ -115,16 +115,25 @@ def test_a_refusal_is_counted_listed_and_explained(tmp_path: Path) -> None:
     assert "1 of 3" in card
 
 
-def test_what_is_over_the_context_is_refused_not_cut(tmp_path: Path) -> None:
-    longest = run(seeds(), tmp_path / "all").longest
-    report = run(seeds(), tmp_path / "tight", cutoff=longest + 1)
+@pytest.mark.parametrize("to", ["llamafactory", "trl", "openai", "hermes", "codegym"])
+def test_what_is_over_the_context_is_refused_not_cut(tmp_path: Path, to: str) -> None:
+    longest = run(seeds(), tmp_path / "all", to=to).longest
+    report = run(seeds(), tmp_path / "tight", to=to, cutoff=longest + 1)
     assert report.refused == {"over_budget": 1}
-    assert run(seeds(), tmp_path / "fits", cutoff=longest + 2).refused == {}
+    assert run(seeds(), tmp_path / "fits", to=to, cutoff=longest + 2).refused == {}
 
 
-def test_segmented_rows_are_refused_one_by_one(tmp_path: Path) -> None:
-    lengths = run(seeds()[:1], tmp_path / "a", segment="turns").longest
-    report = run(seeds()[:1], tmp_path / "b", segment="turns", cutoff=lengths)
+@pytest.mark.parametrize("to", ["openai", "hermes"])
+def test_lengths_of_dialects_are_estimated_as_those_of_the_trainers_rows(tmp_path: Path, to: str) -> None:
+    for number, t in enumerate(seeds()):
+        one, other = (run([t], tmp_path / f"{form}{number}", to=form).longest for form in ("llamafactory", to))
+        assert one <= other * 1.02 <= one * 1.3
+
+
+@pytest.mark.parametrize("to", ["llamafactory", "trl"])
+def test_segmented_rows_are_refused_one_by_one(tmp_path: Path, to: str) -> None:
+    lengths = run(seeds()[:1], tmp_path / "a", to=to, segment="turns").longest
+    report = run(seeds()[:1], tmp_path / "b", to=to, segment="turns", cutoff=lengths)
     assert (report.exported, report.rows, report.refused) == (1, 1, {"over_budget": 1})
 
 

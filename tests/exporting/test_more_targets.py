@@ -296,6 +296,15 @@ def test_an_export_without_a_row_leaves_nothing_behind(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in out.iterdir()} == before, "an earlier export stays"
 
 
+@pytest.mark.parametrize("to", ["parquet", "hf"])
+def test_a_cutoff_that_has_no_effect_is_said(tmp_path: Path, to: str) -> None:
+    words = ["export", str(Pack.load("office").root), "--to", to, "--out", str(tmp_path)]
+    done = CliRunner().invoke(build_app(), [*words, "--cutoff", "1"])
+    assert done.exit_code == 0, done.output
+    assert f"note: --cutoff has no effect with --to {to}" in done.output.replace("\n", " ")
+    assert "--cutoff" not in CliRunner().invoke(build_app(), words).output
+
+
 def make_episode_with_private_calls() -> Trajectory:
     """An episode whose user makes a call of its own, which the agent does not see."""
     call = ToolCall(id="u1", name="toggle_roaming", arguments={})
