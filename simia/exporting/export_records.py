@@ -12,6 +12,8 @@ from simia.errors import Issue
 Format = Literal["llamafactory", "trl", "openai", "hermes", "codegym", "parquet", "hf", "agentinstruct", "officebench"]
 Target = Literal[Format, "simulator"]
 """What `simia export` writes: trajectories in a format, or the rows of a simulator."""
+TABLES = ("parquet", "hf")
+"""Formats whose rows are whole records."""
 Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 

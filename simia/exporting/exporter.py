@@ -20,7 +20,7 @@ from simia.exporting.chat_rows import drop_reasoning, iterate_dialect_rows, iter
 from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.earlier_export import RECIPE, keep_edited_recipe, refuse_other_format
-from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
+from simia.exporting.export_records import TABLES, ExportReport, ExportRow, Format, Segment, Template
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.parquet_table import TableFile
@@ -198,7 +198,7 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
 
 def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
     """Return a trajectory's rows, or why it has none. Messages that the agent does not see are left out, except in tables."""
-    if to in ("parquet", "hf"):  # one row for each trajectory, with columns
+    if to in TABLES:  # one row for each trajectory, with columns
         return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
     if to == "llamafactory":  # leaves them out itself
         if t.end is not None and t.end.code is Code.FINISHED:

@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from typer.testing import CliRunner
 
+import simia
 from simia import formats
 from simia.cli import build_app
 from simia.errors import UserError
@@ -34,6 +35,7 @@ from simia.formats.dialect import RowError
 from simia.formats.parquet_rows import from_table_row
 from simia.pack import Pack
 from simia.search_path import data_root
+from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.fake_endpoint import FakeEndpoint
 from tests.formats import strategies
@@ -364,3 +366,41 @@ def test_reasoning_in_fields_of_other_programs_is_left_out(tmp_path: Path, to: s
     text = (tmp_path / "data.jsonl").read_text()
     assert "secret" not in text
     assert '"note": "n"' in text, "other fields stay"
+
+
+def make_answer(
+    *, system: str = "s", tool: str = "f", argument: str = "12 34", text: str = "ok", **extra: Any
+) -> Trajectory:
+    calls = [ToolCall(id=extra.pop("call_id", "c"), name="f", arguments={"x": argument})]
+    messages = [
+        Message(role="user", content="hi"),
+        Message(role="assistant", calls=calls, **extra),
+        Message(role="tool", content="r", call_id=calls[0].id),
+        Message(role="assistant", content=text),
+    ]
+    return Trajectory(system=system, tools=[ToolSpec(name=tool, description="d")], messages=messages)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_answer(system="another"),
+        make_answer(tool="g"),
+        make_answer(argument="1234"),
+        make_answer(text="OK"),
+        make_answer(train=False),
+    ],
+)
+def test_trajectories_that_are_written_differently_are_all_exported(tmp_path: Path, other: Trajectory) -> None:
+    report = simia.export([make_answer(), other], tmp_path, to="trl", segment="turns")
+    assert (report.exported, report.left_out) == (2, {})
+
+
+def test_trajectories_that_are_written_equally_are_exported_once(tmp_path: Path) -> None:
+    one, thought, other = make_answer(), make_answer(reasoning="why", call_id="d"), make_answer(system="another")
+    assert simia.export([one, thought], tmp_path / "a", to="hermes").left_out == {DUPLICATE: 1}
+    assert simia.export([one, thought], tmp_path / "b", to="hermes", reasoning=True).exported == 2
+    assert simia.export([one, thought], tmp_path / "c", to="parquet").exported == 2
+    (tmp_path / "system.txt").write_text("of the deployment")
+    report = simia.export([one, other], tmp_path / "d", to="hermes", system=tmp_path / "system.txt")
+    assert (report.exported, report.left_out) == (1, {DUPLICATE: 1})
