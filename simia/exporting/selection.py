@@ -23,7 +23,7 @@ from simia.jobs import Run, find_run, refuse_partial
 from simia.jobs.run import is_run
 from simia.pack import Pack
 from simia.quality.judging.run_judgement import load_judgement
-from simia.quality.selection.mixing import Mixer
+from simia.quality.selection.mixing import Mixer, check_shares
 from simia.refusals import RefusalCounts
 from simia.trajectory import Trajectory, digest
 
@@ -275,6 +275,7 @@ def mix_packs(
     identify: HashRow = hash_row,
 ) -> Iterator[Trajectory]:
     """Interleave the trajectories of packs by their shares. Reads the sources twice: to count and to write."""
+    check_shares(shares)
     best = best or BestOfGroups()
     counted = iterate_trajectories(names, runs, best=BestOfGroups(best.least))
     available = Counter(get_domain(t) for t in drop_duplicates(counted, Counter(), identify))
@@ -315,7 +316,10 @@ def set_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]
     path = Path(given)
     texts: dict[str, str] = {}
     if path.suffix in (".yaml", ".yml"):
-        named = yaml.safe_load(read_system(path)) or {}
+        try:
+            named = yaml.safe_load(read_system(path)) or {}
+        except yaml.YAMLError as error:
+            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
         if not isinstance(named, dict):
             raise UserError(f"{path} must name a file for each pack, such as retail: prompts/retail.txt")
         texts = {str(pack): read_system(path.parent / str(file)) for pack, file in named.items()}

@@ -175,6 +175,21 @@ def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> No
         parse_shares(["office"])
 
 
+@pytest.mark.parametrize("share", ["inf", "nan", "-1"])
+def test_a_share_that_is_no_share_is_one_line(tmp_path: Path, share: str) -> None:
+    for total in (None, 4):
+        with pytest.raises(UserError, match="the share of 'office' is") as error:
+            list(mix_packs(files(tmp_path), tmp_path, parse_shares(["customer_service=1", f"office={share}"]), total))
+        assert "\n" not in str(error.value)
+
+
+def test_a_broken_file_of_system_texts_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [1\n b: }")
+    with pytest.raises(UserError, match=r"bad.yaml is not YAML: .*line 2, column 3") as error:
+        list(set_system(SEEDS[:1], str(tmp_path / "bad.yaml")))
+    assert "\n" not in str(error.value)
+
+
 def test_the_system_text_of_the_deployment(tmp_path: Path) -> None:
     (tmp_path / "shop.txt").write_text("You are Pip.\n")
     (tmp_path / "by_pack.yaml").write_text("customer_service: shop.txt\n")
