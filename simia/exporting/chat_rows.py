@@ -90,6 +90,8 @@ def iterate_dialect_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter)
             yield Issue(code=Code.UNPARSABLE_ARGUMENTS, where=f"messages[{i}].calls[{j}]")
             return
     try:
+        if to not in SUITES:
+            refuse_broken_turns(t)
         line = write_json(formats.get(to).write(t), "")
     except UntrainableError as unfit:
         yield unfit.issue
@@ -98,6 +100,23 @@ def iterate_dialect_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter)
     # The suites' rows describe the tools in the system text alone.
     tokens = trainer.count_trajectory(t.model_copy(update={"tools": []}) if to in SUITES else t)
     yield trainer.explain_excess(tokens, len(t.messages) - 1) or ExportRow(line, trained, tokens)
+
+
+def refuse_broken_turns(t: Trajectory) -> None:
+    """Raise `UntrainableError` for an assistant message without text and calls, and for a call that the conversation leaves unanswered.
+
+    Calls of the last message may be open: it is trained like any other.
+    """
+    results = 0
+    for i, message in reversed(list(enumerate(t.messages))):
+        if message.role == "assistant" and not message.calls and not message.text.strip():
+            raise UntrainableError(Code.EMPTY_TURN, f"messages[{i}]", "neither text nor calls")
+        if message.role == "tool":
+            results += 1
+            continue
+        if len(message.calls) > results and i + 1 + results < len(t.messages):
+            raise UntrainableError(Code.UNPAIRED_CALL, f"messages[{i}]", "a call has no result")
+        results = 0
 
 
 def set_weights(t: Trajectory) -> Trajectory:

@@ -181,6 +181,17 @@ def test_a_call_that_is_not_json_is_refused(tmp_path: Path, to: Any) -> None:
     assert run([t], tmp_path, to=to).refused == {"unparsable_arguments": 1}
 
 
+@pytest.mark.parametrize("to", ["openai", "hermes"])
+def test_dialects_refuse_an_empty_turn_and_a_call_that_stays_unanswered(tmp_path: Path, to: Any) -> None:
+    t = seeds()[0]
+    assert run([with_message(t, -1, content=" ")], tmp_path, to=to).refused == {"empty_turn": 1}
+    result = next(i for i, message in enumerate(t.messages) if message.role == "tool")
+    unanswered = t.model_copy(update={"messages": [*t.messages[:result], *t.messages[result + 1 :]]})
+    assert run([unanswered], tmp_path, to=to).refused == {"unpaired_call": 1}
+    cut = t.model_copy(update={"messages": t.messages[:result]})
+    assert run([cut], tmp_path, to=to).rows == 1, "an episode may end with a call"
+
+
 @pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
 def test_text_that_is_no_unicode_is_refused(tmp_path: Path, to: Any) -> None:
     assert run([with_message(seeds()[0], 0, content="\ud83d")], tmp_path, to=to).refused == {"bad_row": 1}
