@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from simia import formats
 from simia.errors import Code, Issue
@@ -57,7 +58,8 @@ def iterate_trl_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator[Exp
 
 def make_trl_messages(t: Trajectory, reasoning: bool) -> list[dict[str, str]]:
     """Return the conversation as role and text alone."""
-    kept = [m if reasoning else m.model_copy(update={"reasoning": None}) for m in t.messages if m.role != "system"]
+    changes: dict[str, Any] = {"extra": {}} if reasoning else {"extra": {}, "reasoning": None}
+    kept = [m.model_copy(update=changes) for m in t.messages if m.role != "system"]
     written = HERMES.write(t.model_copy(update={"system": t.system or None, "messages": kept, "extra": {}}))
     return [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in written["conversations"]]
 

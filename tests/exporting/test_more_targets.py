@@ -106,6 +106,16 @@ def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:
         )
 
 
+def test_trl_rows_of_hermes_rows_have_the_form_of_the_template(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    words = (("user", "hi"), ("assistant", f"{call}\n{call}"), ("tool", "1"), ("tool", "2"), ("assistant", "ok"))
+    row = {"conversations": [{"from": role, "value": text} for role, text in words]}
+    assert write([formats.get("hermes").read(row)], tmp_path, "trl").rows == 1
+    messages = lines_of(tmp_path)[0]["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "user", "assistant"]
+    assert messages[2]["content"] == "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
+
+
 def test_trl_turns_are_a_prompt_and_its_completion(tmp_path: Path) -> None:
     masked = SEEDS[0].model_copy(deep=True)
     masked.messages[1].train = False
