@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 import orjson
@@ -243,6 +244,23 @@ class Trajectory(Record):
             pydantic.ValidationError: The row does not have the form of a trajectory.
         """
         return cls.model_validate(upgrade_row(row))
+
+
+def sort_results(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages with the results of parallel calls in the order of the calls, for written forms without call ids.
+
+    Results stay as they are if an id repeats or is not of the calls before them.
+    """
+    found: list[Message] = []
+    for are_results, group in groupby(messages, lambda message: message.role == "tool"):
+        run = list(group)
+        if are_results and found:
+            places: dict[str | None, int] = {call.id: place for place, call in enumerate(found[-1].calls)}
+            ids = {result.call_id for result in run}
+            if len(ids) == len(run) and ids <= places.keys():
+                run.sort(key=lambda result: places[result.call_id])
+        found += run
+    return found
 
 
 def select_content(message: Message) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from simia.config import Config
 from simia.prompts import decode_result, load_template, read_prompt
-from simia.trajectory import Message, Trajectory, write_compact_json
+from simia.trajectory import Message, Trajectory, sort_results, write_compact_json
 
 Form = Literal["json", "tagged"]
 MOST_KEPT = 1000
@@ -108,7 +108,7 @@ class PromptRenderer:
 
 def render_exemplar(seed: Trajectory, form: Form) -> str:
     """Write a seed in the form that the reply must have."""
-    turns = [message for message in seed.messages if message.role != "system"]
+    turns = [message for message in sort_results(seed.messages) if message.role != "system"]
     if form == "json":
         return orjson.dumps({"messages": [to_json_turn(turn) for turn in turns]}).decode()
     return "\n".join(to_tagged_turn(turn) for turn in turns)

@@ -10,7 +10,7 @@ import typer
 
 from simia.cli.options import RUNS, SETTINGS
 from simia.errors import Code, UserError
-from simia.exporting.export_records import ExportReport, Format, Segment, Target, Template
+from simia.exporting.export_records import TABLES, ExportReport, Format, Segment, Target, Template
 from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def export(
         bool | None,
         typer.Option(
             "--reasoning/--no-reasoning",
-            help="Whether to train on reasoning. Default: only where the suite's prompt requires it.",
+            help="Whether to train on reasoning. Default: only where the suite's prompt requires it; parquet and hf keep all.",
         ),
     ] = None,
     step_reasons: Annotated[
@@ -67,7 +67,7 @@ def export(
             "--cutoff",
             min=1,
             help="Maximum number of tokens of an example (default: 12000; with --to simulator: 20000). Longer examples are "
-            "refused, never cut.",
+            "refused, never cut. Not for parquet and hf, whose rows are whole records.",
         ),
     ] = None,
     model: Annotated[
@@ -172,6 +172,7 @@ def export(
         mix=shares,
         take=take,
         system=system,
+        reasoning=True if reasoning is None and to in TABLES else reasoning,
         judged=judged,
         partial=partial,
         best=BestOfGroups(least_reward),
@@ -214,6 +215,8 @@ def export(
         raise UserError(explain_empty_export(report, selection.folders, names))
     for note in report.notes:
         say_error(f"note: {note}")
+    if cutoff and to in TABLES:
+        say_error(f"note: --cutoff has no effect with --to {to}: its rows are whole records")
     made = (
         f"{write_count(report.rows, 'row')} from {report.exported} of {write_count(report.trajectories, 'trajectory')}"
     )

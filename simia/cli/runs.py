@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -354,7 +355,8 @@ def gc(
     if not able:
         return
     if not free:
-        say("nothing was changed; to free it: simia runs gc --free")
+        given = "".join([f" {shlex.quote(run)}" if run else "", " --free", " --replies" if replies else ""])
+        say(f"nothing was changed; to free it: simia runs gc{given}{name_runs(runs)}")
         return
     lost = sum(each.spent_replies for each in able) if replies else 0
     if lost and not yes:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 from simia.errors import UserError, require_type
 from simia.exporting.episode_groups import BestOfGroups
-from simia.exporting.export_records import ExportReport, Format, Segment, Template
+from simia.exporting.export_records import TABLES, ExportReport, Format, Segment, Template
 from simia.exporting.exporter import export as write
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.preference_pairs import check_pair_format, export_pairs, select_pairs
+from simia.exporting.row_identity import hash_row
 from simia.exporting.selection import Selection, filter_rows, select, set_system
 from simia.trajectory import Trajectory
 
@@ -41,16 +43,16 @@ def export(
 
     Args:
         source: One or several of: runs (an id, a unique beginning of an id, a folder, or `last`), files or data sets of trajectories, packs.
-            Equal conversations are kept once. Or `Trajectory` objects.
+            Or `Trajectory` objects. Trajectories that would be written as equal rows are kept once.
         out: The folder to write. Files of an earlier export are replaced, except that an edited train.yaml is kept. A folder with an export
             of another format is refused.
         to: `llamafactory`, `trl`, `openai`, `hermes`, `codegym`, `parquet`, `hf`, `agentinstruct` or `officebench`.
         segment: `whole`: one row for each trajectory; `turns`: one for each assistant turn, with the messages before it.
         reasoning: Whether reasoning is trained. None: only in trajectories of suites whose prompts require reasoning before each call (os,
-            webshop, mind2web, officebench).
+            webshop, mind2web, officebench), and in all of `parquet` and `hf`.
         step_reasons: For `codegym`: add a short reason, derived from the calls and results, before each call without text.
         template: LLaMA-Factory's chat template of the model.
-        cutoff: Longest row in tokens. A longer one is refused, not cut.
+        cutoff: Longest row in tokens. A longer one is refused, not cut. Not for `parquet` and `hf`, whose rows are whole records.
         model: One of configs/llamafactory/models.yaml; it sets the weights and the template.
         system: A file with the system text of the deployment, or YAML that names one for each pack.
         mix: Share of each pack, such as `{"retail": 0.7, "airline": 0.3}`. Needs names of runs or files as source.
@@ -102,13 +104,15 @@ def export(
         writer = LLaMAFactoryWriter("whole", reasoning, entry.template if entry else template, cutoff, model=entry)
         chosen = select_pairs([str(name) for name in names], Path(runs), pairs, partial=partial)
         return export_pairs(chosen.groups, Path(out), to=check_pair_format(to), trainer=writer, facts=chosen.facts)
+    reasoned = True if reasoning is None and to in TABLES else reasoning
     if given:
         selection = Selection(given)
-        rows = filter_rows(given, selection.left_out)
+        identify = functools.partial(hash_row, system=text is None, reasoning=reasoned)
+        rows = filter_rows(given, selection.left_out, identify)
         selection.rows = set_system(rows, text) if text else rows
     else:
         options: dict[str, Any] = {"mix": mix, "take": take, "system": text, "judged": judged, "partial": partial}
-        options["best"] = BestOfGroups(least_reward)
+        options |= {"best": BestOfGroups(least_reward), "reasoning": reasoned}
         selection = select([str(name) for name in names], Path(runs), **options)
     return write(
         selection.rows,

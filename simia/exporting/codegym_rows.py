@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from simia import formats
 from simia.errors import Code, Issue
+from simia.exporting.chat_rows import drop_reasoning
 from simia.exporting.export_records import ExportRow
-from simia.exporting.llamafactory_rows import RESERVE, TURN_TOKENS, LLaMAFactoryWriter
+from simia.exporting.llamafactory_rows import TURN_TOKENS, LLaMAFactoryWriter
 from simia.exporting.step_reasons import add_step_reasons
 from simia.formats.llamafactory import UntrainableError, convert_conversation, write_json, write_whole
 from simia.trajectory import Message, Trajectory
@@ -37,8 +38,8 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
         steps = split_steps(drop_last_results(t.messages))
         t = t.model_copy(update={"messages": add_step_reasons(steps) if trainer.step_reasons else steps})
         write_whole(convert_conversation(t, reasoning=reasoning))  # refuse what LLaMA-Factory's own rows refuse
-        messages = t.messages if reasoning else [m.model_copy(update={"reasoning": None}) for m in t.messages]
-        shown = t.model_copy(update={"messages": messages, "system": t.system or None, "extra": {}})
+        shown = t if reasoning else drop_reasoning(t)
+        shown = shown.model_copy(update={"system": t.system or None, "extra": {}})
         row = formats.get("codegym").write(shown)
         refuse_placeholders(row["messages"])
         line = write_json({"messages": row["messages"]}, "")
@@ -46,11 +47,9 @@ def iterate_codegym_rows(t: Trajectory, trainer: LLaMAFactoryWriter) -> Iterator
         yield unfit.issue
         return
     tokens = sum(trainer.count_tokens(turn["content"]) + TURN_TOKENS for turn in row["messages"])
-    if tokens + RESERVE > trainer.cutoff:
-        detail = f"{tokens} tokens, at most {max(0, trainer.cutoff - RESERVE)} fit into a cutoff of {trainer.cutoff}: set --cutoff"
-        yield Issue(code=Code.OVER_BUDGET, where=f"messages[{len(t.messages) - 1}]", detail=detail)
-        return
-    yield ExportRow(line, sum(m.role == "assistant" for m in t.messages), tokens)
+    yield trainer.explain_excess(tokens, len(t.messages) - 1) or ExportRow(
+        line, sum(m.role == "assistant" for m in t.messages), tokens
+    )
 
 
 def drop_last_results(messages: Sequence[Message]) -> list[Message]:
@@ -64,21 +63,29 @@ def drop_last_results(messages: Sequence[Message]) -> list[Message]:
 def split_steps(messages: Sequence[Message]) -> list[Message]:
     """Make a message of each call, followed by its result. Text and reasoning stay with the first call."""
     found: list[Message] = []
-    results = {m.call_id: m for m in messages if m.role == "tool" and m.call_id}
-    split: set[str] = set()
-    for message in messages:
-        if message.role == "tool" and message.call_id in split:
-            continue
+    position = 0
+    while position < len(messages):
+        message = messages[position]
+        position += 1
         if len(message.calls) < 2:
             found.append(message)
             continue
-        kept = [call for call in message.calls if (r := results.get(call.id)) is None or r.error != Code.MAX_CALLS]
-        for number, call in enumerate(kept):
-            first = {} if number == 0 else {"content": None, "reasoning": None}
-            found.append(message.model_copy(update={"calls": [call], **first}))
-            if call.id in results:
-                found.append(results[call.id])
-        split |= {call.id for call in message.calls}
+        results: list[Message] = []  # of this turn alone: some dialects restart their call ids in each turn
+        while position < len(messages) and messages[position].role == "tool":
+            results.append(messages[position])
+            position += 1
+        first = True
+        for call in message.calls:
+            result = next((each for each in results if each.call_id == call.id), None)
+            if result is not None:
+                results.remove(result)
+                if result.error == Code.MAX_CALLS:
+                    continue
+            text = {} if first else {"content": None, "reasoning": None}
+            found.append(message.model_copy(update={"calls": [call], **text}))
+            found += [] if result is None else [result]
+            first = False
+        found += results
     return found
 
 

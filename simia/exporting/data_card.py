@@ -49,7 +49,8 @@ class CardFacts(BaseModel):
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
     data = DATA.get(report.to, "data.jsonl")
-    reasoning = {True: "kept", False: "left out", None: "kept where the suite's prompt demands it"}[report.reasoning]
+    default = "kept" if report.to in DATA else "kept where the suite's prompt demands it"
+    reasoning = {True: "kept", False: "left out", None: default}[report.reasoning]
     kind = "preference pairs" if report.pairs else f"segment `{report.segment}`"
     contents = {
         "format": f"{report.to}, {kind}, reasoning {reasoning}",

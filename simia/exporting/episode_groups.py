@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simia.errors import Code, UserError
+from simia.exporting.row_identity import hash_row
 from simia.jobs import Item, Run
-from simia.quality.exact_duplicates import hash_content
 from simia.reward import Reward
 from simia.trajectory import Trajectory
 
@@ -90,7 +90,7 @@ def iterate_groups(runs: Iterable[Path], left_out: Counter[str]) -> Iterator[lis
                     example = read_example(run, item)
                     if example is None:
                         left_out[NO_EXAMPLE] += 1
-                    elif (hashed := hash_content(example.trajectory)) not in seen:
+                    elif (hashed := hash_row(example.trajectory, reasoning=True)) not in seen:
                         seen.add(hashed)
                         examples.append(example)
                 if examples:

@@ -12,6 +12,8 @@ from simia.errors import Issue
 Format = Literal["llamafactory", "trl", "openai", "hermes", "codegym", "parquet", "hf", "agentinstruct", "officebench"]
 Target = Literal[Format, "simulator"]
 """What `simia export` writes: trajectories in a format, or the rows of a simulator."""
+TABLES = ("parquet", "hf")
+"""Formats whose rows are whole records."""
 Segment = Literal["whole", "turns"]
 Template = Literal["qwen", "qwen3", "qwen3_nothink", "llama3"]
 
@@ -31,7 +33,7 @@ class ExportReport(BaseModel):
     to: Format = Field(description="Format of the export.")
     segment: Segment = Field(description="`whole` trajectories or assistant `turns`.")
     reasoning: bool | None = Field(
-        description="Whether reasoning is trained on. None: only where the suite's prompt requires it."
+        description="Whether reasoning is trained on. None: only where the suite's prompt requires it, and in `parquet` and `hf`."
     )
     template: Template = Field(description="LLaMA-Factory's chat template.")
     cutoff: int = Field(description="Maximum number of tokens of a row.")

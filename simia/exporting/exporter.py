@@ -14,12 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
+from simia.envs.episode_step import seen_by_agent
 from simia.errors import Code, Issue, UserError
-from simia.exporting.chat_rows import iterate_dialect_rows, iterate_trl_rows
+from simia.exporting.chat_rows import drop_reasoning, iterate_dialect_rows, iterate_trl_rows
 from simia.exporting.codegym_rows import configure, drop_last_results, iterate_codegym_rows
 from simia.exporting.data_card import CardFacts, render_card
 from simia.exporting.earlier_export import RECIPE, keep_edited_recipe, refuse_other_format
-from simia.exporting.export_records import ExportReport, ExportRow, Format, Segment, Template
+from simia.exporting.export_records import TABLES, ExportReport, ExportRow, Format, Segment, Template
 from simia.exporting.hub_folder import ShardWriter, remove_other_shards
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.parquet_table import TableFile
@@ -53,7 +54,7 @@ def export(
     train.yaml is kept. Raises `UserError`, also for a folder with an export of another format.
 
     `segment="turns"` makes one row of each assistant turn, with the history before it. `reasoning` keeps the agent's thinking; None: only if
-    the suite's prompt requires it. `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
+    the suite's prompt requires it, and in tables (`parquet`, `hf`). `count` counts tokens with the model's own tokenizer; without it lengths are estimated.
     `step_reasons` (`codegym` only): add short reasons, derived from calls and results, to calls without text.
     `dropped`: episodes that a filter dropped while the trajectories were read; they are listed with the refusals. `left_out`: counts of
     others that the selection left out, complete when the trajectories have been read. `verdicts`: the (run, item) with a judge's verdict.
@@ -94,7 +95,7 @@ def export(
                     if isinstance(writer, LineWriter):
                         writer.write(item.text)
                     else:
-                        writer.write(t)
+                        writer.write(drop_reasoning(t) if reasoning is False else t)
                 if to in ("hf", "llamafactory") and report.rows > before:
                     languages.update(find_trajectory_languages(t))
                 report.exported += report.rows > before
@@ -196,17 +197,19 @@ def put_in_place(draft: Path, folder: Path, names: list[str]) -> None:
 
 
 def iterate_export_rows(t: Trajectory, to: Format, trainer: LLaMAFactoryWriter) -> Iterator[ExportRow | Issue]:
-    if to == "codegym":
-        return iterate_codegym_rows(t, trainer)
-    if to == "llamafactory":
+    """Return a trajectory's rows, or why it has none. Messages that the agent does not see are left out, except in tables."""
+    if to in TABLES:  # one row for each trajectory, with columns
+        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
+    if to == "llamafactory":  # leaves them out itself
         if t.end is not None and t.end.code is Code.FINISHED:
             t = t.model_copy(update={"messages": drop_last_results(t.messages)})
         return trainer.rows(t)
-    if to in ("parquet", "hf"):  # one row for each trajectory, with columns
-        return iter([ExportRow("", trained=sum(message.role == "assistant" for message in t.messages))])
+    t = t.model_copy(update={"messages": list(seen_by_agent(t.messages))})
+    if to == "codegym":
+        return iterate_codegym_rows(t, trainer)
     if to == "trl":
-        return iterate_trl_rows(t, trainer.segment, trainer.keeps_reasoning(t))
-    return iterate_dialect_rows(t, to, trainer.keeps_reasoning(t))
+        return iterate_trl_rows(t, trainer)
+    return iterate_dialect_rows(t, to, trainer)
 
 
 def build_metadata(facts: CardFacts) -> dict[str, str]:

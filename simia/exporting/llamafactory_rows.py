@@ -117,18 +117,39 @@ class LLaMAFactoryWriter:
             yield self.check_length(c.row(end), 1, lengths[end - 1])
 
     def check_length(self, row: dict[str, Any], trained: int, tokens: int) -> ExportRow | Issue:
-        if tokens + RESERVE > self.cutoff:
-            detail = f"{tokens} tokens, at most {max(0, self.cutoff - RESERVE)} fit into a cutoff of {self.cutoff}: set --cutoff"
-            return Issue(code=Code.OVER_BUDGET, where=f"messages[{row['turn']}]", detail=detail)
-        return ExportRow(json.dumps(row, ensure_ascii=False), trained, tokens)
+        return self.explain_excess(tokens, row["turn"]) or ExportRow(
+            json.dumps(row, ensure_ascii=False), trained, tokens
+        )
+
+    def explain_excess(self, tokens: int, place: int) -> Issue | None:
+        """Return the issue of a row of this length that ends with message `place`; None if it fits."""
+        if tokens + RESERVE <= self.cutoff:
+            return None
+        detail = (
+            f"{tokens} tokens, at most {max(0, self.cutoff - RESERVE)} fit into a cutoff of {self.cutoff}: set --cutoff"
+        )
+        return Issue(code=Code.OVER_BUDGET, where=f"messages[{place}]", detail=detail)
+
+    def count_head(self, system: str, tools: str) -> int:
+        """Return an upper estimate of the tokens before the first turn. `tools`: JSON text."""
+        listed = json.loads(tools) if tools else []
+        # The llama3 template prints each tool over many indented lines.
+        shown = json.dumps(listed, ensure_ascii=False, indent=4) if self.template == "llama3" else tools
+        system = system or OWN_SYSTEM.get(self.template, "")
+        return self._count_shared(system) + self._count_shared(shown) + SYSTEM_TOKENS + TOOL_TOKENS * len(listed)
+
+    def count_trajectory(self, t: Trajectory) -> int:
+        """Return an upper estimate of the tokens of a whole trajectory with its reasoning."""
+        total = self.count_head(t.system or "", json.dumps([tool.flat() for tool in t.tools], ensure_ascii=False))
+        for m in t.messages:
+            calls = [json.dumps([call.name, call.arguments], ensure_ascii=False) for call in m.calls]
+            texts = (m.text, m.reasoning or "", *calls)
+            total += sum(map(self._count, texts)) + TURN_TOKENS + CALL_TOKENS * len(calls)
+        return total
 
     def lengths(self, c: llamafactory.TrainerConversation) -> list[int]:
         """Return for each turn an upper estimate of the row's tokens up to and including it."""
-        tools = json.loads(c.tools) if c.tools else []
-        # The llama3 template prints each tool over many indented lines.
-        shown = json.dumps(tools, ensure_ascii=False, indent=4) if self.template == "llama3" else c.tools
-        system = c.system or OWN_SYSTEM.get(self.template, "")
-        head = self._count_shared(system) + self._count_shared(shown) + SYSTEM_TOKENS + TOOL_TOKENS * len(tools)
+        head = self.count_head(c.system, c.tools)
         each = [self._count(turn.value) + TURN_TOKENS + CALL_TOKENS * turn.calls for turn in c.turns]
         return [head + total for total in accumulate(each)]
 

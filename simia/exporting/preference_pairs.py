@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from simia.envs.episode_step import seen_by_agent
 from simia.errors import Code, Issue, UserError
 from simia.exporting.chat_rows import make_trl_messages
 from simia.exporting.data_card import CardFacts, render_card
@@ -171,7 +172,8 @@ def make_pair(better: Trajectory, worse: Trajectory, to: PairFormat, trainer: LL
 
 def make_trl_pair(better: Trajectory, worse: Trajectory, reasoning: bool) -> dict[str, Any]:
     """Make TRL's row: `prompt`, `chosen` and `rejected` as conversations. Raises `UntrainableError`."""
-    one, two = (make_trl_messages(t, reasoning) for t in (better, worse))
+    seen = [t.model_copy(update={"messages": list(seen_by_agent(t.messages))}) for t in (better, worse)]
+    one, two = (make_trl_messages(t, reasoning) for t in seen)
     at = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
     if at == min(len(one), len(two)) or {one[at]["role"], two[at]["role"]} != {"assistant"}:
         raise UntrainableError(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +17,20 @@ from simia.errors import Code, Issue, UserError
 from simia.exporting.data_card import CardFacts
 from simia.exporting.episode_groups import BestOfGroups
 from simia.exporting.origins import describe_origin
+from simia.exporting.row_identity import hash_row
 from simia.exporting.teacher_episodes import DroppedEpisode, TeacherEpisodes, has_teacher_filters
 from simia.jobs import Run, find_run, refuse_partial
 from simia.jobs.run import is_run
 from simia.pack import Pack
-from simia.quality.exact_duplicates import hash_content
 from simia.quality.judging.run_judgement import load_judgement
-from simia.quality.selection.mixing import Mixer
+from simia.quality.selection.mixing import Mixer, check_shares
 from simia.refusals import RefusalCounts
 from simia.trajectory import Trajectory, digest
 
 TRAIN = "train"  # the split whose solutions may be trained on; tasks without a split count to it
 DUPLICATE = "are duplicates of others and were left out"
 RunItem = tuple[str | None, str | None]  # the run and the item of a trajectory
+HashRow = Callable[[Trajectory], str]
 
 
 @dataclass(slots=True)
@@ -57,12 +59,14 @@ def select(
     mix: Mapping[str, float] | None = None,
     take: int | None = None,
     system: str | None = None,
+    reasoning: bool | None = None,
     judged: bool = False,
     partial: bool = False,
     best: BestOfGroups | None = None,
 ) -> Selection:
-    """Select trajectories of runs, files and packs; `best` selects from trainings. Raises `UserError`; also for an incomplete run, unless
-    `partial`."""
+    """Select trajectories of runs, files and packs; `best` selects from trainings. Rows that would be written equally are selected once:
+    `reasoning` says whether it is written (None: where the suite's prompt requires it). Raises `UserError`; also for an incomplete run,
+    unless `partial`."""
     if take is not None and not mix:
         raise UserError("take needs a mix: give the packs' shares with --mix retail=0.7, in Python mix={'retail': 0.7}")
     names = [formats.pin_hub_name(name) for name in names]
@@ -86,8 +90,9 @@ def select(
             all_facts.append(read_facts(run))
     selection.facts = merge_facts(all_facts, names, runs)
     teacher = TeacherEpisodes(selection.dropped)
+    identify = functools.partial(hash_row, system=system is None, reasoning=reasoning)
     rows = (
-        mix_packs(names, runs, mix, take, unread, best, teacher)
+        mix_packs(names, runs, mix, take, unread, best, teacher, identify)
         if mix
         else iterate_trajectories(names, runs, unread, best, teacher)
     )
@@ -97,16 +102,18 @@ def select(
             (run, item): faults for run, of in verdicts.items() for item, faults in of.failed().items()
         }
         selection.verdicts = frozenset((run, item) for run, of in verdicts.items() for item in of.judged_items())
-        rows = drop_judged_bad(filter_rows(rows, selection.left_out), bad, selection.dropped)
+        rows = drop_judged_bad(filter_rows(rows, selection.left_out, identify), bad, selection.dropped)
     else:
-        rows = filter_rows(rows, selection.left_out)
+        rows = filter_rows(rows, selection.left_out, identify)
     selection.rows = set_system(rows, system) if system else rows
     return selection
 
 
-def filter_rows(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:
+def filter_rows(
+    rows: Iterable[Trajectory], left_out: Counter[str], identify: HashRow = hash_row
+) -> Iterator[Trajectory]:
     """Leave out duplicates and episodes of a benchmark's tasks; `left_out` counts them."""
-    for t in drop_duplicates(rows, left_out):
+    for t in drop_duplicates(rows, left_out, identify):
         if t.extra.get("evaluation") is True:
             left_out[f"of {get_domain(t)} were left out: its tasks are for evaluation only"] += 1
         else:
@@ -126,11 +133,13 @@ def drop_judged_bad(
             dropped.append(DroppedEpisode(t.id, item, next(iter(faults), Issue(code=Code.JUDGED_BAD))))
 
 
-def drop_duplicates(rows: Iterable[Trajectory], left_out: Counter[str]) -> Iterator[Trajectory]:
-    """Keep the first of equal conversations, which several sources may hold."""
+def drop_duplicates(
+    rows: Iterable[Trajectory], left_out: Counter[str], identify: HashRow = hash_row
+) -> Iterator[Trajectory]:
+    """Keep the first of those that would be written equally, which several sources may hold."""
     seen: set[str] = set()
     for t in rows:
-        key = hash_content(t)
+        key = identify(t)
         if key in seen:
             left_out[DUPLICATE] += 1
         else:
@@ -263,11 +272,13 @@ def mix_packs(
     unread: RefusalCounts | None = None,
     best: BestOfGroups | None = None,
     teacher: TeacherEpisodes | None = None,
+    identify: HashRow = hash_row,
 ) -> Iterator[Trajectory]:
     """Interleave the trajectories of packs by their shares. Reads the sources twice: to count and to write."""
+    check_shares(shares)
     best = best or BestOfGroups()
     counted = iterate_trajectories(names, runs, best=BestOfGroups(best.least))
-    available = Counter(get_domain(t) for t in drop_duplicates(counted, Counter()))
+    available = Counter(get_domain(t) for t in drop_duplicates(counted, Counter(), identify))
     weight = sum(shares.values()) or 1.0
     # Without a total: as many as the scarcest pack allows.
     most = min((int(available[name] * weight / share) for name, share in shares.items() if share > 0), default=0)
@@ -276,7 +287,7 @@ def mix_packs(
     index: Counter[str] = Counter()
     order = mixer.order()
     turn = next(order, None)
-    for t in drop_duplicates(iterate_trajectories(names, runs, unread, best, teacher), Counter()):
+    for t in drop_duplicates(iterate_trajectories(names, runs, unread, best, teacher), Counter(), identify):
         name = get_domain(t)
         if mixer.choose(name, index[name]):
             chosen[name].append(t)
@@ -305,7 +316,10 @@ def set_system(source: Iterable[Trajectory], given: str) -> Iterator[Trajectory]
     path = Path(given)
     texts: dict[str, str] = {}
     if path.suffix in (".yaml", ".yml"):
-        named = yaml.safe_load(read_system(path)) or {}
+        try:
+            named = yaml.safe_load(read_system(path)) or {}
+        except yaml.YAMLError as error:
+            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from None
         if not isinstance(named, dict):
             raise UserError(f"{path} must name a file for each pack, such as retail: prompts/retail.txt")
         texts = {str(pack): read_system(path.parent / str(file)) for pack, file in named.items()}

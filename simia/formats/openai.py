@@ -72,6 +72,7 @@ class OpenAIDialect(TurnDialect):
             calls=read_openai_calls(turn),
             call_id=read_id(call_id) or ("" if role == "tool" else None),
             name=read_optional_text(turn, "name"),
+            train=False if role == "assistant" and turn.get("weight") == 0 else None,
             extra=take_unknown(turn, (*FIELDS, thought)),
         )
         return [message]

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from simia.amplification.fresh_values import render_fresh_values
-from simia.amplification.prompt import PromptRenderer, PromptSettings, render_exemplar
+from simia.amplification.prompt import Form, PromptRenderer, PromptSettings, render_exemplar
 from simia.errors import UserError
 from simia.formats.reply.reply_parser import parse_reply
 from simia.pack import Pack
@@ -120,3 +120,12 @@ def test_an_exemplar_shows_results_without_loss(result: str, form: Any) -> None:
         Message(role="assistant", content="Done."),
     ]
     assert parse_reply(render_exemplar(Trajectory(messages=messages), form)).messages == messages
+
+
+@pytest.mark.parametrize("form", ["json", "tagged"])
+def test_an_exemplar_shows_results_in_the_order_of_their_calls(form: Form) -> None:
+    calls = [ToolCall(id=id_, name="weather", arguments={"city": city}) for id_, city in (("a", "Oslo"), ("b", "Rome"))]
+    results = [Message(role="tool", content=text, call_id=id_) for text, id_ in (("-4", "a"), ("31", "b"))]
+    start = [Message(role="user", content="hi"), Message(role="assistant", calls=calls)]
+    in_order = render_exemplar(Trajectory(messages=[*start, *results]), form)
+    assert render_exemplar(Trajectory(messages=[*start, *reversed(results)]), form) == in_order

@@ -12,6 +12,7 @@ from simia.config import load_config
 from simia.envs.opening import open_environment
 from simia.errors import UserError
 from simia.jobs import Run
+from simia.jobs.cleanup import PAGE
 from simia.llm.embedded import EmbeddedBackend
 from tests.command import run_simia
 
@@ -102,3 +103,19 @@ async def test_an_environment_says_which_local_model_simulates(monkeypatch: pyte
     assert lines == [
         "simulator, judge: local model qwen2.5-coder-0.5b; for another: --set llm.base_url=URL, in Python llm=…"
     ]
+
+
+def test_the_command_that_frees_space_names_the_run_and_the_options_that_were_given(tmp_path: Path) -> None:
+    Run.create(
+        tmp_path / "runs", load_config(AmplifyConfig, "amplify/default", ["n=2"]), name="first", facts={}
+    ).close()
+    (tmp_path / "runs" / "first" / PAGE).write_text("a page that can be made again")
+    for given, command in (
+        ([], "simia runs gc --free"),
+        (["first", "--replies"], "simia runs gc first --free --replies"),
+        (["runs/first"], "simia runs gc runs/first --free"),
+    ):
+        done = run_simia("runs", "gc", *given, cwd=tmp_path)
+        assert done.stdout.splitlines()[-1] == f"nothing was changed; to free it: {command}"
+    done = run_simia("runs", "gc", "first", "--runs", tmp_path / "runs")
+    assert done.stdout.splitlines()[-1].endswith(f"simia runs gc first --free --runs {tmp_path / 'runs'}")

@@ -112,6 +112,15 @@ def test_parallel_calls_become_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_calls_whose_ids_restart_in_each_turn_keep_their_results(tmp_path: Path) -> None:
+    one, other = (make_parallel([result(0, a), result(1, b)]) for a, b in (("a", "b"), ("c", "d")))
+    both = one.model_copy(update={"messages": [*one.messages[:-1], *other.messages[1:]]})
+    assert write_one(both, tmp_path).refused == {}
+    (row,) = read_rows(tmp_path)
+    results = [turn["content"] for turn in row["messages"] if "<tool_response>" in turn["content"]]
+    assert results == [f"<tool_response>\n{text}\n</tool_response>" for text in "abcd"]
+
+
 def test_a_call_that_was_refused_as_the_second_is_not_trained(tmp_path: Path) -> None:
     write_one(make_parallel([result(0, "a"), result(1, "no", error=Code.MAX_CALLS)]), tmp_path)
     assert [len(read_marked_message(turn["content"]).calls) for turn in read_rows(tmp_path)[0]["messages"][2::2]] == [

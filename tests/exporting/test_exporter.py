@@ -115,16 +115,25 @@ def test_a_refusal_is_counted_listed_and_explained(tmp_path: Path) -> None:
     assert "1 of 3" in card
 
 
-def test_what_is_over_the_context_is_refused_not_cut(tmp_path: Path) -> None:
-    longest = run(seeds(), tmp_path / "all").longest
-    report = run(seeds(), tmp_path / "tight", cutoff=longest + 1)
+@pytest.mark.parametrize("to", ["llamafactory", "trl", "openai", "hermes", "codegym"])
+def test_what_is_over_the_context_is_refused_not_cut(tmp_path: Path, to: str) -> None:
+    longest = run(seeds(), tmp_path / "all", to=to).longest
+    report = run(seeds(), tmp_path / "tight", to=to, cutoff=longest + 1)
     assert report.refused == {"over_budget": 1}
-    assert run(seeds(), tmp_path / "fits", cutoff=longest + 2).refused == {}
+    assert run(seeds(), tmp_path / "fits", to=to, cutoff=longest + 2).refused == {}
 
 
-def test_segmented_rows_are_refused_one_by_one(tmp_path: Path) -> None:
-    lengths = run(seeds()[:1], tmp_path / "a", segment="turns").longest
-    report = run(seeds()[:1], tmp_path / "b", segment="turns", cutoff=lengths)
+@pytest.mark.parametrize("to", ["openai", "hermes"])
+def test_lengths_of_dialects_are_estimated_as_those_of_the_trainers_rows(tmp_path: Path, to: str) -> None:
+    for number, t in enumerate(seeds()):
+        one, other = (run([t], tmp_path / f"{form}{number}", to=form).longest for form in ("llamafactory", to))
+        assert one <= other * 1.02 <= one * 1.3
+
+
+@pytest.mark.parametrize("to", ["llamafactory", "trl"])
+def test_segmented_rows_are_refused_one_by_one(tmp_path: Path, to: str) -> None:
+    lengths = run(seeds()[:1], tmp_path / "a", to=to, segment="turns").longest
+    report = run(seeds()[:1], tmp_path / "b", to=to, segment="turns", cutoff=lengths)
     assert (report.exported, report.rows, report.refused) == (1, 1, {"over_budget": 1})
 
 
@@ -146,7 +155,20 @@ def test_chat_dialects(tmp_path: Path, to: Any) -> None:
         run(seeds(), tmp_path, to=to, segment="turns")
 
 
-@pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])
+def test_openai_rows_exclude_a_turn_by_its_weight(tmp_path: Path) -> None:
+    report = run([with_message(seeds()[0], 1, train=False)], tmp_path / "first", to="openai")
+    (row,) = rows(tmp_path / "first")
+    weights = [turn.get("weight") for turn in row["messages"] if turn["role"] == "assistant"]
+    assert (report.refused, weights[0], set(weights[1:])) == ({}, 0, {None})
+    assert report.trained_turns == len(weights) - 1
+    read = formats.get("openai").read(row)
+    run([read], tmp_path / "again", to="openai")
+    assert rows(tmp_path / "again") == [row]
+    segmented = run([read], tmp_path / "turns", segment="turns")
+    assert segmented.rows == len(weights) - 1, "other formats leave it out"
+
+
+@pytest.mark.parametrize("to", ["hermes", "llamafactory"])
 def test_no_format_trains_a_turn_that_must_not_be(tmp_path: Path, to: Any) -> None:
     t = with_message(seeds()[0], 1, train=False)
     assert run([t], tmp_path, to=to).refused == {"unexpressible": 1}
@@ -157,6 +179,17 @@ def test_no_format_trains_a_turn_that_must_not_be(tmp_path: Path, to: Any) -> No
 def test_a_call_that_is_not_json_is_refused(tmp_path: Path, to: Any) -> None:
     t = with_message(seeds()[0], 1, calls=[ToolCall(id="call_1", name="list_events", raw="{date:")])
     assert run([t], tmp_path, to=to).refused == {"unparsable_arguments": 1}
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes"])
+def test_dialects_refuse_an_empty_turn_and_a_call_that_stays_unanswered(tmp_path: Path, to: Any) -> None:
+    t = seeds()[0]
+    assert run([with_message(t, -1, content=" ")], tmp_path, to=to).refused == {"empty_turn": 1}
+    result = next(i for i, message in enumerate(t.messages) if message.role == "tool")
+    unanswered = t.model_copy(update={"messages": [*t.messages[:result], *t.messages[result + 1 :]]})
+    assert run([unanswered], tmp_path, to=to).refused == {"unpaired_call": 1}
+    cut = t.model_copy(update={"messages": t.messages[:result]})
+    assert run([cut], tmp_path, to=to).rows == 1, "an episode may end with a call"
 
 
 @pytest.mark.parametrize("to", ["openai", "hermes", "llamafactory"])

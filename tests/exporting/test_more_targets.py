@@ -15,12 +15,14 @@ import yaml
 from hypothesis import given
 from typer.testing import CliRunner
 
+import simia
 from simia import formats
 from simia.cli import build_app
 from simia.errors import UserError
 from simia.exporting import CardFacts, export
 from simia.exporting.llamafactory_rows import ModelEntry
 from simia.exporting.parquet_table import to_table_row
+from simia.exporting.preference_pairs import make_trl_pair
 from simia.exporting.selection import (
     DUPLICATE,
     drop_duplicates,
@@ -33,6 +35,7 @@ from simia.formats.dialect import RowError
 from simia.formats.parquet_rows import from_table_row
 from simia.pack import Pack
 from simia.search_path import data_root
+from simia.tool import ToolSpec
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.fake_endpoint import FakeEndpoint
 from tests.formats import strategies
@@ -103,6 +106,16 @@ def test_trl_whole_rows_hold_role_and_text_alone(tmp_path: Path) -> None:
         )
 
 
+def test_trl_rows_of_hermes_rows_have_the_form_of_the_template(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    words = (("user", "hi"), ("assistant", f"{call}\n{call}"), ("tool", "1"), ("tool", "2"), ("assistant", "ok"))
+    row = {"conversations": [{"from": role, "value": text} for role, text in words]}
+    assert write([formats.get("hermes").read(row)], tmp_path, "trl").rows == 1
+    messages = lines_of(tmp_path)[0]["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant", "user", "assistant"]
+    assert messages[2]["content"] == "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>"
+
+
 def test_trl_turns_are_a_prompt_and_its_completion(tmp_path: Path) -> None:
     masked = SEEDS[0].model_copy(deep=True)
     masked.messages[1].train = False
@@ -170,6 +183,21 @@ def test_a_mix_keeps_its_shares_and_is_the_same_every_time(tmp_path: Path) -> No
         list(mix_packs(names, tmp_path, {"office": 1}, 100))
     with pytest.raises(UserError, match="write it as pack=share"):
         parse_shares(["office"])
+
+
+@pytest.mark.parametrize("share", ["inf", "nan", "-1"])
+def test_a_share_that_is_no_share_is_one_line(tmp_path: Path, share: str) -> None:
+    for total in (None, 4):
+        with pytest.raises(UserError, match="the share of 'office' is") as error:
+            list(mix_packs(files(tmp_path), tmp_path, parse_shares(["customer_service=1", f"office={share}"]), total))
+        assert "\n" not in str(error.value)
+
+
+def test_a_broken_file_of_system_texts_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [1\n b: }")
+    with pytest.raises(UserError, match=r"bad.yaml is not YAML: .*line 2, column 3") as error:
+        list(set_system(SEEDS[:1], str(tmp_path / "bad.yaml")))
+    assert "\n" not in str(error.value)
 
 
 def test_the_system_text_of_the_deployment(tmp_path: Path) -> None:
@@ -293,3 +321,111 @@ def test_an_export_without_a_row_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no row was written"):
         CliRunner().invoke(build_app(), words, catch_exceptions=False)
     assert {path: path.read_bytes() for path in out.iterdir()} == before, "an earlier export stays"
+
+
+@pytest.mark.parametrize("to", ["parquet", "hf"])
+def test_a_cutoff_that_has_no_effect_is_said(tmp_path: Path, to: str) -> None:
+    words = ["export", str(Pack.load("office").root), "--to", to, "--out", str(tmp_path)]
+    done = CliRunner().invoke(build_app(), [*words, "--cutoff", "1"])
+    assert done.exit_code == 0, done.output
+    assert f"note: --cutoff has no effect with --to {to}" in done.output.replace("\n", " ")
+    assert "--cutoff" not in CliRunner().invoke(build_app(), words).output
+
+
+def make_episode_with_private_calls() -> Trajectory:
+    """An episode whose user makes a call of its own, which the agent does not see."""
+    call = ToolCall(id="u1", name="toggle_roaming", arguments={})
+    private = [
+        Message(role="user", calls=[call], visible_to=["user"]),
+        Message(role="tool", content="roaming is on", call_id="u1", visible_to=["user"]),
+    ]
+    words = (("user", "No signal."), ("assistant", "Please switch it."), ("user", "Done."), ("assistant", "Bye."))
+    said = [Message(role=role, content=text) for role, text in words]  # type: ignore[arg-type]
+    return Trajectory(system="s", messages=[*said[:2], *private, *said[2:]])
+
+
+@pytest.mark.parametrize("segment", ["whole", "turns"])
+@pytest.mark.parametrize("to", TARGETS)
+def test_calls_that_the_agent_does_not_see_are_not_trained_on(tmp_path: Path, to: str, segment: str) -> None:
+    if (segment == "turns" and to not in ("llamafactory", "trl")) or TARGETS[to] == 0:
+        return
+    episode = make_episode_with_private_calls()
+    assert write([episode], tmp_path, to, segment=segment).refused == {}
+    if to in ("parquet", "hf"):
+        kept = list(formats.read(tmp_path / "data.parquet" if to == "parquet" else tmp_path))
+        assert [t.messages for t in kept] == [episode.messages], "tables hold the whole record"
+        return
+    text = (tmp_path / "data.jsonl").read_text()
+    assert "Please switch it." in text
+    assert "roaming" not in text
+
+
+def test_pairs_for_trl_leave_out_calls_that_the_agent_does_not_see() -> None:
+    better = make_episode_with_private_calls()
+    worse = better.model_copy(update={"messages": [*better.messages[:-1], Message(role="assistant", content="What?")]})
+    row = make_trl_pair(better, worse, reasoning=False)
+    assert "roaming" not in json.dumps(row)
+    assert row["rejected"] == [{"role": "assistant", "content": "What?"}]
+
+
+@pytest.mark.parametrize("reasoning", [None, False])
+@pytest.mark.parametrize("to", ["parquet", "hf"])
+def test_tables_hold_reasoning_unless_it_is_left_out(tmp_path: Path, to: str, reasoning: bool | None) -> None:
+    row = {"role": "assistant", "content": "ok", "reasoning": "secret"}
+    t = formats.get("openai").read({"messages": [{"role": "user", "content": "hi"}, row]})
+    write([t], tmp_path, to, reasoning=reasoning)
+    (kept,) = formats.read(tmp_path / "data.parquet" if to == "parquet" else tmp_path)
+    assert isinstance(kept, Trajectory)
+    assert ("secret" in json.dumps(kept.to_row())) is (reasoning is None)
+    words = "left out" if reasoning is False else "kept"
+    assert f"| format | {to}, segment `whole`, reasoning {words} |" in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("to", ["openai", "hermes", "codegym"])
+def test_reasoning_in_fields_of_other_programs_is_left_out(tmp_path: Path, to: str) -> None:
+    row = {"role": "assistant", "content": "ok", "thinking": "secret", "reasoning_details": [{"text": "secret"}]}
+    twice = {"role": "assistant", "content": "bye", "reasoning": "secret", "reasoning_content": "secret", "note": "n"}
+    user = {"role": "user", "content": "hi"}
+    t = formats.get("openai").read({"messages": [user, row, user, twice]})
+    assert write([t], tmp_path, to).rows == 1
+    text = (tmp_path / "data.jsonl").read_text()
+    assert "secret" not in text
+    assert '"note": "n"' in text, "other fields stay"
+
+
+def make_answer(
+    *, system: str = "s", tool: str = "f", argument: str = "12 34", text: str = "ok", **extra: Any
+) -> Trajectory:
+    calls = [ToolCall(id=extra.pop("call_id", "c"), name="f", arguments={"x": argument})]
+    messages = [
+        Message(role="user", content="hi"),
+        Message(role="assistant", calls=calls, **extra),
+        Message(role="tool", content="r", call_id=calls[0].id),
+        Message(role="assistant", content=text),
+    ]
+    return Trajectory(system=system, tools=[ToolSpec(name=tool, description="d")], messages=messages)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_answer(system="another"),
+        make_answer(tool="g"),
+        make_answer(argument="1234"),
+        make_answer(text="OK"),
+        make_answer(train=False),
+    ],
+)
+def test_trajectories_that_are_written_differently_are_all_exported(tmp_path: Path, other: Trajectory) -> None:
+    report = simia.export([make_answer(), other], tmp_path, to="trl", segment="turns")
+    assert (report.exported, report.left_out) == (2, {})
+
+
+def test_trajectories_that_are_written_equally_are_exported_once(tmp_path: Path) -> None:
+    one, thought, other = make_answer(), make_answer(reasoning="why", call_id="d"), make_answer(system="another")
+    assert simia.export([one, thought], tmp_path / "a", to="hermes").left_out == {DUPLICATE: 1}
+    assert simia.export([one, thought], tmp_path / "b", to="hermes", reasoning=True).exported == 2
+    assert simia.export([one, thought], tmp_path / "c", to="parquet").exported == 2
+    (tmp_path / "system.txt").write_text("of the deployment")
+    report = simia.export([one, other], tmp_path / "d", to="hermes", system=tmp_path / "system.txt")
+    assert (report.exported, report.left_out) == (1, {DUPLICATE: 1})

@@ -299,3 +299,16 @@ def test_forged_memory_is_ignored() -> None:
             t = Trajectory(messages=[message], extra={MEMO: dict.fromkeys(FOREIGN, head)})
             for name in FOREIGN:
                 assert formats.get(name).read(formats.get(name).write(t)).id == t.id
+
+
+@pytest.mark.parametrize("name", ["apigen", "hermes", "llamafactory-v1", "codegym"])
+def test_forms_without_call_ids_write_results_in_the_order_of_the_calls(name: str) -> None:
+    calls = [ToolCall(id=id_, name="find_book", arguments={}) for id_ in ("a", "b")]
+    results = [Message(role="tool", content=text, call_id=id_) for text, id_ in (("of b", "b"), ("of a", "a"))]
+    start = [Message(role="user", content="hi"), Message(role="assistant", calls=calls)]
+    dialect = formats.get(name)
+    read = dialect.read(dialect.write(Trajectory(messages=[*start, *results])))
+    assert [m.text for m in read.messages if m.role == "tool"] == ["of a", "of b"]
+    results[0].call_id = "of another call"
+    read = dialect.read(dialect.write(Trajectory(messages=[*start, *results])))
+    assert [m.text for m in read.messages if m.role == "tool"] == ["of b", "of a"], "it cannot be told"

@@ -16,13 +16,18 @@ from functools import partial
 from simia.errors import UserError
 
 
+def check_shares(shares: Mapping[str, float]) -> None:
+    """Raise `UserError` for a share that is negative or not finite."""
+    for domain, share in shares.items():
+        if not (math.isfinite(share) and share >= 0):
+            raise UserError(f"mixing: the share of {domain!r} is {share}; a share is a number from 0 up")
+
+
 def compute_quotas(shares: Mapping[str, float], total: int, available: Mapping[str, int]) -> dict[str, int]:
     """Turn shares into whole counts by the largest remainder. Raises `UserError` where a domain has too few."""
     if total < 0:
         raise UserError(f"mixing: the total is {total}; it must not be negative")
-    for domain, share in shares.items():
-        if not (math.isfinite(share) and share >= 0):
-            raise UserError(f"mixing: the share of {domain!r} is {share}; a share is a number from 0 up")
+    check_shares(shares)
     weight = math.fsum(shares.values())
     if weight <= 0:
         raise UserError("mixing: name at least one domain with a share above 0")
