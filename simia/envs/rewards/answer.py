@@ -9,6 +9,7 @@ import unicodedata
 
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
+from simia.errors import Code
 from simia.reward_spec import AnswerSpec
 from simia.tool import CompiledSchema, SchemaError, compile_schema
 from simia.trajectory import Trajectory
@@ -24,7 +25,11 @@ def judge_answer(trajectory: Trajectory, spec: AnswerSpec) -> PartResult:
     broken = next((why for each in spec.expect if (why := find_answer_fault(each, spec))), None)
     if broken:
         return PartResult(None, broken)
-    said = [m.text for m in trajectory.messages if m.role == "assistant" and not m.calls and m.text]
+    cut = trajectory.end.kind == "truncated" and trajectory.end.code is Code.MAX_TOKENS
+    messages = trajectory.messages
+    if cut and messages and messages[-1].role == "assistant":  # the incomplete message did not reach the user
+        messages = messages[:-1]
+    said = [m.text for m in messages if m.role == "assistant" and not m.calls and m.text]
     if not said:
         return PartResult(0.0, "the agent told the user nothing")
     if spec.match == "exact":

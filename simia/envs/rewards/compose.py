@@ -29,7 +29,7 @@ from simia.reward_spec import (
 )
 from simia.task import Action, Goal
 from simia.terminal import write_count
-from simia.trajectory import Trajectory
+from simia.trajectory import End, Trajectory
 
 
 def score_trajectory(
@@ -132,7 +132,11 @@ def judge_goals(
         evidence = dict(turns[number]) if number < len(turns) else {}
         evidence["before"] = trajectory.messages[: starts[number]]
         part = trajectory.model_copy(
-            update={"messages": trajectory.messages[starts[number] : end], "evidence": evidence}
+            update={
+                "messages": trajectory.messages[starts[number] : end],
+                "evidence": evidence,
+                "end": trajectory.end if end == len(trajectory.messages) else End(),
+            }
         )
         judged = score_trajectory(part, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
         if judged.value is None:
@@ -152,20 +156,16 @@ def judge_goals(
 
 
 def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
-    """Return the amount that a penalty subtracts."""
-    failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
-    disturbed = list_excused(trajectory)
-    excused = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if at in disturbed}
+    """Return the amount that a penalty subtracts. Calls that were not run do not count."""
+    messages, excused = trajectory.messages, list_excused(trajectory)
     found = 0
-    for at, message in enumerate(trajectory.messages):
+    for at, message in enumerate(messages):
         if message.role != "assistant":
             continue
-        results = range(at + 1, at + 1 + len(message.calls))
-        for call in message.calls:
-            counts = spec.tools is None or call.name in spec.tools
-            wrong = any((place, call.id) in failed for place in results)
-            own = all((place, call.id) not in excused for place in results)
-            found += counts and own and (wrong or spec.kind == "calls")
+        for call, result in zip(message.calls, trace.find_results(messages, at), strict=True):
+            if result is None or result in excused or (spec.tools is not None and call.name not in spec.tools):
+                continue
+            found += spec.kind == "calls" or messages[result].error is not None
     return min(spec.most, spec.each * max(0, found - spec.free))
 
 

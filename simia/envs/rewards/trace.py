@@ -5,6 +5,7 @@ An unmatched call that changes the state makes the value 0; any other unmatched 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from simia.envs.rewards.reward_part import PartResult
 from simia.reward_spec import TraceSpec
 from simia.task import Action, GoalCall
 from simia.terminal import write_count
-from simia.trajectory import Trajectory
+from simia.trajectory import Message, Trajectory
 
 TOLERANCE = 1e-6
 MOST_OFF = 0.5
@@ -70,21 +71,35 @@ def fits_reference(action: Action, call: Made, spec: TraceSpec) -> bool:
 
 
 def list_calls(trajectory: Trajectory) -> list[Made]:
-    """Calls of both sides that did not end in an error, in their order."""
+    """Calls of both sides that were run without an error, in their order."""
     return [call for _, call in locate_calls(trajectory)]
 
 
 def locate_calls(trajectory: Trajectory) -> list[tuple[int, Made]]:
     """The calls of `list_calls`, each with the number of its message."""
-    failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
-    found = []
-    for at, message in enumerate(trajectory.messages):
+    messages, found = trajectory.messages, []
+    for at, message in enumerate(messages):
         by = "user" if message.role == "user" else "agent"
-        results = range(at + 1, at + 1 + len(message.calls))
-        for call in message.calls:
-            if call.arguments is not None and not any((place, call.id) in failed for place in results):
+        for call, result in zip(message.calls, find_results(messages, at), strict=True):
+            if call.arguments is not None and result is not None and messages[result].error is None:
                 found.append((at, (by, call.name, call.arguments)))
     return found
+
+
+def find_results(messages: Sequence[Message], at: int) -> list[int | None]:
+    """Return the index of the result of each call of a message. None: the call has no result, so it was not run.
+
+    The k-th result answers the k-th call, also if calls share an id. The ids decide if results are in another order.
+    """
+    calls = messages[at].calls
+    ends = min(at + 1 + len(calls), len(messages))
+    places = [place for place in range(at + 1, ends) if messages[place].role == "tool"]
+    if not {messages[place].call_id for place in places} <= {call.id for call in calls}:
+        return [*places, *[None] * (len(calls) - len(places))]
+    waiting: dict[str | None, list[int]] = defaultdict(list)
+    for place in places:
+        waiting[messages[place].call_id].append(place)
+    return [waiting[call.id].pop(0) if waiting[call.id] else None for call in calls]
 
 
 def mask_arguments(arguments: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
