@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from simia.envs.rewards import answer, call_results, checklist, environment_value, state_match, trace
+from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
@@ -29,7 +30,7 @@ from simia.reward_spec import (
 )
 from simia.task import Action, Goal
 from simia.terminal import write_count
-from simia.trajectory import End, Trajectory
+from simia.trajectory import Trajectory
 
 
 def score_trajectory(
@@ -119,33 +120,21 @@ def judge_goals(
     trajectory: Trajectory, spec: GoalsSpec, goals: Sequence[Goal], policies: Mapping[str, Match]
 ) -> PartResult:
     """Judge each goal over the messages and the state of its turn (EnvFactory §3.3)."""
-    turns: list[dict[str, object]] = (trajectory.evidence or {}).get("turns") or []
-    starts = [i for i, m in enumerate(trajectory.messages) if m.role == "user" and not m.calls]
     values, missed, vacuous = [], "", True
-    for number, goal in enumerate(goals):
-        if number >= len(starts):  # the episode ended before its turn
+    for number, (goal, turn) in enumerate(split_turns(trajectory, goals), start=1):
+        if turn is None:
             values.append(0.0)
-            missed = missed or f"goal {number + 1}: the episode ended before it"
+            missed = missed or f"goal {number}: the episode ended before it"
             vacuous = False
             continue
-        end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
-        evidence = dict(turns[number]) if number < len(turns) else {}
-        evidence["before"] = trajectory.messages[: starts[number]]
-        part = trajectory.model_copy(
-            update={
-                "messages": trajectory.messages[starts[number] : end],
-                "evidence": evidence,
-                "end": trajectory.end if end == len(trajectory.messages) else End(),
-            }
-        )
-        judged = score_trajectory(part, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
+        judged = score_trajectory(turn, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
         if judged.value is None:
-            return PartResult(None, f"goal {number + 1}: {judged.rationale}")
+            return PartResult(None, f"goal {number}: {judged.rationale}")
         empty = not goal.calls and set(judged.parts) <= {"state", "results"} and all(judged.parts.values())
         vacuous &= empty
         values.append(1.0 if empty else judged.value)
         if values[-1] < 1 and not missed:
-            missed = f"goal {number + 1}: {' '.join(judged.rationale.split())}"
+            missed = f"goal {number}: {' '.join(judged.rationale.split())}"
     value = sum(values) / len(values) if spec.partial else combine_values([(each, 1.0) for each in values], "product")
     reached = sum(each == 1 for each in values)
     return PartResult(

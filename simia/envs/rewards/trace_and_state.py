@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.envs.rewards.call_matching import match_calls
+from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.row_pairing import Policies
 from simia.envs.rewards.state_match import compare_changes, index_changes
 from simia.envs.rewards.trace import fits_reference, list_calls
@@ -126,24 +127,12 @@ def read_environments(task: Task) -> dict[str, str]:
 
 def list_turns(trajectory: Trajectory, task: Task) -> Iterator[tuple[Goal, Trajectory | None]]:
     """Yield each goal with the messages and evidence of its turn, or None if the turn was not reached. A task without goals is one turn."""
-    evidence = trajectory.evidence or {}
-    if not task.goals:
-        calls = [GoalCall(**action.model_dump()) for action in task.agent_actions]
-        parts = [part for part in task.reward.parts if isinstance(part, StateSpec)]
-        yield Goal(query="", calls=calls, parts=parts or [StateSpec()]), trajectory
+    if task.goals:
+        yield from split_turns(trajectory, task.goals)
         return
-    starts = [at for at, m in enumerate(trajectory.messages) if m.role == "user" and not m.calls]
-    turns: list[dict[str, Any]] = evidence.get("turns") or []
-    for number, goal in enumerate(task.goals):
-        if number >= len(starts):
-            yield goal, None
-            continue
-        end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
-        own = {**(turns[number] if number < len(turns) else {}), "before": trajectory.messages[: starts[number]]}
-        yield (
-            goal,
-            trajectory.model_copy(update={"messages": trajectory.messages[starts[number] : end], "evidence": own}),
-        )
+    calls = [GoalCall(**action.model_dump()) for action in task.agent_actions]
+    parts = [part for part in task.reward.parts if isinstance(part, StateSpec)]
+    yield Goal(query="", calls=calls, parts=parts or [StateSpec()]), trajectory
 
 
 def score_turn(
