@@ -2,8 +2,8 @@
 
 Existing rows are compared by their key. Rows that are new on both sides may have different keys if a tool made the keys up: such rows
 are paired (`simia.envs.rewards.row_pairing`), and the agent's keys are then replaced by the reference's wherever they occur, as keys and
-as values. A key that the agent itself chose (it is in the arguments of a call before any result shows it) is never replaced. What the
-reference did not change must not change.
+as values. A key that the agent itself chose (a call names it, or has all of its words in its arguments, before any result shows it) is never
+replaced. What the reference did not change must not change.
 """
 
 from __future__ import annotations

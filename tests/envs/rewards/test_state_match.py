@@ -93,6 +93,28 @@ def test_a_key_that_the_agent_gave_is_meant() -> None:
     assert told(own, want, messages=shown_first).value == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        ({"room": 205, "day": "2031-01-01"}, "205:2031-01-01", 0),
+        ({"sku": "tea-9"}, "TEA-9", 0),
+        ({"script": "cd /tmp\nR-9009"}, "R-9009", 0),
+        ({"rows": [{"kind": "R", "n": 77}]}, "R_77", 0),
+        ({"order": "O-1", "count": 2}, "O-9009", 1),  # a counter or a random id
+        ({"R": "x", "n": 5}, "R-5", 1),  # the name of an argument is not the agent's choice
+        ({"note": "9009"}, "R-9009", 1),
+    ],
+)
+def test_a_key_that_a_tool_composes_of_the_arguments_is_the_agents_choice(
+    arguments: dict[str, Any], key: str, value: int
+) -> None:
+    messages = [
+        Message(role="assistant", calls=[ToolCall(id="1", name="put", arguments=arguments)]),
+        Message(role="tool", call_id="1", content=f"made {key}"),
+    ]
+    assert told(state(returns=returned(key)), state(returns=returned("R-7001")), messages=messages).value == value
+
+
 def test_rows_that_were_made_in_another_order_are_told_apart_by_what_they_hold() -> None:
     want = state(returns={**returned("R-1001", order="O-1"), **returned("R-1002", order="O-2")})
     own = state(returns={**returned("R-1001", order="O-2"), **returned("R-1002", order="O-1")})
