@@ -242,6 +242,25 @@ async def test_calls_that_an_event_refuses_do_not_count_for_penalties(todo: Path
     assert value_of(found) == 0.75, "the agent's own errors and calls count"
 
 
+@pytest.mark.parametrize("kind", ["slow_result", "transient_error", "rate_limit", "changed_policy"])
+@pytest.mark.parametrize("scoring", ["rules", "trace_state"])
+async def test_calls_that_an_event_makes_the_agent_repeat_cost_nothing(todo: Path, kind: str, scoring: str) -> None:
+    parts: list[dict[str, Any]] = [{"kind": "trace", "extra": 0.1}]
+    task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": parts})
+    calls = [ADDED] * (3 if kind == "rate_limit" else 2)
+    perturb = {"schedule": [{"kind": kind}]}
+    assert value_of(await play_with(todo, task, Steps(*calls), perturb=perturb, reward=scoring)) == 1.0
+    found = await play_with(todo, task, Steps(*calls, call("list_todos")), perturb=perturb, reward=scoring)
+    assert value_of(found) in (0.9, 0.95), "the agent's own call costs"
+
+
+async def test_calls_that_an_event_makes_the_agent_repeat_cost_nothing_in_a_later_goal(todo: Path) -> None:
+    goals = [dict(TWO_GOALS[0]), {**TWO_GOALS[1], "parts": [{"kind": "trace", "extra": 0.1}]}]
+    perturb = {"schedule": [{"kind": "rate_limit", "at": 2}]}
+    steps = Steps(ADDED, say("Done."), WATERED, WATERED, WATERED)
+    assert value_of(await play_with(todo, make_task(goals=goals), steps, perturb=perturb)) == 1.0
+
+
 async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:
     task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": [{"kind": "trace"}]})
     looked = await play_with(todo, task, Steps(call("list_todos"), call("add_todo", text="Buy milk")))

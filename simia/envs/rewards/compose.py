@@ -113,7 +113,7 @@ def judge_part(
         return environment_value.judge_environment_value(trajectory, part)
     if isinstance(part, ResultsSpec):
         return call_results.judge_results(trajectory)
-    return trace.judge_trace(trajectory, part, reference)
+    return trace.judge_trace(trajectory, part, reference, policies)
 
 
 def judge_goals(
@@ -146,7 +146,7 @@ def judge_goals(
 
 def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
     """Return the amount that a penalty subtracts. Calls that were not run do not count."""
-    messages, excused = trajectory.messages, list_excused(trajectory)
+    messages, excused = trajectory.messages, trace.list_excused(trajectory)
     found = 0
     for at, message in enumerate(messages):
         if message.role != "assistant":
@@ -156,16 +156,6 @@ def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
                 continue
             found += spec.kind == "calls" or messages[result].error is not None
     return min(spec.most, spec.each * max(0, found - spec.free))
-
-
-def list_excused(trajectory: Trajectory) -> set[int]:
-    """Indices of the results of calls that do not count for a penalty: an event of `perturb` refused the call, or the agent had to repeat it."""
-    found: set[int] = set()
-    failed = {at for at, message in enumerate(trajectory.messages) if message.error}
-    for event in trajectory.perturbations:
-        if event.tool is not None and (event.reaction == "repeated" or event.message in failed):
-            found |= {event.message, *event.detail.get("refused", [])}
-    return found
 
 
 def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from simia.task import Goal
-from simia.trajectory import End, Message, Trajectory
+from simia.trajectory import End, Message, Perturbation, Trajectory
 
 ANSWERS = "user_answers"  # key of the evidence: indices of the user's messages that open no goal
 
@@ -23,7 +23,16 @@ def split_turns(trajectory: Trajectory, goals: Sequence[Goal]) -> Iterator[tuple
         start, end = starts[number : number + 2]
         own = {**(turns[number] if number < len(turns) else {}), "before": whole[:start]}
         ending = trajectory.end if end == len(whole) else End()
-        yield goal, trajectory.model_copy(update={"messages": whole[start:end], "evidence": own, "end": ending})
+        events = [move_event(event, -start) for event in trajectory.perturbations]
+        update = {"messages": whole[start:end], "evidence": own, "end": ending, "perturbations": events}
+        yield goal, trajectory.model_copy(update=update)
+
+
+def move_event(event: Perturbation, by: int) -> Perturbation:
+    """Return the event with other indices of its messages."""
+    refused = [at + by for at in event.detail.get("refused", [])]
+    detail = {**event.detail, "refused": refused} if refused else event.detail
+    return event.model_copy(update={"message": event.message + by, "detail": detail})
 
 
 def list_goal_starts(messages: Sequence[Message], answers: Collection[int]) -> list[int]:

@@ -22,7 +22,7 @@ from simia.envs.rewards.call_matching import match_calls
 from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.row_pairing import Policies
 from simia.envs.rewards.state_match import compare_changes, index_changes
-from simia.envs.rewards.trace import fits_reference, list_calls
+from simia.envs.rewards.trace import find_results, fits_reference, list_calls, list_excused
 from simia.errors import Code
 from simia.pack import Pack
 from simia.reward import Reward
@@ -164,7 +164,13 @@ def score_turn(
 
 def count_needless(trajectory: Trajectory, task: Task, matched: int) -> tuple[int, int]:
     """Count the agent's unmatched well-formed calls, less the solution's calls that are not essential, and its malformed calls."""
-    made = sum(len(message.calls) for message in trajectory.messages if message.role == "assistant")
+    excused, messages = list_excused(trajectory), trajectory.messages
+    made = sum(
+        result not in excused
+        for at, m in enumerate(messages)
+        if m.role == "assistant"
+        for result in find_results(messages, at)
+    )
     agents = {call.id for message in trajectory.messages if message.role == "assistant" for call in message.calls}
     malformed = sum(m.role == "tool" and m.error in MALFORMED and m.call_id in agents for m in trajectory.messages)
     needed, solution = len(task.agent_actions), task.extra.get("calls")

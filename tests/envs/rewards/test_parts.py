@@ -65,6 +65,21 @@ def test_a_call_that_failed_or_was_the_users_matches_nothing_of_the_agents() -> 
     assert value(made(LOOK, BUY, by="user"), TraceSpec(), users) == 1
 
 
+def test_a_repeat_of_a_matched_call_changes_nothing_if_the_state_is_right() -> None:
+    change = [{"path": ["orders", "A"], "new": 1}]
+    repeat, other = ("buy", dict(BUY[1])), ("buy", {"id": "B", "price": 9.99})
+
+    def judge(*calls: tuple[str, dict[str, Any]], changes: list[Any] = change, extra: float = 0.0) -> float | None:
+        evidence = {"writes": ["buy"], "changes": changes, "expected": change}
+        played = made(*calls).model_copy(update={"evidence": evidence})
+        return value(played, TraceSpec(extra=extra), REFERENCE)
+
+    assert judge(LOOK, BUY, repeat) == 1
+    assert judge(LOOK, BUY, repeat, extra=0.1) == pytest.approx(0.9)
+    assert judge(LOOK, BUY, other) == 0
+    assert judge(LOOK, BUY, repeat, changes=[{"path": ["orders", "A"], "new": 2}]) == 0
+
+
 def many(calls: list[tuple[str, str]], results: list[tuple[str | None, Code | None]]) -> Trajectory:
     """One message with several calls (id, tool) and their results (id, error)."""
     made = [ToolCall(id=key, name=name, arguments={}) for key, name in calls]
