@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.envs.rewards.call_matching import match_calls
+from simia.envs.rewards.compare_values import find_policy
 from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.row_pairing import Policies
 from simia.envs.rewards.state_match import compare_changes, index_changes
@@ -156,7 +157,8 @@ def score_turn(
 
     wrong = {name(path) for path, differences in compared.items() if differences}
     earlier, now = index_changes(before), index_changes(evidence["expected"])
-    due = {name(path) for path in {**earlier, **now} if earlier.get(path) != now.get(path)}
+    moved = [path for path in {**earlier, **now} if earlier.get(path) != now.get(path)]
+    due = {name(path) for path in moved if find_policy(path, {**policies, **own}) != "exempt"}
     if not due:
         return TurnScore(trace, 0.0 if wrong else trace, matched)
     return TurnScore(trace, len(due - wrong) / len(due | wrong), matched)

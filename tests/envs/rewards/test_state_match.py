@@ -57,6 +57,19 @@ def test_the_same_state_scores_one_and_no_change_where_one_is_due_scores_nothing
     assert "nothing was to be changed" in unchanged.rationale
 
 
+def test_a_reference_that_changes_only_exempt_values_verifies_nothing() -> None:
+    seen, other = copy.deepcopy(START), copy.deepcopy(START)
+    seen["returns"]["R-1"]["created"], other["returns"]["R-1"]["created"] = "10:30", "11:00"
+    for own in (START, seen, other):
+        reward = told(own, seen)
+        assert (reward.value, reward.parts) == (0, {"state": 1})
+        assert "nothing was to be changed" in reward.rationale
+    words = copy.deepcopy(START)
+    words["returns"]["R-1"]["note"] = "Old."
+    assert told(words, words).value == 1, "a semantic text is compared"
+    assert told(words, seen).value == 0, "nor does a change that is not seen as one earn anything"
+
+
 def test_what_the_reference_leaves_alone_must_stay() -> None:
     want = state(orders={"O-1": {**START["orders"]["O-1"], "status": "cancelled"}})
     harm = copy.deepcopy(want)
