@@ -17,8 +17,9 @@ from simia.envs.episode_limits import EpisodeLimits, combine_limits
 from simia.envs.episode_step import Sample, Step, make_observation, seen_by_agent
 from simia.envs.perturbation.perturber import Perturber
 from simia.envs.rewards.composed_scorer import ComposedScorer
+from simia.envs.rewards.goal_turns import ANSWERS, list_goal_starts
 from simia.envs.state_tracking import StateTracker
-from simia.envs.users import EpisodeView, LLMUser, NoUser, User, UserStop
+from simia.envs.users import OPENS_GOAL, EpisodeView, LLMUser, NoUser, User, UserStop
 from simia.envs.worlds.arguments import (
     make_failure,
     make_recordable,
@@ -77,7 +78,9 @@ class Episode:
     _calls_in_turn: int = 0
     _user_turns: int = 0
     _turn_changes: list[list[dict[str, Any]] | None] = field(default_factory=list)
-    """Changes of the state at the end of each turn of the user, for tasks with goals."""
+    """Changes of the state at the end of each goal's turn, for tasks with goals."""
+    _answers: list[int] = field(default_factory=list)
+    """Indices of the user's messages that open no goal."""
     _stepping: bool = False
     _tracker: StateTracker = field(default_factory=StateTracker)
     _own_loss: str = ""
@@ -244,7 +247,7 @@ class Episode:
             self.environment, self.task, world, self.user.fork(), self.seed, self.group, list(self.messages),
             issues=list(self.issues), samples=list(self.samples), _turns=self._turns, _errors=self._errors,
             _calls=self._calls, _calls_in_turn=self._calls_in_turn, _user_turns=self._user_turns,
-            _turn_changes=list(self._turn_changes), _tracker=self._tracker.fork(),
+            _turn_changes=list(self._turn_changes), _answers=list(self._answers), _tracker=self._tracker.fork(),
             perturber=self.perturber.fork() if self.perturber is not None else None,
         )  # fmt: skip
 
@@ -340,10 +343,16 @@ class Episode:
                 if word.code is Code.USER_FAILED:  # not the agent's fault, so the episode is not scored
                     raise Aborted(word.code, word.words)
                 if word.words:
+                    self._answers.append(len(self.messages))
                     self.messages.append(Message(role="user", content=word.words))
                 self.end = End(kind="terminated", code=word.code)
                 return
             if not word.calls:
+                if word.extra.get(OPENS_GOAL) is False:
+                    word = word.model_copy(update={"extra": {k: v for k, v in word.extra.items() if k != OPENS_GOAL}})
+                    if self._user_turns:  # the turn of the goal goes on
+                        self._answers.append(len(self.messages))
+                        self._turn_changes = self._turn_changes[:-1]
                 self._user_turns += 1
                 self.messages.append(self._announce_tools(word))
                 return
@@ -395,9 +404,10 @@ class Episode:
         """Collect the evidence of a task with goals. The last turn ends now."""
         assert self.world is not None
         turns = self._turn_changes
-        if len(turns) < self._user_turns:
+        if len(turns) < len(list_goal_starts(self.messages, self._answers)):
             turns = [*turns, await self.world.changes()]
-        return await self.world.evidence(turns)
+        evidence = await self.world.evidence(turns)
+        return {**evidence, ANSWERS: list(self._answers)} if self._answers else evidence
 
     async def _with_evidence(self) -> Trajectory:
         if self.world is not None:

@@ -13,6 +13,8 @@ from simia.envs.environment import Step
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import NothingAgent, ReferenceAgent
 from simia.envs.play.player import play
+from simia.envs.rewards import score_trajectory
+from simia.envs.users import UserStop
 from simia.errors import Code
 from simia.pack import Pack
 from simia.task import Task
@@ -105,6 +107,52 @@ async def test_a_goal_that_is_never_reached_is_not_done(todo: Path) -> None:
     assert value_of(cut) == 0.0
     assert cut.reward is not None
     assert "1 of 3 goals reached" in cut.reward.rationale
+
+
+TWO_GOALS: list[dict[str, Any]] = [
+    {"query": "Put something on my list.", "calls": [ADD]},
+    {"query": "The plants are watered.", "calls": [{"name": "finish_todo", "arguments": {"todo_id": "T-1001"}}]},
+]
+ADDED, WATERED = call("add_todo", text="Buy milk"), call("finish_todo", todo_id="T-1001")
+
+
+@pytest.mark.parametrize("user", ["none", "scripted"])
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([say("What should I add?"), ADDED, say("Done."), WATERED], 1.0),
+        ([say("What should I add?"), say("No."), ADDED, say("Done."), WATERED], 0.0),
+        ([ADDED, say("Done."), WATERED], 1.0),
+    ],
+)
+@pytest.mark.parametrize("scoring", ["rules", "trace_state"])
+async def test_an_answer_of_the_user_opens_no_goal(
+    todo: Path, user: str, messages: list[Message], expected: float, scoring: str
+) -> None:
+    task = make_task(goals=TWO_GOALS, withheld=[{"fact": "'Buy milk', please.", "asked": "what|which"}])
+    found = await play_with(todo, task, Steps(*messages), user=user, reward=scoring)
+    assert value_of(found) == expected
+    assert not any(message.extra for message in found.messages)
+    if scoring == "rules":
+        stored = Trajectory.from_row(orjson.loads(orjson.dumps(found.to_row())))
+        assert score_trajectory(stored, task.reward, goals=task.goals).value == expected
+
+
+async def test_a_user_who_ends_in_the_first_goal_leaves_the_second_unreached(todo: Path) -> None:
+    class Leaving:
+        def __init__(self, words: str) -> None:
+            self.replies = iter([Message(role="user", content="Put milk on my list."), UserStop(words=words)])
+
+        async def reply(self, view: Any) -> Any:
+            return next(self.replies)
+
+        def fork(self) -> Any:
+            raise NotImplementedError
+
+    for words in ("", "This is useless, goodbye."):
+        async with await open_environment(Pack.load(todo), user=lambda _, words=words: Leaving(words)) as environment:
+            played = await play(await environment.reset(make_task(goals=TWO_GOALS)), Steps(say("I will not.")))
+        assert value_of(played) == 0.0, words
 
 
 async def test_a_revealed_tool_is_refused_first_and_announced_later(todo: Path) -> None:
@@ -212,6 +260,25 @@ async def test_calls_that_an_event_refuses_do_not_count_for_penalties(todo: Path
     assert value_of(played) == 1.0
     found = await play_with(todo, task, Steps(add, add, wrong, add), perturb=perturb)
     assert value_of(found) == 0.75, "the agent's own errors and calls count"
+
+
+@pytest.mark.parametrize("kind", ["slow_result", "transient_error", "rate_limit", "changed_policy"])
+@pytest.mark.parametrize("scoring", ["rules", "trace_state"])
+async def test_calls_that_an_event_makes_the_agent_repeat_cost_nothing(todo: Path, kind: str, scoring: str) -> None:
+    parts: list[dict[str, Any]] = [{"kind": "trace", "extra": 0.1}]
+    task = make_task(instruction="Milk.", reference=[ADD], reward={"parts": parts})
+    calls = [ADDED] * (3 if kind == "rate_limit" else 2)
+    perturb = {"schedule": [{"kind": kind}]}
+    assert value_of(await play_with(todo, task, Steps(*calls), perturb=perturb, reward=scoring)) == 1.0
+    found = await play_with(todo, task, Steps(*calls, call("list_todos")), perturb=perturb, reward=scoring)
+    assert value_of(found) in (0.9, 0.95), "the agent's own call costs"
+
+
+async def test_calls_that_an_event_makes_the_agent_repeat_cost_nothing_in_a_later_goal(todo: Path) -> None:
+    goals = [dict(TWO_GOALS[0]), {**TWO_GOALS[1], "parts": [{"kind": "trace", "extra": 0.1}]}]
+    perturb = {"schedule": [{"kind": "rate_limit", "at": 2}]}
+    steps = Steps(ADDED, say("Done."), WATERED, WATERED, WATERED)
+    assert value_of(await play_with(todo, make_task(goals=goals), steps, perturb=perturb)) == 1.0
 
 
 async def test_an_unneeded_change_makes_the_trace_nothing(todo: Path) -> None:

@@ -9,11 +9,14 @@ import unicodedata
 
 from simia.envs.rewards.compare_values import values_equal
 from simia.envs.rewards.reward_part import PartResult
+from simia.errors import Code
 from simia.reward_spec import AnswerSpec
 from simia.tool import CompiledSchema, SchemaError, compile_schema
 from simia.trajectory import Trajectory
 
-NUMBER = re.compile(r"-?\d[\d,.\u202f\u00a0 ]*\d|-?\d")
+SIGN = r"(?<!\w)-"  # in 2-3 and ORD-7 it is none
+NUMBER = re.compile(rf"(?:{SIGN})?(?:\d[\d,.\u202f\u00a0 ]*\d|\d)")
+DECIMAL = re.compile(r"(?<!\d)(?<!\d\.)(\d+)\.(\d+)(?!\.?\d)")  # no part of a version, an address or a date
 GROUPED = re.compile(r"(?<=\d)[,\u202f\u00a0 ](?=\d{3}(?!\d))")
 COMMAS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 SPACES, DASHES = re.compile(r"\s+"), re.compile(r"[\u2010-\u2015\u2212]")
@@ -24,7 +27,11 @@ def judge_answer(trajectory: Trajectory, spec: AnswerSpec) -> PartResult:
     broken = next((why for each in spec.expect if (why := find_answer_fault(each, spec))), None)
     if broken:
         return PartResult(None, broken)
-    said = [m.text for m in trajectory.messages if m.role == "assistant" and not m.calls and m.text]
+    cut = trajectory.end.kind == "truncated" and trajectory.end.code is Code.MAX_TOKENS
+    messages = trajectory.messages
+    if cut and messages and messages[-1].role == "assistant":  # the incomplete message did not reach the user
+        messages = messages[:-1]
+    said = [m.text for m in messages if m.role == "assistant" and not m.calls and m.text]
     if not said:
         return PartResult(0.0, "the agent told the user nothing")
     if spec.match == "exact":
@@ -67,6 +74,10 @@ def contains_fact(expected: str, text: str, spec: AnswerSpec) -> bool:
 def make_word_pattern(text: str) -> str:
     """Make a regular expression that matches the text only as whole words and whole numbers."""
     before = r"(?<!\w)(?<!\d[.,])" if text[:1].isalnum() else ""
+    if text[:1].isdigit():
+        before += rf"(?<!{SIGN})"
+    elif re.match(r"-\d", text):
+        before = r"(?<!\w)"
     after = r"(?!\w)(?![.,]\d)" if text[-1:].isalnum() else ""
     return before + re.escape(text) + after
 
@@ -76,13 +87,14 @@ def normalize_text(text: str, *, spaced: bool = True) -> str:
     `spaced`: whether a space may group digits too."""
     text = MARKS.sub("", DASHES.sub("-", unicodedata.normalize("NFKC", text)))
     text = (GROUPED if spaced else COMMAS).sub("", text)
-    text = re.sub(r"(?<=\d)\.(\d*?)0+(?!\d)", lambda m: f".{m[1]}" if m[1] else "", text)
+    text = DECIMAL.sub(lambda m: f"{m[1]}.{m[2].rstrip('0')}".rstrip("."), text)
     return SPACES.sub(" ", text).strip().casefold()
 
 
 def find_numbers(text: str) -> list[float]:
-    text = DASHES.sub("-", text)
-    pieces = (piece for each in NUMBER.findall(text) for piece in (each, *each.split()))
+    """Find all numbers of a text. A comma that groups no digits separates two numbers; a space may do either."""
+    pieces = [piece for each in NUMBER.findall(DASHES.sub("-", text)) for piece in (each, *each.split())]
+    pieces += [part for piece in pieces if parse_number(piece) is None for part in piece.split(",")]
     return [number for piece in pieces if (number := parse_number(piece)) is not None]
 
 

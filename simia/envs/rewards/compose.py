@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from simia.envs.rewards import answer, call_results, checklist, environment_value, state_match, trace
+from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.reward_part import PartResult
 from simia.errors import Code
 from simia.reward import Reward
@@ -112,36 +113,28 @@ def judge_part(
         return environment_value.judge_environment_value(trajectory, part)
     if isinstance(part, ResultsSpec):
         return call_results.judge_results(trajectory)
-    return trace.judge_trace(trajectory, part, reference)
+    return trace.judge_trace(trajectory, part, reference, policies)
 
 
 def judge_goals(
     trajectory: Trajectory, spec: GoalsSpec, goals: Sequence[Goal], policies: Mapping[str, Match]
 ) -> PartResult:
     """Judge each goal over the messages and the state of its turn (EnvFactory §3.3)."""
-    turns: list[dict[str, object]] = (trajectory.evidence or {}).get("turns") or []
-    starts = [i for i, m in enumerate(trajectory.messages) if m.role == "user" and not m.calls]
     values, missed, vacuous = [], "", True
-    for number, goal in enumerate(goals):
-        if number >= len(starts):  # the episode ended before its turn
+    for number, (goal, turn) in enumerate(split_turns(trajectory, goals), start=1):
+        if turn is None:
             values.append(0.0)
-            missed = missed or f"goal {number + 1}: the episode ended before it"
+            missed = missed or f"goal {number}: the episode ended before it"
             vacuous = False
             continue
-        end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
-        evidence = dict(turns[number]) if number < len(turns) else {}
-        evidence["before"] = trajectory.messages[: starts[number]]
-        part = trajectory.model_copy(
-            update={"messages": trajectory.messages[starts[number] : end], "evidence": evidence}
-        )
-        judged = score_trajectory(part, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
+        judged = score_trajectory(turn, RewardSpec(parts=[*goal.parts]), reference=goal.calls, policies=policies)
         if judged.value is None:
-            return PartResult(None, f"goal {number + 1}: {judged.rationale}")
+            return PartResult(None, f"goal {number}: {judged.rationale}")
         empty = not goal.calls and set(judged.parts) <= {"state", "results"} and all(judged.parts.values())
         vacuous &= empty
         values.append(1.0 if empty else judged.value)
         if values[-1] < 1 and not missed:
-            missed = f"goal {number + 1}: {' '.join(judged.rationale.split())}"
+            missed = f"goal {number}: {' '.join(judged.rationale.split())}"
     value = sum(values) / len(values) if spec.partial else combine_values([(each, 1.0) for each in values], "product")
     reached = sum(each == 1 for each in values)
     return PartResult(
@@ -152,31 +145,17 @@ def judge_goals(
 
 
 def count_penalty(spec: PenaltySpec, trajectory: Trajectory) -> float:
-    """Return the amount that a penalty subtracts."""
-    failed = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if m.role == "tool" and m.error}
-    disturbed = list_excused(trajectory)
-    excused = {(at, m.call_id) for at, m in enumerate(trajectory.messages) if at in disturbed}
+    """Return the amount that a penalty subtracts. Calls that were not run do not count."""
+    messages, excused = trajectory.messages, trace.list_excused(trajectory)
     found = 0
-    for at, message in enumerate(trajectory.messages):
+    for at, message in enumerate(messages):
         if message.role != "assistant":
             continue
-        results = range(at + 1, at + 1 + len(message.calls))
-        for call in message.calls:
-            counts = spec.tools is None or call.name in spec.tools
-            wrong = any((place, call.id) in failed for place in results)
-            own = all((place, call.id) not in excused for place in results)
-            found += counts and own and (wrong or spec.kind == "calls")
+        for call, result in zip(message.calls, trace.find_results(messages, at), strict=True):
+            if result is None or result in excused or (spec.tools is not None and call.name not in spec.tools):
+                continue
+            found += spec.kind == "calls" or messages[result].error is not None
     return min(spec.most, spec.each * max(0, found - spec.free))
-
-
-def list_excused(trajectory: Trajectory) -> set[int]:
-    """Indices of the results of calls that do not count for a penalty: an event of `perturb` refused the call, or the agent had to repeat it."""
-    found: set[int] = set()
-    failed = {at for at, message in enumerate(trajectory.messages) if message.error}
-    for event in trajectory.perturbations:
-        if event.tool is not None and (event.reaction == "repeated" or event.message in failed):
-            found |= {event.message, *event.detail.get("refused", [])}
-    return found
 
 
 def combine_values(weighted: Sequence[tuple[float, float]], how: str) -> float:

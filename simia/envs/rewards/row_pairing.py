@@ -32,6 +32,7 @@ MOST_COMPARED = 2_000_000  # values of rows compared with each other one by one;
 MOST_COSTED = 100  # things on one side for the least-cost pairing (cubic); more are taken in order
 # A column name or a date is never a made-up key: a wrong one is an error of the agent.
 FIELD = re.compile(r"[a-z]+([_ -]?[a-z]+)*|[a-z]+([A-Z][a-z]+)+|[A-Z][a-z]+([A-Z][a-z]+)*|_*")
+WORD = re.compile(r"[^\W_]+")
 TIME = re.compile(r"\d{4}-\d{2}(-\d{2}.*)?|\d{1,2}:\d{2}.*")
 Path = tuple[str, ...]
 Policies = Mapping[str, Match]
@@ -83,17 +84,39 @@ def could_be_made_up(key: str) -> bool:
 
 
 def find_tool_made_keys(keys: set[str], trajectory: Trajectory) -> set[str]:
-    """Return the keys that no call named before a result showed them. A key that the agent itself chose is not made up by a tool."""
+    """Return the keys that tools made up. The agent chose a key if, before a result shows it, a call names it or has all of its words in
+    the values of its arguments: a tool may compose the key `203:2025-05-16` of a room and a day, or write it in capitals."""
     open_keys, found = set(keys), set[str]()
+    words = {key: find_key_words(key) for key in keys}
     for message in trajectory.messages:
         for call in message.calls:
-            text = json.dumps(call.arguments, ensure_ascii=False) if call.arguments else ""
-            open_keys -= {key for key in open_keys if mentions_key(text, key)}
+            arguments = call.arguments or {}
+            text, given = join_plain_values(arguments), find_key_words(join_plain_values(list(arguments.values())))
+            open_keys -= {key for key in open_keys if mentions_key(text, key) or (words[key] and words[key] <= given)}
         if message.role == "tool":
             shown = {key for key in open_keys if mentions_key(message.text, key)}
             found |= shown
             open_keys -= shown
     return found | open_keys
+
+
+def join_plain_values(value: Any) -> str:
+    """Join the keys and plain values of a JSON value, each on a line."""
+    found, waiting = list[str](), [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            waiting += [*each, *each.values()]
+        elif isinstance(each, list):
+            waiting += each
+        else:
+            found.append(each if isinstance(each, str) else json.dumps(each))
+    return "\n".join(found)
+
+
+def find_key_words(text: str) -> set[str]:
+    """The runs of letters and digits of a text; case is ignored."""
+    return set(WORD.findall(text.casefold()))
 
 
 def mentions_key(text: str, key: str) -> bool:

@@ -2,8 +2,8 @@
 
 Existing rows are compared by their key. Rows that are new on both sides may have different keys if a tool made the keys up: such rows
 are paired (`simia.envs.rewards.row_pairing`), and the agent's keys are then replaced by the reference's wherever they occur, as keys and
-as values. A key that the agent itself chose (it is in the arguments of a call before any result shows it) is never replaced. What the
-reference did not change must not change.
+as values. A key that the agent itself chose (a call names it, or has all of its words in its arguments, before any result shows it) is never
+replaced. What the reference did not change must not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from simia.envs.rewards.compare_values import ABSENT, abbreviate_value, find_policy, find_value_differences
 from simia.envs.rewards.reward_part import PartResult
 from simia.envs.rewards.row_pairing import Path, Policies, pair_rows
-from simia.reward_spec import StateSpec
+from simia.reward_spec import Match, StateSpec
 from simia.state import Change
 from simia.trajectory import Trajectory
 
@@ -33,7 +33,8 @@ def judge_state(trajectory: Trajectory, spec: StateSpec, policies: Policies) -> 
     wrong = [line for lines in compared.values() for line in lines]
     total, right = len(compared), sum(not lines for lines in compared.values())
     if not wrong:
-        return PartResult(1.0, f"the state is as expected ({total} changes)", vacuous=not evidence["expected"])
+        vacuous = not has_compared_changes(evidence["expected"], policies)
+        return PartResult(1.0, f"the state is as expected ({total} changes)", vacuous=vacuous)
     more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     return PartResult(right / total if spec.partial else 0.0, "; ".join(wrong[:SHOWN]) + more)
 
@@ -52,6 +53,13 @@ def compare_changes(trajectory: Trajectory, policies: Policies) -> dict[Path, li
         for path in [*want, *(path for path in have if path not in want)]
         if find_policy(path, policies) != "exempt"
     }
+
+
+def has_compared_changes(changes: Iterable[Change], policies: Policies) -> bool:
+    """Whether changes have any effect on values that are not `exempt`."""
+    strict: dict[str, Match] = {path: "exact" if each == "semantic" else each for path, each in policies.items()}
+    want = index_changes(changes)
+    return any(line for path in want for line in compare_path(path, {}, want, strict))
 
 
 def index_changes(changes: Iterable[Change]) -> dict[Path, Change]:

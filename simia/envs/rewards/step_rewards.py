@@ -65,7 +65,7 @@ def score_calls(trajectory: Trajectory, task: Task) -> list[float]:
     spec = next((part for part in task.reward.parts if isinstance(part, TraceSpec)), TraceSpec())
     turns = [at for at, message in enumerate(trajectory.messages) if message.role == "assistant"]
     shares = dict.fromkeys(turns, 0.0)
-    made = [(at, call) for at, call in locate_calls(trajectory) if at in shares]
+    made = [(at, call) for at, _, call in locate_calls(trajectory) if at in shares]
 
     def fits(action: Action, call: tuple[int, Made]) -> bool:
         return fits_reference(action, call[1], spec)

@@ -19,9 +19,11 @@ from pydantic import Field, model_validator
 
 from simia.config import Config
 from simia.envs.rewards.call_matching import match_calls
+from simia.envs.rewards.compare_values import find_policy
+from simia.envs.rewards.goal_turns import split_turns
 from simia.envs.rewards.row_pairing import Policies
 from simia.envs.rewards.state_match import compare_changes, index_changes
-from simia.envs.rewards.trace import fits_reference, list_calls
+from simia.envs.rewards.trace import find_results, fits_reference, list_calls, list_excused
 from simia.errors import Code
 from simia.pack import Pack
 from simia.reward import Reward
@@ -126,24 +128,12 @@ def read_environments(task: Task) -> dict[str, str]:
 
 def list_turns(trajectory: Trajectory, task: Task) -> Iterator[tuple[Goal, Trajectory | None]]:
     """Yield each goal with the messages and evidence of its turn, or None if the turn was not reached. A task without goals is one turn."""
-    evidence = trajectory.evidence or {}
-    if not task.goals:
-        calls = [GoalCall(**action.model_dump()) for action in task.agent_actions]
-        parts = [part for part in task.reward.parts if isinstance(part, StateSpec)]
-        yield Goal(query="", calls=calls, parts=parts or [StateSpec()]), trajectory
+    if task.goals:
+        yield from split_turns(trajectory, task.goals)
         return
-    starts = [at for at, m in enumerate(trajectory.messages) if m.role == "user" and not m.calls]
-    turns: list[dict[str, Any]] = evidence.get("turns") or []
-    for number, goal in enumerate(task.goals):
-        if number >= len(starts):
-            yield goal, None
-            continue
-        end = starts[number + 1] if number + 1 < len(starts) else len(trajectory.messages)
-        own = {**(turns[number] if number < len(turns) else {}), "before": trajectory.messages[: starts[number]]}
-        yield (
-            goal,
-            trajectory.model_copy(update={"messages": trajectory.messages[starts[number] : end], "evidence": own}),
-        )
+    calls = [GoalCall(**action.model_dump()) for action in task.agent_actions]
+    parts = [part for part in task.reward.parts if isinstance(part, StateSpec)]
+    yield Goal(query="", calls=calls, parts=parts or [StateSpec()]), trajectory
 
 
 def score_turn(
@@ -167,7 +157,8 @@ def score_turn(
 
     wrong = {name(path) for path, differences in compared.items() if differences}
     earlier, now = index_changes(before), index_changes(evidence["expected"])
-    due = {name(path) for path in {**earlier, **now} if earlier.get(path) != now.get(path)}
+    moved = [path for path in {**earlier, **now} if earlier.get(path) != now.get(path)]
+    due = {name(path) for path in moved if find_policy(path, {**policies, **own}) != "exempt"}
     if not due:
         return TurnScore(trace, 0.0 if wrong else trace, matched)
     return TurnScore(trace, len(due - wrong) / len(due | wrong), matched)
@@ -175,7 +166,13 @@ def score_turn(
 
 def count_needless(trajectory: Trajectory, task: Task, matched: int) -> tuple[int, int]:
     """Count the agent's unmatched well-formed calls, less the solution's calls that are not essential, and its malformed calls."""
-    made = sum(len(message.calls) for message in trajectory.messages if message.role == "assistant")
+    excused, messages = list_excused(trajectory), trajectory.messages
+    made = sum(
+        result not in excused
+        for at, m in enumerate(messages)
+        if m.role == "assistant"
+        for result in find_results(messages, at)
+    )
     agents = {call.id for message in trajectory.messages if message.role == "assistant" for call in message.calls}
     malformed = sum(m.role == "tool" and m.error in MALFORMED and m.call_id in agents for m in trajectory.messages)
     needed, solution = len(task.agent_actions), task.extra.get("calls")

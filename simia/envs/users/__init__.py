@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 from simia.envs.users.llm import LLMUser, UserSettings
 from simia.envs.users.scripted import NoUser, ScriptedUser
-from simia.envs.users.user import EpisodeView, User, UserStop
+from simia.envs.users.user import OPENS_GOAL, EpisodeView, User, UserStop, make_user_answer
 from simia.task import Task
 
-__all__ = ["USERS", "EpisodeView", "LLMUser", "NoUser", "ScriptedUser", "User", "UserMaker", "UserSettings", "UserStop"]
+__all__ = [
+    "OPENS_GOAL", "USERS", "EpisodeView", "LLMUser", "NoUser", "ScriptedUser", "User", "UserMaker", "UserSettings", "UserStop", "make_user_answer",
+]  # fmt: skip
 
 UserMaker = Callable[[Task], User]
 USERS: dict[str, UserMaker] = {"none": NoUser, "scripted": ScriptedUser}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from simia.envs.users.user import EpisodeView, UserStop
+from simia.envs.users.user import EpisodeView, UserStop, make_user_answer
 from simia.errors import Code
 from simia.task import Task, WithheldFact
 from simia.tool import SchemaError, compile_schema
@@ -28,7 +28,7 @@ class NoUser:
         if self._next and self._withheld:
             asked, self._withheld = split_asked(self._withheld, view)
             if asked:
-                return Message(role="user", content=" ".join(each.fact for each in asked))
+                return make_user_answer(" ".join(each.fact for each in asked))
         if self._next == len(self._words):
             return UserStop(Code.ANSWERED)
         self._next += 1
@@ -78,7 +78,7 @@ class ScriptedUser:
     async def reply(self, view: EpisodeView) -> Message | UserStop:
         asked, self._withheld = split_asked(self._withheld, view)
         if asked:
-            return Message(role="user", content=" ".join(each.fact for each in asked))
+            return make_user_answer(" ".join(each.fact for each in asked))
         while self._next < len(self._turns) and self._turns[self._next].text in self._facts:
             self._next += 1
         if self._next == len(self._turns):

@@ -28,6 +28,14 @@ class EpisodeView:
         return [*self.tools, *self.revealed]
 
 
+OPENS_GOAL = "opens_goal"  # key of a message's `extra`; the episode removes it
+
+
+def make_user_answer(text: str) -> Message:
+    """Make a message of the user that opens no goal, such as its answer to a question of the agent."""
+    return Message(role="user", content=text, extra={OPENS_GOAL: False})
+
+
 @dataclass(frozen=True, slots=True)
 class UserStop:
     """The user ends the episode: the reason, and a last message. `USER_FAILED` aborts the episode; `words` says why."""
@@ -40,7 +48,9 @@ class User(Protocol):
     """One episode's user. It is asked at the start, with no messages yet, and after each turn of the agent without calls."""
 
     async def reply(self, view: EpisodeView) -> Message | UserStop:
-        """Return the user's next message, with text or with calls of the user's own tools, or the end."""
+        """Return the user's next message, with text or with calls of the user's own tools, or the end.
+
+        In a task with goals each message with text opens the next goal, except one that `make_user_answer` makes."""
 
     def fork(self) -> User:
         """Copy the user at this point, for a forked episode."""

@@ -42,7 +42,7 @@ KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
 DESCRIPTORS = 65_536
 PlayedCalls = tuple[list[dict[str, Any]], list[str]]  # changes since the start, and what the calls returned
-Held = OrderedDict[tuple[str, int], "asyncio.Future[Any]"]
+Held = OrderedDict[tuple[str, int], "tuple[Task, asyncio.Future[Any]]"]
 
 
 def check_code(pack: Pack, where: str = "") -> None:
@@ -308,16 +308,19 @@ class ExecutableBackend:
         return found
 
     async def _remember(self, held: Held, task: Task, seed: int, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Compute a value once per task and seed, even if all episodes of a group ask at the same time."""
-        found = held.get(key := (task.id, seed))
-        if found is None:
-            if len(held) >= KEPT:
+        """Compute a value once per task and seed, even if all episodes of a group ask at the same time. A changed task with the same id is
+        another one."""
+        key = (task.id, seed)
+        known, found = held.get(key, (None, None))
+        if found is None or not (known is task or known == task):
+            if key not in held and len(held) >= KEPT:
                 held.popitem(last=False)
-            found = held[key] = start_shared(make())
+            found = start_shared(make())
+            held[key] = task, found
         try:
             return await asyncio.shield(found)
         except BaseException:
-            if found.done() and held.get(key) is found:
+            if found.done() and held.get(key, (None, None))[1] is found:
                 del held[key]
             raise
 

@@ -8,9 +8,9 @@ import pytest
 
 from simia.envs.rewards import score_trajectory
 from simia.errors import Code
-from simia.reward_spec import AnswerSpec, ChecklistSpec, RewardSpec, StateSpec, TraceSpec
+from simia.reward_spec import AnswerSpec, ChecklistSpec, PenaltySpec, RewardSpec, StateSpec, TraceSpec
 from simia.task import Action
-from simia.trajectory import Message, ToolCall, Trajectory
+from simia.trajectory import End, Message, ToolCall, Trajectory
 
 REFERENCE = [
     Action(name="look", arguments={"id": "A", "n": 1}),
@@ -63,6 +63,64 @@ def test_a_call_that_failed_or_was_the_users_matches_nothing_of_the_agents() -> 
     assert value(made(LOOK, BUY, by="user"), TraceSpec(), REFERENCE) == 0
     users = [action.model_copy(update={"by": "user"}) for action in REFERENCE]
     assert value(made(LOOK, BUY, by="user"), TraceSpec(), users) == 1
+
+
+def test_a_repeat_of_a_matched_call_changes_nothing_if_the_state_is_right() -> None:
+    change = [{"path": ["orders", "A"], "new": 1}]
+    repeat, other = ("buy", dict(BUY[1])), ("buy", {"id": "B", "price": 9.99})
+
+    def judge(*calls: tuple[str, dict[str, Any]], changes: list[Any] = change, extra: float = 0.0) -> float | None:
+        evidence = {"writes": ["buy"], "changes": changes, "expected": change}
+        played = made(*calls).model_copy(update={"evidence": evidence})
+        return value(played, TraceSpec(extra=extra), REFERENCE)
+
+    assert judge(LOOK, BUY, repeat) == 1
+    assert judge(LOOK, BUY, repeat, extra=0.1) == pytest.approx(0.9)
+    assert judge(LOOK, BUY, other) == 0
+    assert judge(LOOK, BUY, repeat, changes=[{"path": ["orders", "A"], "new": 2}]) == 0
+
+
+def many(calls: list[tuple[str, str]], results: list[tuple[str | None, Code | None]]) -> Trajectory:
+    """One message with several calls (id, tool) and their results (id, error)."""
+    made = [ToolCall(id=key, name=name, arguments={}) for key, name in calls]
+    answers = [Message(role="tool", call_id=key, content="", error=error) for key, error in results]
+    return Trajectory(messages=[Message(role="assistant", calls=made), *answers])
+
+
+BAD = Code.TOOL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "made"),
+    [
+        ([("1", "look")], [], []),
+        ([("1", "look"), ("2", "buy")], [("1", None)], ["look"]),
+        ([("1", "look"), ("2", "buy")], [("2", None)], ["buy"]),
+        ([("1", "look"), ("1", "buy")], [("1", None), ("1", BAD)], ["look"]),
+        ([("1", "look"), ("1", "buy")], [("1", BAD), ("1", None)], ["buy"]),
+        ([("1", "look"), ("2", "buy")], [("2", BAD), ("1", None)], ["look"]),
+        ([("1", "look"), ("2", "buy")], [(None, BAD), (None, None)], ["buy"]),
+    ],
+)
+def test_a_call_is_made_only_if_its_own_result_is_there_without_an_error(
+    calls: list[tuple[str, str]], results: list[tuple[str | None, Code | None]], made: list[str]
+) -> None:
+    trajectory = many(calls, results)
+    reference = [Action(name="look"), Action(name="buy")]
+    assert value(trajectory, TraceSpec(partial=True), reference) == len(made) / 2
+    for action in reference:
+        assert value(trajectory, TraceSpec(only=[action.name]), reference) == (action.name in made)
+
+
+def test_penalties_count_each_call_by_its_own_result() -> None:
+    trajectory = many([("1", "look"), ("1", "buy"), ("2", "buy")], [("1", BAD), ("1", None)])
+
+    def left(**penalty: Any) -> float | None:
+        spec = RewardSpec(parts=[TraceSpec(only=["buy"])], penalties=[PenaltySpec(**penalty)])
+        return score_trajectory(trajectory, spec, reference=[Action(name="buy")]).value
+
+    assert left(kind="errors", each=0.2) == pytest.approx(0.8)
+    assert left(kind="calls", each=0.2) == pytest.approx(0.6), "the third call was not run"
 
 
 def test_long_identifiers_differ_in_their_last_digit() -> None:
@@ -123,6 +181,23 @@ def said(*words: str) -> Trajectory:
         ("contains", ["100 watt"], ["I ordered 2 100 watt bulbs"], 1),
         ("number", ["-2"], ["it fell to \u22122 degrees"], 1),
         ("number", ["1000000"], ["It is 1,000,001."], 0),
+        ("contains", ["10.0.0.10"], ["the host is 10.0.0.1"], 0),
+        ("contains", ["10.0.0.10"], ["the host is 10.0.0.10."], 1),
+        ("contains", ["16.10.2025"], ["on 16.1.2025"], 0),
+        ("contains", ["32"], ["32.00."], 1),
+        ("contains", ["5"], ["It is -5"], 0),
+        ("contains", ["5"], ["-$5.00 are left"], 0),
+        ("contains", ["5"], ["2-5 days"], 1),
+        ("contains", ["-5"], ["2-5 days"], 0),
+        ("contains", ["-5"], ["It is (−5)."], 1),
+        ("contains", ["7"], ["room A-7"], 1),
+        ("number", ["3"], ["rooms 2,3"], 1),
+        ("number", ["10.5"], ["10.5,11.5"], 1),
+        ("number", ["200"], ["1,200"], 0),
+        ("number", ["3"], ["2-3 days"], 1),
+        ("number", ["-3"], ["2-3 days"], 0),
+        ("number", ["16"], ["on 2025-05-16"], 1),
+        ("number", ["-7"], ["x=-7"], 1),
     ],
 )
 def test_the_answer(match: Any, expect: list[str], words: list[str], expected: float | None) -> None:
@@ -142,6 +217,15 @@ def test_the_answer_is_what_the_agent_tells_the_user_not_what_anybody_else_says(
     )
     assert value(hidden, AnswerSpec(expect=["42"])) == 0
     assert value(said("a", "b 1"), AnswerSpec(expect=["a", "1", "2"], partial=True)) == pytest.approx(2 / 3)
+
+
+def test_a_message_that_the_token_limit_cut_is_no_answer() -> None:
+    end = End(kind="truncated", code=Code.MAX_TOKENS)
+    cut = said("It is 7.", "Or maybe 42").model_copy(update={"end": end})
+    assert value(cut, AnswerSpec(expect=["42"])) == 0
+    assert value(cut, AnswerSpec(expect=["7"])) == 1
+    answered = cut.model_copy(update={"messages": [*cut.messages, Message(role="user", content="Thanks.")]})
+    assert value(answered, AnswerSpec(expect=["42"])) == 1
 
 
 def checked(checks: dict[str, Any], at_reset: dict[str, Any] | None = None) -> Trajectory:

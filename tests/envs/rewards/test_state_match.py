@@ -57,6 +57,19 @@ def test_the_same_state_scores_one_and_no_change_where_one_is_due_scores_nothing
     assert "nothing was to be changed" in unchanged.rationale
 
 
+def test_a_reference_that_changes_only_exempt_values_verifies_nothing() -> None:
+    seen, other = copy.deepcopy(START), copy.deepcopy(START)
+    seen["returns"]["R-1"]["created"], other["returns"]["R-1"]["created"] = "10:30", "11:00"
+    for own in (START, seen, other):
+        reward = told(own, seen)
+        assert (reward.value, reward.parts) == (0, {"state": 1})
+        assert "nothing was to be changed" in reward.rationale
+    words = copy.deepcopy(START)
+    words["returns"]["R-1"]["note"] = "Old."
+    assert told(words, words).value == 1, "a semantic text is compared"
+    assert told(words, seen).value == 0, "nor does a change that is not seen as one earn anything"
+
+
 def test_what_the_reference_leaves_alone_must_stay() -> None:
     want = state(orders={"O-1": {**START["orders"]["O-1"], "status": "cancelled"}})
     harm = copy.deepcopy(want)
@@ -91,6 +104,28 @@ def test_a_key_that_the_agent_gave_is_meant() -> None:
     shown = Message(role="tool", call_id="0", content='{"made":"R-9009"}')
     shown_first = [Message(role="assistant", calls=[ToolCall(id="0", name="make", arguments={})]), shown, *given_first]
     assert told(own, want, messages=shown_first).value == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        ({"room": 205, "day": "2031-01-01"}, "205:2031-01-01", 0),
+        ({"sku": "tea-9"}, "TEA-9", 0),
+        ({"script": "cd /tmp\nR-9009"}, "R-9009", 0),
+        ({"rows": [{"kind": "R", "n": 77}]}, "R_77", 0),
+        ({"order": "O-1", "count": 2}, "O-9009", 1),  # a counter or a random id
+        ({"R": "x", "n": 5}, "R-5", 1),  # the name of an argument is not the agent's choice
+        ({"note": "9009"}, "R-9009", 1),
+    ],
+)
+def test_a_key_that_a_tool_composes_of_the_arguments_is_the_agents_choice(
+    arguments: dict[str, Any], key: str, value: int
+) -> None:
+    messages = [
+        Message(role="assistant", calls=[ToolCall(id="1", name="put", arguments=arguments)]),
+        Message(role="tool", call_id="1", content=f"made {key}"),
+    ]
+    assert told(state(returns=returned(key)), state(returns=returned("R-7001")), messages=messages).value == value
 
 
 def test_rows_that_were_made_in_another_order_are_told_apart_by_what_they_hold() -> None:

@@ -72,6 +72,15 @@ async def test_a_failed_call_and_one_by_another_name_earn_nothing(house: Path) -
     assert reward.steps == [0.0] * 4
 
 
+async def test_a_call_that_the_token_limit_cut_earns_nothing(house: Path) -> None:
+    config = {"pack": str(house), "user": "scripted", "step_rewards": {"by": "calls"}}
+    async with await open_environment(config, say=lambda _: None) as environment:
+        episode = await environment.reset("lamps-0")
+        step = await episode.stop(Code.MAX_TOKENS, message=call("kitchen"))
+        assert step.reward is not None
+        assert step.reward.steps == [0.0]
+
+
 VALUES = [
     {"kind": "value", "path": "points", "low": 0, "high": 10, "weight": 3},
     {"kind": "value", "path": "lives", "low": 0, "high": 4},

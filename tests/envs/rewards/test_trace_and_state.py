@@ -108,6 +108,14 @@ def test_state_is_the_share_of_environments_that_had_to_change_or_are_wrong() ->
     assert wrong.parts["state"] == 0.0
 
 
+def test_a_turn_that_changes_only_exempt_values_counts_as_one_that_only_reads() -> None:
+    seen = {"path": ["seen"], "old": "", "new": "10:30"}
+    idle = play(([], [], [seen]))
+    assert score_trace_and_state(idle, make_task(READING), 0.5, {"seen": "exempt"}).value == 0.0
+    looked = play(([("look_up", {"room": "1"}, None)], [seen], [seen]))
+    assert score_trace_and_state(looked, make_task(READING), 0.5, {"seen": "exempt"}).value == 1.0
+
+
 def test_a_change_in_a_turn_that_only_reads_costs_its_state() -> None:
     look = ("look_up", {"room": "1"}, None)
     reward = score(play(([look, ("book", {}, None)], [CHANGE], [])), make_task(READING), 0.4)

@@ -18,7 +18,7 @@ from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
-from simia.task import Task
+from simia.task import Action, Task
 from simia.trajectory import ToolCall
 from tests.envs.worlds.counter import counter
 from tests.packs.small import small
@@ -40,6 +40,17 @@ class opened:  # noqa: N801 - used as `async with opened(…) as backend`
 
     async def __aexit__(self, *_: object) -> None:
         await self.backend.close()
+
+
+async def test_a_changed_task_with_the_same_id_has_a_solution_of_its_own(tmp_path: Path) -> None:
+    one, two = (Task(id="t", reference=[Action(name="add", arguments={"n": n})]) for n in (1, 2))
+    async with opened(tmp_path) as backend:
+        first = await backend.expected(one, 0)
+        again = one.model_copy(deep=True)
+        assert await backend.expected(again, 0) is first, "an equal task is not played again"
+        second = await backend.expected(two, 0)
+        assert [changes[-1]["new"] for changes in (first, second)] == [1, 2]
+        assert await backend.expected(one, 0) == first
 
 
 @BOTH
