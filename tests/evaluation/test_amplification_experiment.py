@@ -279,7 +279,10 @@ def test_published_results_are_those_of_the_stored_outcomes(name: str, level: st
 
 def test_the_rates_are_those_that_the_dev_tasks_chose() -> None:
     page = (LOOP.parents[1] / "docs" / "experiments" / "amplification.md").read_text()
-    for arm in ("swapped", "amplified", "seeds", "real"):
+    for arm, name in (
+        ("local", "amplified, local"),
+        *((name, name) for name in ("swapped", "amplified", "seeds", "real")),
+    ):
         solved = [
             sum(
                 row["reward"]
@@ -287,7 +290,7 @@ def test_the_rates_are_those_that_the_dev_tasks_chose() -> None:
             )
             for rate in ("0.0005", "0.0002")
         ]
-        assert f"| {arm} | {solved[0]} | {solved[1]} |" in page
+        assert f"| {name} | {solved[0]} | {solved[1]} |" in page
 
 
 def test_results_of_other_test_tasks_are_not_joined(tmp_path: Path, pack: Path) -> None:
