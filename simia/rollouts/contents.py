@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simia.envs.several_packs import CombinedPack
+from simia.errors import UserError
 from simia.pack import Pack
 from simia.pack_files import is_leftover
 from simia.search_path import file_hash
@@ -14,6 +15,8 @@ from simia.trajectory import digest
 
 SETTINGS = {"executable", "user_tools", "ends", "state_schema", "limits"}
 """What `pack.yaml` says of the world."""
+OF_THIS_MACHINE = {"executable": {"python", "needs", "network", "variables", "hidden"}}
+"""Interpreters, paths and grants, which may differ between machines."""
 
 
 def hash_contents(pack: Pack, tasks: Sequence[Task]) -> str:
@@ -30,12 +33,15 @@ def hash_shown(pack: Pack, tasks: Sequence[Task]) -> str:
 
 
 def hash_worlds(pack: Pack) -> str:
-    """Hash what the packs' worlds are made of: their settings, and the files that `list_world_files` lists."""
+    """Hash what the packs' worlds are made of: their settings, and the files that `list_world_files` lists. Raises `UserError`."""
     found = []
     for one in list_packs(pack):
         root = one.root or Path()
-        files = {str(path): file_hash(root / path) for path in list_world_files(one)}
-        found.append([one.model_dump(mode="json", include=SETTINGS), files])
+        try:
+            files = {str(path): file_hash(root / path) for path in list_world_files(one)}
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read ({error.strerror}): make it readable") from None
+        found.append([one.model_dump(mode="json", include=SETTINGS, exclude=OF_THIS_MACHINE), files])
     return digest(found)
 
 
