@@ -31,7 +31,7 @@ TRAINERS = {
     "simia train llamafactory (`llamafactory/runs.yaml`)": ("simia.trainers.llamafactory", "NamedRun"),
 }
 BACKENDS = {
-    "backend_settings of executable environments": ("simia.envs.worlds.executable", "ExecutableSettings"),
+    "backend_settings of executable environments": ("simia.envs.worlds.executable_settings", "ExecutableSettings"),
     "backend_settings of simulated environments": ("simia.envs.worlds.simulated.settings", "SimulatedSettings"),
 }
 NAMES = {"judge": "simia judge", "trl": "simia train trl"}

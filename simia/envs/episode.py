@@ -14,19 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
-from simia.envs.episode_step import Sample, Step, make_observation, seen_by_agent
+from simia.envs.episode_step import Sample, Step, announce_tools, make_observation, seen_by_agent
 from simia.envs.perturbation.perturber import Perturber
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.rewards.goal_turns import ANSWERS, list_goal_starts
 from simia.envs.state_tracking import StateTracker
 from simia.envs.users import OPENS_GOAL, EpisodeView, LLMUser, NoUser, User, UserStop
-from simia.envs.worlds.arguments import (
-    make_failure,
-    make_recordable,
-    refuse_call,
-    refuse_calls_over_limit,
-    refuse_further_calls,
-)
+from simia.envs.worlds.arguments import make_failure, make_recordable, refuse_call, refuse_calls_over_limit
 from simia.envs.worlds.world import Backend, ToolResult, World
 from simia.errors import Aborted, Code, Issue, require_type
 from simia.pack import Pack
@@ -179,19 +173,15 @@ class Episode:
             self.perturber.hear_agent(action)
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
-                taken = action.calls[: limits.calls_per_message]
-                allowed = taken if limits.calls is None else taken[: limits.calls - self._calls]
-                if allowed:
+                refused, is_over = refuse_calls_over_limit(
+                    action.calls, limits.calls_per_message, limits.calls, self._calls
+                )
+                if allowed := action.calls[: len(action.calls) - len(refused)]:
                     await self._run(allowed, limits.calls_per_turn)
-                over, further = taken[len(allowed) :], action.calls[len(taken) :]
-                refused = [
-                    *refuse_calls_over_limit(over, limits.calls),
-                    *refuse_further_calls(further, limits.calls_per_message),
-                ]
-                self.messages += map(make_observation, refused, [*over, *further])
+                self.messages += map(make_observation, refused, action.calls[len(allowed) :])
                 if self.end is None and self._errors >= limits.errors:
                     self.end = End(kind="truncated", code=Code.MAX_ERRORS)
-                if self.end is None and over:
+                if self.end is None and is_over:
                     self.end = End(kind="truncated", code=Code.MAX_CALLS)
             else:
                 await self._hear_user()
@@ -368,14 +358,7 @@ class Episode:
         names = [name for reveal in self.task.reveals if reveal.turn == self._user_turns for name in reveal.tools]
         if not names:
             return word
-        tools = [tool.write_json() for tool in self.tools if tool.name in names]
-        text = "\n".join([word.text, "", "Further tools are now available:", *tools])
-        return word.model_copy(
-            update={
-                "content": text,
-                "extra": {**word.extra, "tools": [tool.flat() for tool in self.tools if tool.name in names]},
-            }
-        )
+        return announce_tools(word, [tool for tool in self.tools if tool.name in names])
 
     def _note(self, result: ToolResult) -> None:
         if result.detail:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simia.envs.worlds.world import ToolResult
 from simia.reward import Reward
+from simia.tool import ToolSpec
 from simia.trajectory import End, Message, ToolCall
 
 
@@ -37,3 +38,10 @@ def make_observation(result: ToolResult, call: ToolCall, visible_to: list[str] |
     return Message(
         role="tool", content=result.content, call_id=call.id, name=call.name, error=result.error, visible_to=visible_to
     )
+
+
+def announce_tools(message: Message, tools: Sequence[ToolSpec]) -> Message:
+    """Return a user's message with the definitions of further tools."""
+    text = "\n".join([message.text, "", "Further tools are now available:", *(tool.write_json() for tool in tools)])
+    extra = {**message.extra, "tools": [tool.flat() for tool in tools]}
+    return message.model_copy(update={"content": text, "extra": extra})

@@ -38,6 +38,7 @@ from simia.envs.several_packs import (
 from simia.envs.task_selection import select_tasks
 from simia.envs.users import USERS, LLMUser, NoUser, UserMaker
 from simia.envs.worlds import executable, simulated
+from simia.envs.worlds.executable_settings import ExecutableSettings
 from simia.envs.worlds.mixed_and_shadow import PairBackend, make_mixed_backend, make_shadow_backend
 from simia.envs.worlds.world import Backend
 from simia.errors import UserError, require_type
@@ -60,7 +61,7 @@ BACKENDS: dict[str, BackendMaker] = {
     "shadow": make_shadow_backend,
 }
 BACKEND_FIELDS = {
-    "executable": executable.ExecutableSettings.model_fields,
+    "executable": ExecutableSettings.model_fields,
     "simulated": simulated.SimulatedSettings.model_fields,
 }
 BACKEND_SETTINGS = {"forced", "split_state", *(name for fields in BACKEND_FIELDS.values() for name in fields)}

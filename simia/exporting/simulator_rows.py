@@ -18,7 +18,8 @@ from typing import Any
 from simia.config import parse_config
 from simia.envs.opening import list_packs, load_tasks
 from simia.envs.several_packs import CombinedPack
-from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
+from simia.envs.worlds.executable import ExecutableBackend, make_executable_backend
+from simia.envs.worlds.executable_settings import ExecutableSettings
 from simia.envs.worlds.recorded_states import RecordedStep, ReplayDivergedError, replay_calls
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall

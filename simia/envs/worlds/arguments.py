@@ -43,16 +43,17 @@ def refuse_call(call: ToolCall, specs: Mapping[str, ToolSpec], *, check_schema: 
     return None
 
 
-def refuse_further_calls(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
-    """Return the error results of the calls beyond the first `most` of a message. These calls are neither run nor counted."""
-    words = f"not executed: at most {most} call{'' if most == 1 else 's'} in a message; make this call in a message of its own"
-    return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
-
-
-def refuse_calls_over_limit(calls: Sequence[ToolCall], most: int | None) -> list[ToolResult]:
-    """Return the error results of the calls beyond the `most` of an episode. These calls are not run."""
-    words = f"not executed: the limit of {most} call{'' if most == 1 else 's'} in an episode is reached"
-    return [make_failure(call, Code.MAX_CALLS, words) for call in calls]
+def refuse_calls_over_limit(
+    calls: Sequence[ToolCall], per_message: int | None, limit: int | None, made: int
+) -> tuple[list[ToolResult], bool]:
+    """Return error results of the last calls of a message, which must not be run: those beyond the first `per_message` of the message, and
+    those beyond the `limit` of the episode, of which `made` were made before. The second value: whether that limit is exceeded."""
+    taken = calls[:per_message]
+    over = [] if limit is None else taken[limit - made :]
+    words = f"not executed: the limit of {limit} call{'' if limit == 1 else 's'} in an episode is reached"
+    found = [make_failure(call, Code.MAX_CALLS, words) for call in over]
+    words = f"not executed: at most {per_message} call{'' if per_message == 1 else 's'} in a message; make this call in a message of its own"
+    return [*found, *(make_failure(call, Code.MAX_CALLS, words) for call in calls[len(taken) :])], bool(over)
 
 
 def find_argument_fault(arguments: dict[str, Any]) -> str | None:

@@ -9,12 +9,11 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from simia.config import Config, parse_config
+from simia.config import parse_config
 from simia.envs.rewards.checklist import TIMED_OUT, list_timed_out
+from simia.envs.worlds.executable_settings import ExecutableSettings
 from simia.envs.worlds.executable_world import OK, ExecutableWorld
 from simia.envs.worlds.journal import EpisodeJournal, unpack_journal
 from simia.envs.worlds.pack_requests import (
@@ -371,35 +370,6 @@ def raise_descriptor_limit() -> None:
 
 def list_check_items(spec: dict[str, Any]) -> list[str]:
     return [*spec["functions"], *spec["code"], *(f"{n}.{call['name']}" for n, call in enumerate(spec["calls"]))]
-
-
-class ExecutableSettings(Config):
-    """`backend_settings` of the executable back end."""
-
-    isolation: Literal["shared", "process", "sandbox"] | None = Field(
-        None,
-        description="Isolation of episodes. shared: many episodes in one process. process: one process for each. sandbox: one sandbox "
-        "for each. null: as the pack says, but process instead of shared for packs that are not bundled with simia.",
-    )
-    workers: int | None = Field(
-        None,
-        ge=1,
-        description="Number of processes for episodes with `isolation: shared`. null: one less than the number of CPUs, at most 8.",
-    )
-    unsafe: bool = Field(False, description="Run the pack's code without a sandbox. Only for code that you trust.")
-    network: bool = Field(
-        False, description="Allow the pack's code to use the network. Only for packs with `isolation: sandbox`."
-    )
-    variables: list[str] = Field(
-        default_factory=list,
-        description="Environment variables that the pack's code may read. Only for packs with `isolation: sandbox`.",
-    )
-    read: list[str] = Field(
-        default_factory=list, description="Files and folders of this machine that the pack's code may read."
-    )
-    limits: WorkerLimits | None = Field(
-        None, description="Limits of the pack's code: time, memory, files. null: the defaults of WorkerLimits."
-    )
 
 
 def make_executable_backend(pack: Pack, **settings: Any) -> ExecutableBackend:

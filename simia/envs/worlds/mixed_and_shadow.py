@@ -21,8 +21,8 @@ import orjson
 from simia.envs.worlds.arguments import make_failure
 from simia.envs.worlds.compare_transitions import compare_transition
 from simia.envs.worlds.compare_worlds import change_distance, pair_identifiers, rename_identifiers
-from simia.envs.worlds.executable import ExecutableSettings
 from simia.envs.worlds.executable import make_executable_backend as executable
+from simia.envs.worlds.executable_settings import ExecutableSettings
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.envs.worlds.simulated.feedback import Answer, AnsweredCall

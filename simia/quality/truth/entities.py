@@ -14,7 +14,6 @@ from simia.json_values import is_number, iterate_objects
 from simia.quality.entity_ledger import (
     KEY,
     MISSING,
-    VOLATILE,
     are_compatible,
     extract_noun,
     flatten_fields,
@@ -26,6 +25,7 @@ from simia.quality.entity_ledger import (
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.tool_effects import split_tool_name
+from simia.quality.truth.changing_fields import goes_on, is_fleeting, reads_live_values
 from simia.quality.truth.facts import Step, TruthView
 from simia.quality.truth.identifiers import make_shape
 
@@ -93,35 +93,6 @@ MAKES = frozenset(
     ]
 )
 PLAIN = re.compile(r"[\W_]+")
-# Fields that change without a call, or differ by what was asked.
-FLEETING = re.compile(
-    r"(?:^|_)(?:stock|available|availability|seats|score|rank|relevance|distance|temperature|celsius|fahrenheit|humidity|weather|unread|views|eta|message|note|summary|"
-    r"progress|location|position|snippet|preview|duration|updated|modified|left|remaining|free|used|usage|battery|signal|level|uptime|matches?|results?|total_?(?:count|results|pages))(?:$|_)",
-    re.I,
-)
-# A process that goes on by itself: what says this of its state has another one later. An order that is pending does not.
-STATE = re.compile(r"(?:^|_)(?:status|state|phase|stage)$", re.I)
-GOES_ON = re.compile(
-    r"queued|enqueued|running|executing|in[ _-]?progress|processing|starting|started|stopping|building|deploying|provisioning|initializing|"
-    r"uploading|downloading|syncing|indexing|rendering|compiling|training|排队中|运行中|執行中|执行中|进行中|处理中|実行中|処理中|進行中",
-    re.I,
-)
-# Tools that read what changes by itself: their numbers do too.
-LIVE = frozenset(
-    [
-        "quote",
-        "quotes",
-        "ticker",
-        "forex",
-        "crypto",
-        "sensor",
-        "sensors",
-        "telemetry",
-        "metrics",
-        "temperature",
-        "weather",
-    ]
-)
 PART = re.compile(
     r"(?:^|_)(?:amount|quantity|qty|count|balance|total|status|date|price|fare|cost|fee|type|rate|role|source)(?:$|_)|^name$",
     re.I,
@@ -248,7 +219,7 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
             return
         if step.failed:
             continue
-        is_live = not LIVE.isdisjoint(split_tool_name(step.call.name))
+        is_live = reads_live_values(step.call.name)
         if before is not None and (change := compare_answers(before.result, step.result, is_live=is_live)):
             yield make_contradiction_issue(step, f"{change}, for the same call")
             return
@@ -386,19 +357,12 @@ def make_contradiction_issue(step: Step, detail: str) -> Issue:
     return Issue(code=Code.CONTRADICTING_RESULTS, where=f"messages[{step.at}]", detail=detail[:300])
 
 
-@lru_cache(maxsize=4096)
-def is_fleeting(name: str) -> bool:
-    return VOLATILE.search(name) is not None or FLEETING.search(name) is not None
-
-
 def differs(name: str, was: Any, value: Any, *, is_live: bool = False) -> bool:
-    if was == value or is_fleeting(name) or are_compatible(was, value):
+    if was == value or is_fleeting(name) or goes_on(name, was, value) or are_compatible(was, value):
         return False
     if is_live and is_number(was) and is_number(value) and not is_entity_name(name):
         return False
     if isinstance(was, str) and isinstance(value, str):
-        if STATE.search(name) and (GOES_ON.fullmatch(was.strip()) or GOES_ON.fullmatch(value.strip())):
-            return False
         return not is_same(was, value) and not (len(was) > 40 or len(value) > 40)
     return type(was) is type(value) or (isinstance(was, int | float) and isinstance(value, int | float))
 

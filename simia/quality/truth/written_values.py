@@ -15,6 +15,7 @@ from simia.quality.truth.entities import is_entity_name, is_same, normalize
 from simia.quality.truth.facts import Step, TruthView, find_money, iterate_arguments
 from simia.quality.truth.number_search import is_product, is_sum
 from simia.quality.truth.quantities import MONTH, Quantity, find_quantities, narrow
+from simia.quality.truth.spelt_digits import read_spelt_digits
 from simia.quality.truth.vocabulary import NO
 
 # Arguments whose digits somebody gave. Free texts (a note, a title) are the agent's own.
@@ -211,31 +212,6 @@ def adds_country_code(written: str, given: str) -> bool:
 
 
 RUN = re.compile(r"\d[\d \-().]*\d")
-NUMERALS = {
-    word: str(n)
-    for n, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-} | {
-    "oh": "0",
-    "o": "0",
-}
-CJK_NUMERALS = dict(zip("零一二三四五六七八九〇幺", "012345678901", strict=True))
-SPOKEN = re.compile(r"\b(?:(?:zero|oh|o|one|two|three|four|five|six|seven|eight|nine|double)[ ,.\-]*){3,}", re.I)
-CJK_SPOKEN = re.compile("[零一二三四五六七八九〇幺]{3,}")
-
-
-def read_spelt_digits(text: str) -> str:
-    """Return the digits of numbers that are spelt out: "five oh three" is 503."""
-    found = []
-    for run in (match[0] for match in SPOKEN.finditer(text.lower())):
-        words = re.findall(r"[a-z]+", run)
-        digits = ["2" if word == "double" else NUMERALS.get(word, "") for word in words]
-        found.append("".join(digits))
-    found += (
-        ["".join(CJK_NUMERALS[char] for char in run) for run in CJK_SPOKEN.findall(text)] if not text.isascii() else []
-    )
-    return " ".join(found)
-
-
 SPELT = re.compile(
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|double|first|second|third)\b|[一二三四五六七八九十]",
     re.I,

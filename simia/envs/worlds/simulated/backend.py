@@ -15,7 +15,8 @@ import orjson
 import zstandard
 
 from simia.config import parse_config
-from simia.envs.worlds.executable import ExecutableBackend, ExecutableSettings, make_executable_backend
+from simia.envs.worlds.executable import ExecutableBackend, make_executable_backend
+from simia.envs.worlds.executable_settings import ExecutableSettings
 from simia.envs.worlds.simulated.agentworld import AgentWorldFeedback, TerminalFeedback
 from simia.envs.worlds.simulated.brief import BriefFeedback
 from simia.envs.worlds.simulated.feedback import AnsweredCall, Feedback
