@@ -10,7 +10,7 @@ import typer
 
 from simia.cli.options import RUNS, SETTINGS
 from simia.errors import Code, UserError
-from simia.exporting.export_records import TABLES, ExportReport, Format, Segment, Target, Template
+from simia.exporting.export_records import TABLES, ExportReport, Format, Segment, Target, Template, choose_reasoning
 from simia.terminal import say, say_error, write_count
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def export(
         mix=shares,
         take=take,
         system=system,
-        reasoning=True if reasoning is None and to in TABLES else reasoning,
+        reasoning=choose_reasoning(to, reasoning),
         judged=judged,
         partial=partial,
         best=BestOfGroups(least_reward),

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from simia.errors import UserError, require_type
 from simia.exporting.episode_groups import BestOfGroups
-from simia.exporting.export_records import TABLES, ExportReport, Format, Segment, Template
+from simia.exporting.export_records import ExportReport, Format, Segment, Template, choose_reasoning
 from simia.exporting.exporter import export as write
 from simia.exporting.llamafactory_rows import LLaMAFactoryWriter, ModelEntry
 from simia.exporting.preference_pairs import check_pair_format, export_pairs, select_pairs
@@ -104,7 +104,7 @@ def export(
         writer = LLaMAFactoryWriter("whole", reasoning, entry.template if entry else template, cutoff, model=entry)
         chosen = select_pairs([str(name) for name in names], Path(runs), pairs, partial=partial)
         return export_pairs(chosen.groups, Path(out), to=check_pair_format(to), trainer=writer, facts=chosen.facts)
-    reasoned = True if reasoning is None and to in TABLES else reasoning
+    reasoned = choose_reasoning(to, reasoning)
     if given:
         selection = Selection(given)
         identify = functools.partial(hash_row, system=text is None, reasoning=reasoned)

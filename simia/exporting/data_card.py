@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import Code
-from simia.exporting.export_records import ExportReport
+from simia.exporting.export_records import ExportReport, choose_reasoning
 
 HUB_LICENCES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc0-1.0", "bsd-3-clause"}
 DATA = {"parquet": "data.parquet", "hf": "data/train-*.parquet"}
@@ -49,8 +49,8 @@ class CardFacts(BaseModel):
 def render_card(facts: CardFacts, report: ExportReport) -> str:
     """Write the README.md of an export."""
     data = DATA.get(report.to, "data.jsonl")
-    default = "kept" if report.to in DATA else "kept where the suite's prompt demands it"
-    reasoning = {True: "kept", False: "left out", None: default}[report.reasoning]
+    words = {True: "kept", False: "left out", None: "kept where the suite's prompt demands it"}
+    reasoning = words[choose_reasoning(report.to, report.reasoning)]
     kind = "preference pairs" if report.pairs else f"segment `{report.segment}`"
     contents = {
         "format": f"{report.to}, {kind}, reasoning {reasoning}",

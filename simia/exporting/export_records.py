@@ -69,3 +69,8 @@ class ExportReport(BaseModel):
         if issue.code not in self.refused:
             self.examples.append(issue)
         self.refused[issue.code] = self.refused.get(issue.code, 0) + 1
+
+
+def choose_reasoning(to: str, given: bool | None) -> bool | None:
+    """Return whether reasoning is written: as `given`, else always in tables. None: only where the suite's prompt requires it."""
+    return True if given is None and to in TABLES else given

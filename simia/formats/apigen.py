@@ -17,7 +17,7 @@ from simia.formats.dialect import RowError, dump_json, read_optional_text
 from simia.formats.llamafactory import LLAMA3_RESULT_JOINT, RESULT_JOINT
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
-from simia.trajectory import Message, ToolCall, Trajectory, sort_results
+from simia.trajectory import Message, ToolCall
 
 SHAPE = RowShape(
     rows="conversations",
@@ -101,9 +101,6 @@ class ApigenDialect(TurnDialect):
             message.calls += found
             message.extra |= self.read_turn_extra(turn)
         return message
-
-    def write(self, t: Trajectory) -> dict[str, Any]:
-        return super().write(t.model_copy(update={"messages": sort_results(t.messages)}))
 
     def write_group(self, messages: list[Message]) -> list[Turn]:
         return [turn for message in messages for turn in self.write_message(message)]

@@ -19,7 +19,7 @@ from simia.formats.dialect import RowError, dump_json, find_fault, read_memory, 
 from simia.formats.llamafactory_v1 import holds_values
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
-from simia.trajectory import Message, ToolCall, Trajectory, sort_results
+from simia.trajectory import Message, ToolCall, Trajectory
 
 SHAREGPT = RowShape(
     rows="conversations",
@@ -108,9 +108,6 @@ class HermesContainer(TurnDialect):
 
     def write_head(self, system: str | None, specs: list[ToolSpec], habit: HeadHabit) -> RowHead:
         return super().write_head(self.join_head(system, specs), specs if habit.column else [], habit)
-
-    def write(self, t: Trajectory) -> dict[str, Any]:
-        return super().write(t.model_copy(update={"messages": sort_results(t.messages)}))
 
     def continues(self, before: Turn, turn: Turn) -> bool:
         return self.answers(before) and self.answers(turn)

@@ -15,7 +15,7 @@ from simia.formats import row_tools, tagged_calls
 from simia.formats.dialect import RowError, dump_json, parse_json
 from simia.formats.turn_dialect import HeadHabit, RowHead, RowShape, Turn, TurnDialect, find_roles
 from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory, sort_results
+from simia.trajectory import Message
 
 SHAPE = RowShape(
     rows="messages",
@@ -83,9 +83,6 @@ class LlamaFactoryV1Dialect(TurnDialect):
             else:
                 raise RowError(Code.BAD_ROW, "a part of the content has no 'type'")
         return message
-
-    def write(self, t: Trajectory) -> dict[str, Any]:
-        return super().write(t.model_copy(update={"messages": sort_results(t.messages)}))
 
     def write_group(self, messages: list[Message]) -> list[Turn]:
         return [self.write_message(message) for message in messages]

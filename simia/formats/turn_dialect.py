@@ -29,7 +29,7 @@ from simia.formats.dialect import (
     take_unknown,
 )
 from simia.tool import ToolSpec
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, Trajectory, sort_results
 
 Turn = dict[str, Any]
 TEXT_PARTS = {
@@ -204,10 +204,11 @@ class TurnDialect(ABC):
         memo = read_memory(t.extra, self.name)
         head = self.find_kept_head(memo, t) or self.write_head(t.system, t.tools, read_remembered_habit(memo))
         turns, at = list(head.turns), 0
-        while at < len(t.messages):
-            kept, span = self.find_kept_turns(t.messages, at)
-            span = span or self.span(t.messages, at)
-            turns += kept or self.write_group(t.messages[at : at + span])
+        messages = t.messages if self.says_ids else sort_results(t.messages)
+        while at < len(messages):
+            kept, span = self.find_kept_turns(messages, at)
+            span = span or self.span(messages, at)
+            turns += kept or self.write_group(messages[at : at + span])
             at += span
         known = (self.shape.rows, *self.head_fields)
         return {self.shape.rows: turns, **head.fields, **take_carried(t.extra, known)}

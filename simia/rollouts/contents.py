@@ -35,7 +35,7 @@ def hash_shown(pack: Pack, tasks: Sequence[Task]) -> str:
 def hash_worlds(pack: Pack) -> str:
     """Hash what the packs' worlds are made of: their settings, and the files that `list_world_files` lists. Raises `UserError`."""
     found = []
-    for one in list_packs(pack):
+    for one in list_member_packs(pack):
         root = one.root or Path()
         try:
             files = {str(path): file_hash(root / path) for path in list_world_files(one)}
@@ -64,8 +64,8 @@ def list_world_files(pack: Pack) -> list[Path]:
 
 def describe_packs(pack: Pack) -> list[object]:
     """The policy and the tools of each pack."""
-    return [each for one in list_packs(pack) for each in (one.policy, [tool.identity for tool in one.tools])]
+    return [each for one in list_member_packs(pack) for each in (one.policy, [tool.identity for tool in one.tools])]
 
 
-def list_packs(pack: Pack) -> list[Pack]:
+def list_member_packs(pack: Pack) -> list[Pack]:
     return list(pack.members.values()) if isinstance(pack, CombinedPack) else [pack]
