@@ -36,7 +36,7 @@ from simia.pack_files import (
 from simia.pack_provenance import PackProvenance, ToolEdge
 from simia.reward_spec import Match
 from simia.state_schema import StateSchema
-from simia.task import CallLimits, Task
+from simia.task import CallLimits, Task, name_scenarios
 from simia.terminal import write_count
 from simia.tool import SchemaError, ToolSpec, read_tool
 from simia.tool_test import ToolTest
@@ -268,7 +268,7 @@ class Pack(BaseModel):
     def tasks(self) -> list[Task]:
         """The tasks of `tasks.jsonl`. Raises `UserError` for a malformed row or a duplicate id."""
         path = self.path_of("tasks")
-        return read_pack_rows(path, Task, unique="task id") if path else []
+        return name_scenarios(read_pack_rows(path, Task, unique="task id")) if path else []
 
     @cached_property
     def tests(self) -> list[ToolTest]:

@@ -2,8 +2,9 @@
 
 `pass@k`: the probability that at least one of k tries succeeds (Chen et al. 2021); `pass^k`: that all k succeed (Yao et al. 2024,
 tau-bench). Both have unbiased estimators from n ≥ k tries per task. Intervals are 95 % bootstrap intervals of the mean over tasks;
-tasks are resampled, since tries of one task are not independent. These intervals are expanded as Student's t is over the normal distribution
-(Hesterberg 2015). Shares of successes, and fewer than 10 tasks, have Wilson's interval. Aborted episodes are counted, but not scored.
+tasks are resampled, since tries of one task are not independent. Tasks of one scenario are not independent either: where scenarios are
+given, these are resampled. The intervals are expanded as Student's t is over the normal distribution (Hesterberg 2015). Shares of successes,
+and fewer than 10 tasks or scenarios, have Wilson's interval. Aborted episodes are counted, but not scored.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -48,21 +49,24 @@ class RolloutStatistics:
     passes: dict[str, Estimate] = field(default_factory=dict)
 
 
-def summarize_rewards(rewards: Mapping[str, Sequence[float | None]]) -> RolloutStatistics:
-    """Summarize the rewards of each task's episodes; None stands for an aborted one."""
-    scores = [[reward for reward in values if reward is not None] for values in rewards.values()]
-    known = [values for values in scores if values]
+def summarize_rewards(
+    rewards: Mapping[str, Sequence[float | None]], scenarios: Mapping[str, str] | None = None
+) -> RolloutStatistics:
+    """Summarize the rewards of each task's episodes; None stands for an aborted one. `scenarios`: the scenario of each task that shares one."""
+    scores = {task: [reward for reward in values if reward is not None] for task, values in rewards.items()}
+    clusters = [(scenarios or {}).get(task, task) for task, values in scores.items() if values]
+    known = [values for values in scores.values() if values]
     episodes, scored = sum(map(len, rewards.values())), sum(map(len, known))
     tries = min(map(len, known), default=0)
     found = RolloutStatistics(episodes, scored, episodes - scored, len(rewards), tries, None)
     if not known:
         return found
-    found.mean = bootstrap_interval([sum(values) / len(values) for values in known])
+    found.mean = bootstrap_interval([sum(values) / len(values) for values in known], clusters)
     wins = [(len(values), sum(value >= SUCCESS for value in values)) for values in known]
     for k in list_pass_ks(tries, every=16):
-        found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins])
+        found.passes[f"pass@{k}"] = bootstrap_interval([estimate_pass_at_k(n, c, k) for n, c in wins], clusters)
         if k > 1:
-            found.passes[f"pass^{k}"] = bootstrap_interval([estimate_pass_hat_k(n, c, k) for n, c in wins])
+            found.passes[f"pass^{k}"] = bootstrap_interval([estimate_pass_hat_k(n, c, k) for n, c in wins], clusters)
     return found
 
 
@@ -91,9 +95,9 @@ def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
     return math.comb(c, k) / math.comb(n, k)
 
 
-def bootstrap_interval(values: Sequence[float]) -> Estimate:
+def bootstrap_interval(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> Estimate:
     """The mean of one figure per task with its interval, as of one group in `estimate_mean_of_groups`."""
-    return estimate_mean_of_groups([values])
+    return estimate_mean_of_groups([values], clusters=None if clusters is None else [clusters])
 
 
 def compute_wilson_interval(successes: float, n: float) -> tuple[float, float]:
@@ -106,32 +110,95 @@ def compute_wilson_interval(successes: float, n: float) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def estimate_mean_of_groups(groups: Sequence[Sequence[float]], lowest: float = 0.0) -> Estimate:
+def estimate_mean_of_groups(
+    groups: Sequence[Sequence[float]], lowest: float = 0.0, clusters: Sequence[Sequence[Hashable]] | None = None
+) -> Estimate:
     """The mean of the groups' means, such as the means of a benchmark's domains, with the ends of a bootstrap interval (`find_ends`).
-    Tasks are resampled within each group.
+    Clusters are resampled within each group; groups that share clusters are resampled together.
 
-    Values lie between `lowest` and 1, or in the range of the given ones where that is wider; for paired differences (one per task), `lowest`
-    is -1. Wilson's interval, scaled to the range of values, takes the place of the bootstrap's if a group has fewer than 10, or if a single
-    group has the values `lowest` and 1 alone: failures and successes. If the values of each group are all equal, the half-width is the
-    upper bound of Wilson's interval for 0 successes, times the range. The number of tasks in Wilson's interval is that of a single group
-    whose mean has the same variance.
+    Args:
+        groups: the figures of each group, one per task. They lie between `lowest` and 1, or in the range of the given ones where that is
+            wider.
+        lowest: the lowest possible value; -1 for paired differences.
+        clusters: for each value, what it has in common with others, such as the scenario of its task; in the form of `groups`. None: each value
+            is a cluster.
+
+    Wilson's interval, scaled to the range of values, takes the place of the bootstrap's if a group has fewer than 10 clusters, or if a single
+    group has the values `lowest` and 1 alone and no two in a cluster: failures and successes. If the values of each group are all equal, the
+    half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number of tasks in Wilson's interval is that of a
+    single group whose mean has the same variance, if tasks of one cluster always agree.
     """
     mean = sum(sum(values) / len(values) for values in groups) / len(groups)
-    n = len(groups) ** 2 / sum(1 / len(values) for values in groups)
+    parts = gather_clusters(groups, clusters)
+    n = 1 / sum(sum(share.weight for share in part.values()) ** 2 for part in parts)
     low, high = (end(edge, *(end(values) for values in groups)) for end, edge in ((min, lowest), (max, 1.0)))
     if all(len(set(values)) == 1 for values in groups):
         width = (high - low) * compute_wilson_interval(0, n)[1]
         return Estimate(mean, max(low, mean - width), min(high, mean + width))
-    shares = len(groups) == 1 and set(groups[0]) == {lowest, 1.0}
-    if shares or min(map(len, groups)) < FEWEST_TASKS:
+    fewest = min(sum(at in part for part in parts) for at in range(len(groups)))
+    shares = len(parts) == len(groups[0]) and len(groups) == 1 and set(groups[0]) == {lowest, 1.0}
+    if shares or fewest < FEWEST_TASKS:
         ends = compute_wilson_interval(n * (mean - low) / (high - low), n)
         return Estimate(mean, *(low + (high - low) * end for end in ends))
     source = random.Random(0)
-    drawn = [
-        sum(sum(source.choices(values, k=len(values))) / len(values) for values in groups) / len(groups)
-        for _ in range(RESAMPLES)
-    ]
-    return Estimate(mean, *find_ends(drawn, min(map(len, groups))))  # the smallest group has most of the variance
+    if len(parts) == sum(map(len, groups)):
+        drawn = [
+            sum(sum(source.choices(values, k=len(values))) / len(values) for values in groups) / len(groups)
+            for _ in range(RESAMPLES)
+        ]
+    else:
+        drawn = resample_clusters(parts, len(groups), source)
+    return Estimate(mean, *find_ends(drawn, fewest))  # the smallest group has most of the variance
+
+
+@dataclass(slots=True)
+class ClusterShare:
+    """The values of one cluster in one group: their sum, their number, and their weight in the mean of the groups' means."""
+
+    total: float = 0.0
+    count: int = 0
+    weight: float = 0.0
+
+
+def gather_clusters(
+    groups: Sequence[Sequence[float]], clusters: Sequence[Sequence[Hashable]] | None
+) -> list[dict[int, ClusterShare]]:
+    """Return the shares of each cluster by the number of the group."""
+    found: dict[Hashable, dict[int, ClusterShare]] = {}
+    for at, values in enumerate(groups):
+        for place, value in enumerate(values):
+            key = (at, place) if clusters is None else clusters[at][place]
+            share = found.setdefault(key, {}).setdefault(at, ClusterShare())
+            share.total += value
+            share.count += 1
+            share.weight += 1 / (len(values) * len(groups))
+    return list(found.values())
+
+
+def resample_clusters(parts: Sequence[Mapping[int, ClusterShare]], groups: int, source: random.Random) -> list[float]:
+    """Return the mean of the groups' means in each of `RESAMPLES` resamples. As many clusters are drawn as there are, from those of groups that
+    share any. A resample in which a group has no cluster is drawn again."""
+    strata = [[part for part in parts if joined & part.keys()] for joined in join_groups(parts)]
+    drawn: list[float] = []
+    while len(drawn) < RESAMPLES:
+        totals, counts = [0.0] * groups, [0] * groups
+        for members in strata:
+            for part in source.choices(members, k=len(members)):
+                for at, share in part.items():
+                    totals[at] += share.total
+                    counts[at] += share.count
+        if all(counts):
+            drawn.append(sum(total / count for total, count in zip(totals, counts, strict=True)) / groups)
+    return drawn
+
+
+def join_groups(parts: Iterable[Mapping[int, object]]) -> list[set[int]]:
+    """Return the sets of groups that are connected by common clusters."""
+    found: list[set[int]] = []
+    for part in parts:
+        touched = [each for each in found if each & part.keys()]
+        found = [each for each in found if each not in touched] + [set(part).union(*touched)]
+    return sorted(found, key=min)
 
 
 def find_ends(drawn: Iterable[float], n: float) -> tuple[float, float]:
@@ -158,10 +225,13 @@ def compute_student_quantile(freedom: float) -> float:
     return Z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
-def flip_signs(groups: Sequence[Sequence[float]]) -> float:
+def flip_signs(groups: Sequence[Sequence[float]], clusters: Sequence[Sequence[Hashable]] | None = None) -> float:
     """Return the p-value of a sign-flip test of paired differences (one per task): the probability that the mean of the groups' means is at
-    least as far from 0 if each sign is random. Exact for up to 12 differences other than 0, else from 10,000 seeded samples."""
-    weighted = [value / (len(values) * len(groups)) for values in groups for value in values if value]
+    least as far from 0 if each sign is random. Differences of one cluster have one sign. Exact for up to 12 clusters with a sum other than 0,
+    else from 10,000 seeded samples."""
+    parts = gather_clusters(groups, clusters)
+    sums = (sum(share.total / (len(groups[at]) * len(groups)) for at, share in part.items()) for part in parts)
+    weighted = [value for value in sums if abs(value) > 1e-12]
     observed = abs(sum(weighted)) - 1e-12
     if len(weighted) <= MOST_EXACT:
         totals = [abs(sum(signs)) for signs in itertools.product(*((value, -value) for value in weighted))]

@@ -7,6 +7,7 @@ actions; it is replayed to check the task and to record a seed trajectory.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -151,6 +152,10 @@ class Task(StrictModel):
     """Measured difficulty by agent. It is not part of the task's identity."""
     tags: list[str] = Field(default_factory=list)
     """Labels of any kind."""
+    scenario: str | None = None
+    """What the task has in common with others of its pack, such as one situation in several modes: agents solve such tasks together or not at
+    all, so intervals and tests of differences count them as one. A variant (`extra.variant_of`) and its original share one without this
+    field. It is not part of the task's identity."""
     seed: bool = False
     """Whether the replayed script is one of the pack's seed trajectories."""
     extra: dict[str, Any] = Field(default_factory=dict)
@@ -188,9 +193,9 @@ class Task(StrictModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The task as JSON for hashes, without `measured` and without unused fields of format 2, so that tasks of format 1 keep
+        """The task as JSON for hashes, without `measured`, `scenario` and unused fields of format 2, so that tasks of format 1 keep
         their hashes."""
-        row = self.model_dump(mode="json", exclude={"measured"})
+        row = self.model_dump(mode="json", exclude={"measured", "scenario"})
         row["reveals"] = [{k: v for k, v in each.items() if k != "runs" or v} for each in row["reveals"]]
         for name in [each for each in ("goals", "tools", "reveals", "knows", "withheld") if not row[each]]:
             del row[name]
@@ -248,3 +253,27 @@ def make_goal_script(goal: Goal) -> list[ScriptTurn]:
     """The turns of a goal's reference: the query, its calls, the answer."""
     calls = [Action(**call.model_dump(exclude={"mask"})) for call in goal.calls]
     return [ScriptTurn(user=goal.query), *(ScriptTurn(calls=[call]) for call in calls), ScriptTurn(agent=goal.answer)]
+
+
+def name_scenarios(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks of a pack with `scenario` set for variants and their originals: the original's scenario, or its id."""
+    by_id = {task.id: task for task in tasks}
+    named: dict[str, str] = {}
+    for task in tasks:
+        if task.scenario is None and (path := trace_origins(task, by_id)):
+            original = by_id.get(path[-1])
+            named |= dict.fromkeys([task.id, *path], (original and original.scenario) or path[-1])
+    return [
+        task.model_copy(update={"scenario": named[task.id]}) if task.scenario is None and task.id in named else task
+        for task in tasks
+    ]
+
+
+def trace_origins(task: Task, by_id: Mapping[str, Task]) -> list[str]:
+    """Return the ids of the task that this one is a variant of, of the task that that one is a variant of, and so on. Empty for an original."""
+    path: list[str] = []
+    above = task.extra.get("variant_of")
+    while isinstance(above, str) and above not in (task.id, *path):
+        path.append(above)
+        above = by_id[above].extra.get("variant_of") if above in by_id else None
+    return path

@@ -140,6 +140,63 @@ def test_rewards_beyond_0_to_1_have_an_interval_around_their_mean(values: list[f
     assert summarize_rewards({str(n): [value] for n, value in enumerate(values)}).mean is not None
 
 
+def draw_scenarios(source: random.Random, parts: int, n: int) -> tuple[list[list[float]], list[list[int]]]:
+    """Figures of `parts` tasks of each of `n` scenarios, one in each part. Tasks of one scenario agree but for a little noise."""
+    chances = [source.random() for _ in range(n)]
+    groups = [[min(1.0, max(0.0, chance + source.gauss(0, 0.05))) for chance in chances] for _ in range(parts)]
+    return groups, [list(range(n))] * parts
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_tasks_of_one_scenario_count_once_in_intervals(several: bool) -> None:
+    """Three tasks of each of 15 scenarios: in three parts, or in one. Without the scenarios, the interval holds 0.75 of the truths."""
+    source, hits, narrow = random.Random(8), 0, 0
+    for _ in range(200):
+        groups, clusters = draw_scenarios(source, 3, 15)
+        if not several:
+            groups, clusters = [list(itertools.chain(*groups))], [list(itertools.chain(*clusters))]
+        each, blind = estimate_mean_of_groups(groups, clusters=clusters), estimate_mean_of_groups(groups)
+        hits += each.low <= 0.5 <= each.high
+        narrow += blind.low <= 0.5 <= blind.high
+    assert hits / 200 >= 0.93
+    assert narrow / 200 <= 0.8
+
+
+def test_scenarios_that_no_two_tasks_share_change_nothing() -> None:
+    source = random.Random(9)
+    groups = [[source.random() for _ in range(n)] for n in (12, 30)]
+    clusters = [[f"{at}.{n}" for n in range(len(values))] for at, values in enumerate(groups)]
+    assert estimate_mean_of_groups(groups, clusters=clusters) == estimate_mean_of_groups(groups)
+    assert flip_signs(groups, clusters) == flip_signs(groups)
+
+
+def test_few_scenarios_have_wilsons_interval_for_as_many_tasks() -> None:
+    """36 tasks of 4 scenarios, which always agree, are as 4 tasks."""
+    values, clusters = [1.0] * 9 + [0.0] * 27, [n // 9 for n in range(36)]
+    many, few = bootstrap_interval(values, clusters), bootstrap_interval([1.0, 0.0, 0.0, 0.0])
+    assert (many.low, many.high) == pytest.approx((few.low, few.high))
+    assert bootstrap_interval([1.0] * 36, clusters).low == pytest.approx(bootstrap_interval([1.0] * 4).low)
+
+
+def test_groups_of_which_only_some_share_scenarios_are_resampled_apart() -> None:
+    source = random.Random(10)
+    groups = [[source.random() for _ in range(20)] for _ in range(3)]
+    shared = list(range(20))
+    own = [f"own {n}" for n in range(20)]
+    each = estimate_mean_of_groups([groups[0], groups[0], groups[1]], clusters=[shared, shared, own])
+    alone = estimate_mean_of_groups([groups[0], groups[0], groups[1]])
+    assert each.high - each.low > alone.high - alone.low
+    assert each.value == alone.value
+
+
+def test_a_scenario_has_one_sign() -> None:
+    """Ten scenarios in three parts, better in each: p is that of ten differences, not of thirty."""
+    gains, clusters = [[0.5] * 10] * 3, [list(range(10))] * 3
+    assert flip_signs(gains, clusters) == pytest.approx(2 / 2**10)
+    opposed = [[0.5] * 10, [-0.5] * 10]
+    assert flip_signs(opposed, clusters[:2]) == 1.0
+
+
 def test_p_values_of_sampled_flips_are_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """50 differences, more than have an exact test: without an effect, p is uniform; an effect is found."""
     monkeypatch.setattr(statistics, "FLIPS", 200)

@@ -30,6 +30,7 @@ def print_published(
         measure_columns,
         read_paper,
     )
+    from simia.evaluation.scores import collect_scenarios, read_episodes
     from simia.report.published_table import OurRow, print_table, print_table_list
 
     found = read_paper(paper)
@@ -43,5 +44,6 @@ def print_published(
             note_incomplete(opened)
             model = str((opened.ledger.meta("facts") or {}).get("model") or "unknown")
             conditions = describe_conditions(opened, rewards)
-            ours.append(OurRow(opened.id, model, measure_columns(table, rewards), len(rewards), conditions))
+            figures = measure_columns(table, rewards, collect_scenarios(read_episodes(opened)))
+            ours.append(OurRow(opened.id, model, figures, len(rewards), conditions))
     print_table(found, table, ours, Terminal())

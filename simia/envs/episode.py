@@ -254,6 +254,8 @@ class Episode:
         extra: dict[str, Any] = {"seed": self.seed, "backend": environment.backend_name}
         if self.group is not None:
             extra["group"] = self.group
+        if self.task.scenario is not None:
+            extra["scenario"] = f"{pack.name}/{self.task.scenario}"
         if pack.evaluation or "evaluation" in self.task.tags:
             extra["evaluation"] = True
         if isinstance(self.user, LLMUser):

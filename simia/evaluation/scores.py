@@ -1,7 +1,8 @@
 """Scores of a rollout by part: avg@n, pass@k and pass^k for every k up to the number of trials, and paired differences of two runs.
 
 A part is a pack of the rollout, such as a domain of tau2. Intervals are 95 % bootstrap intervals over tasks, since trials of one
-task are not independent. The average is the mean of the parts' figures, as in papers; its tasks are resampled within each part.
+task are not independent; tasks of one scenario are resampled together. The average is the mean of the parts' figures, as in papers; its
+tasks are resampled within each part, those of a scenario in several parts together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from simia.rollouts.recheck import RESCORED
 from simia.statistics import (
     SUCCESS,
     Estimate,
-    bootstrap_interval,
     estimate_mean_of_groups,
     estimate_pass_at_k,
     estimate_pass_hat_k,
@@ -28,6 +28,8 @@ from simia.trajectory import write_compact_json
 
 Rewards = dict[str, list[float | None]]
 """Task → rewards of its trials; None for an episode without a reward."""
+Scenarios = dict[str, str]
+"""Task → its scenario, for tasks that have one."""
 AVERAGE = "average"
 SIGNIFICANCE = 0.05
 CONDITIONS = {
@@ -49,7 +51,7 @@ CONDITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class PlayedEpisode:
-    """A stored episode. `row`: its trajectory as it was stored."""
+    """A stored episode. `task`: its id in the run, `PART/ID` in one over several packs; `row`: its trajectory as it was stored."""
 
     item: str
     part: str
@@ -71,6 +73,12 @@ def read_episodes(run: Run, named: str | None = None) -> Iterator[PlayedEpisode]
         yield PlayedEpisode(item.id, part, task, (row.get("reward") or {}).get("value"), row)
 
 
+def collect_scenarios(episodes: Iterable[PlayedEpisode]) -> Scenarios:
+    """Task → its scenario, for tasks that have one."""
+    found = ((each.task, (each.row.get("extra") or {}).get("scenario")) for each in episodes)
+    return {task: scenario for task, scenario in found if isinstance(scenario, str)}
+
+
 def collect_rewards(episodes: Iterable[PlayedEpisode]) -> dict[str, Rewards]:
     """Part → task → rewards, parts in the order of their names."""
     found: dict[str, Rewards] = {}
@@ -81,10 +89,11 @@ def collect_rewards(episodes: Iterable[PlayedEpisode]) -> dict[str, Rewards]:
 
 @dataclass(slots=True)
 class PartScores:
-    """The figures of one part: avg@n, and pass^k and pass@k for every k up to n. `short`: tasks with fewer than n scored trials; they are
-    left out of the figures that need more."""
+    """The figures of one part: avg@n, and pass^k and pass@k for every k up to n. `scenarios`: different scenarios of the tasks, where a task
+    without one counts as its own; `short`: tasks with fewer than n scored trials, which are left out of the figures that need more."""
 
     tasks: int
+    scenarios: int
     episodes: int
     scored: int
     trials: int
@@ -110,28 +119,37 @@ class Measure:
     compute: Callable[[Sequence[float]], float]
 
 
-def score_parts(rewards: Mapping[str, Rewards]) -> EvaluationScores:
+def score_parts(rewards: Mapping[str, Rewards], scenarios: Scenarios | None = None) -> EvaluationScores:
     """Compute all figures of a run."""
+    scenarios = scenarios or {}
     trials = max((count_scored(values) for tasks in rewards.values() for values in tasks.values()), default=0)
     measures = list_measures(trials)
-    found = EvaluationScores(trials, {name: score_part(tasks, measures) for name, tasks in rewards.items()})
+    found = EvaluationScores(trials, {name: score_part(tasks, measures, scenarios) for name, tasks in rewards.items()})
     for measure in measures:
-        groups = [list(measure_tasks(tasks, measure).values()) for tasks in rewards.values()]
+        groups = [measure_tasks(tasks, measure) for tasks in rewards.values()]
         if len(groups) > 1 and all(groups):
-            found.average[measure.name] = estimate_mean_of_groups(groups)
+            found.average[measure.name] = estimate_average(groups, scenarios)
     return found
 
 
-def score_part(rewards: Rewards, measures: Sequence[Measure]) -> PartScores:
+def score_part(rewards: Rewards, measures: Sequence[Measure], scenarios: Scenarios) -> PartScores:
     """Compute the figures of one part."""
     scored = [count_scored(values) for values in rewards.values()]
     trials = max((measure.least for measure in measures), default=0)
-    found = PartScores(len(rewards), sum(map(len, rewards.values())), sum(scored), max(scored, default=0))
+    clusters = {scenarios.get(task, task) for task in rewards}
+    episodes = sum(map(len, rewards.values()))
+    found = PartScores(len(rewards), len(clusters), episodes, sum(scored), max(scored, default=0))
     found.short = sum(count < trials for count in scored)
     for measure in measures:
-        if values := list(measure_tasks(rewards, measure).values()):
-            found.figures[measure.name] = bootstrap_interval(values)
+        if values := measure_tasks(rewards, measure):
+            found.figures[measure.name] = estimate_average([values], scenarios)
     return found
+
+
+def estimate_average(groups: Sequence[Mapping[str, float]], scenarios: Scenarios, lowest: float = 0.0) -> Estimate:
+    """The mean of the groups' means of one figure per task, by the tasks' ids, with its interval."""
+    clusters = [[scenarios.get(task, task) for task in values] for values in groups]
+    return estimate_mean_of_groups([list(values.values()) for values in groups], lowest, clusters)
 
 
 def list_measures(trials: int) -> list[Measure]:
@@ -197,33 +215,42 @@ def compare_evaluations(left: Run, right: Run) -> list[PairedDifference]:
     if not trials:
         empty = next(run for run, count in zip((left, right), counts, strict=True) if not count)
         raise UserError(f"{empty.id} has no scored episode yet: compare it when its run has ended")
+    scenarios = collect_scenarios(each for run in (left, right) for each in read_episodes(run))
     measures = list_measures(trials)
     mean = measures[0] if counts[0] == counts[1] else replace(measures[0], name=f"avg@{counts[0]}, avg@{counts[1]}")
     chosen = [mean, *(each for each in measures if each.name == f"pass^{trials}" and trials > 1)]
-    return [row for measure in chosen for row in compare_parts(rewards, measure)]
+    return [row for measure in chosen for row in compare_parts(rewards, measure, scenarios)]
 
 
-def compare_parts(rewards: Sequence[Mapping[str, Rewards]], measure: Measure) -> list[PairedDifference]:
+def compare_parts(
+    rewards: Sequence[Mapping[str, Rewards]], measure: Measure, scenarios: Scenarios
+) -> list[PairedDifference]:
     """Compare one figure of each part, and its average over the parts."""
-    pairs: dict[str, list[tuple[float, float]]] = {}
+    pairs: dict[str, dict[str, tuple[float, float]]] = {}
     for part in sorted(rewards[0].keys() & rewards[1].keys()):
         one, two = (measure_tasks(each[part], measure) for each in rewards)
         if common := sorted(one.keys() & two.keys()):
-            pairs[part] = [(one[task], two[task]) for task in common]
-    found = [compare_pairs(part, measure.name, [each]) for part, each in pairs.items()]
-    return [*found, compare_pairs(AVERAGE, measure.name, list(pairs.values()))] if len(pairs) > 1 else found
+            pairs[part] = {task: (one[task], two[task]) for task in common}
+    found = [compare_pairs(part, measure.name, [each], scenarios) for part, each in pairs.items()]
+    average = [compare_pairs(AVERAGE, measure.name, list(pairs.values()), scenarios)] if len(pairs) > 1 else []
+    return [*found, *average]
 
 
-def compare_pairs(part: str, figure: str, groups: Sequence[Sequence[tuple[float, float]]]) -> PairedDifference:
-    """Compare paired figures of the same tasks, grouped by part."""
-    differences = [[two - one for one, two in pairs] for pairs in groups]
+def compare_pairs(
+    part: str, figure: str, groups: Sequence[Mapping[str, tuple[float, float]]], scenarios: Scenarios
+) -> PairedDifference:
+    """Compare paired figures of the same tasks, by the tasks' ids and grouped by part."""
+    differences = [{task: two - one for task, (one, two) in pairs.items()} for pairs in groups]
     left, right = (
-        sum(sum(pair[side] for pair in pairs) / len(pairs) for pairs in groups) / len(groups) for side in (0, 1)
+        sum(sum(pair[side] for pair in pairs.values()) / len(pairs) for pairs in groups) / len(groups)
+        for side in (0, 1)
     )
-    every = [value for values in differences for value in values]
+    every = [value for values in differences for value in values.values()]
     better, worse = (sum(sign * value > 0 for value in every) for sign in (1, -1))
-    difference = estimate_mean_of_groups(differences, -1.0)
-    return PairedDifference(part, figure, len(every), left, right, difference, better, worse, flip_signs(differences))
+    difference = estimate_average(differences, scenarios, -1.0)
+    clusters = [[scenarios.get(task, task) for task in values] for values in differences]
+    p = flip_signs([list(values.values()) for values in differences], clusters)
+    return PairedDifference(part, figure, len(every), left, right, difference, better, worse, p)
 
 
 def refuse_other_tasks(left: Run, right: Run, rewards: Sequence[Mapping[str, Rewards]]) -> None:

@@ -168,6 +168,7 @@ def convert_bfcl_task(
             "reveals": [{"turn": turn + 1, "tools": names, "runs": True} for turn, names in missing.items()],
             "limits": {"turns": max(MESSAGES * len(goals), len(goals) + sum(map(len, truth)))},
             "tags": [NAME, tag],
+            "scenario": row["id"].rpartition("_")[2],  # the categories are made from the same tasks
         }
         Task.model_validate(converted)
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError, AssertionError) as error:

@@ -163,6 +163,7 @@ def subtask_to_row(group: Path, path: Path, played: dict[str, list[dict[str, Any
         "initial": {"folder": f"testbeds/{group.name}"} if list_regular_files(group / "testbed") else {},
         **({"reference": played[number]} if number in played else {}),
         "reward": {"parts": [{"kind": "checklist", "calls": list(convert_checks(group, path, subtask))}]},
+        "scenario": group.name,  # its subtasks differ in names and dates
         "tags": ["officebench", f"{apps}_app{'s' * (apps > 1)}", *(["evaluation"] if apps > 1 else [])],
         "extra": {"evaluation": apps > 1, **{key: subtask[key] for key in FACTS if key != "task"}},
     }

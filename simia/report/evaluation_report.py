@@ -26,6 +26,7 @@ from simia.evaluation.scores import (
     PairedDifference,
     PlayedEpisode,
     collect_rewards,
+    collect_scenarios,
     read_episodes,
     score_parts,
 )
@@ -88,8 +89,12 @@ def collect_evaluation(run: Run) -> EvaluationReport:
     episodes = list(read_episodes(run))
     tasks, notes = load_users_tasks(run, episodes)
     failures = classify_failures(episodes, tasks)
-    scores = score_parts(collect_rewards(episodes))
+    scores = score_parts(collect_rewards(episodes), collect_scenarios(episodes))
     for name, part in scores.parts.items():
+        if part.scenarios < part.tasks:
+            notes.append(
+                f"{name}: {write_count(part.tasks, 'task')} of {write_count(part.scenarios, 'scenario')}; intervals count the scenarios"
+            )
         if part.short:
             notes.append(
                 f"{name}: fewer than {write_count(scores.trials, 'scored trial')} in {part.short} of {write_count(part.tasks, 'task')}; figures that need more leave them out"

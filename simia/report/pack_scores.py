@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
+from simia.evaluation.scores import collect_scenarios, read_episodes
 from simia.jobs import Run
 from simia.jobs.tables import COST
 from simia.report.console import make_table
@@ -22,6 +23,8 @@ class PackScores:
 
     rewards: dict[str, list[float | None]] = field(default_factory=dict)
     """Task id → rewards of its episodes; None for one without a reward."""
+    scenarios: dict[str, str] = field(default_factory=dict)
+    """Task id → its scenario, for tasks that have one."""
     ends: Counter[str] = field(default_factory=Counter)
     """Code of the ending → episodes."""
     cost: float | None = None
@@ -30,13 +33,14 @@ class PackScores:
     def add(self, other: PackScores) -> None:
         """Add the episodes of another pack."""
         self.rewards |= other.rewards
+        self.scenarios |= other.scenarios
         self.ends += other.ends
         if other.cost is not None:
             self.cost = (self.cost or 0.0) + other.cost
 
     def write_row(self, name: str) -> list[str]:
         """Return the row of the table."""
-        scores = summarize_rewards(self.rewards)
+        scores = summarize_rewards(self.rewards, self.scenarios)
         solved = sum(value is not None and value >= SUCCESS for values in self.rewards.values() for value in values)
         mean = "" if scores.mean is None else str(scores.mean)
         ends = ", ".join(f"{code} {count:,}" for code, count in self.ends.most_common())
@@ -49,14 +53,11 @@ def collect_pack_scores(run: Run) -> dict[str, PackScores]:
     if not run.saved_config().get("packs"):
         return {}
     found: dict[str, PackScores] = {}
-    for item in run.ledger.items():
-        body = run.ledger.result(item.id)
-        if body is None or not body["trajectory"]:
-            continue
-        row, task = body["trajectory"], str(item.spec["task"])
-        pack = found.setdefault(task.partition("/")[0], PackScores())
-        pack.rewards.setdefault(task, []).append((row.get("reward") or {}).get("value"))
-        pack.ends[str((row.get("end") or {}).get("code", "no reason"))] += 1
+    for each in read_episodes(run):
+        pack = found.setdefault(each.part, PackScores())
+        pack.rewards.setdefault(each.task, []).append(each.reward)
+        pack.scenarios |= collect_scenarios([each])
+        pack.ends[str((each.row.get("end") or {}).get("code", "no reason"))] += 1
     for name, cost in run.ledger.db.ledger.execute(COSTS):
         if name in found:
             found[name].cost = cost

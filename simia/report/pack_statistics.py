@@ -105,10 +105,11 @@ class PackStatistics:
         for agent in sorted({name for task in self.pack.tasks for name in task.measured}):
             all_ = [task.measured[agent] for task in self.pack.tasks if agent in task.measured]
             rates = [each.rate for each in all_]
+            scenarios = [task.scenario or task.id for task in self.pack.tasks if agent in task.measured]
             found.append(
                 MeasuredAgent(
                     agent, len(all_), sum(each.n for each in all_), sum(each.solved for each in all_),
-                    bootstrap_interval(rates), sum(rate == 1 for rate in rates), sum(rate == 0 for rate in rates),
+                    bootstrap_interval(rates, scenarios), sum(rate == 1 for rate in rates), sum(rate == 0 for rate in rates),
                 )
             )  # fmt: skip
         return found

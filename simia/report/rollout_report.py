@@ -17,7 +17,7 @@ from simia.errors import Code, UserError
 from simia.evaluation.failures import Failure, classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.evaluation.perturbations import count_perturbations
-from simia.evaluation.scores import read_episodes
+from simia.evaluation.scores import collect_scenarios, read_episodes
 from simia.jobs import REJECTED, Run
 from simia.report.console import make_plain_text
 from simia.report.conversation import list_outcome_lines
@@ -35,18 +35,17 @@ LONGEST = 200  # characters of an error
 def print_rollout(run: Run, to: Console) -> None:
     """Print the report of a rollout, and of one over several packs a table by pack."""
     rewards: dict[str, list[float | None]] = defaultdict(list)
+    scenarios: dict[str, str] = {}
     disturbed: list[dict[str, Any]] = []
     parts: dict[str, list[float]] = defaultdict(list)
     ends: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     calls = turns = 0
-    for item in run.ledger.items():
-        body = run.ledger.result(item.id)
-        if body is None or not body["trajectory"]:
-            continue
-        row = body["trajectory"]
+    for each in read_episodes(run):
+        row = each.row
         reward, end = row.get("reward") or {}, row.get("end") or {}
-        rewards[str(item.spec["task"])].append(reward.get("value"))
+        rewards[each.task].append(each.reward)
+        scenarios |= collect_scenarios([each])
         disturbed.append({name: row.get(name) for name in ("perturbations", "extra", "reward")})
         ends[f"{end.get('kind', 'terminated')}: {end.get('code', 'no reason')}"] += 1
         for name, value in (reward.get("parts") or {}).items():
@@ -56,7 +55,7 @@ def print_rollout(run: Run, to: Console) -> None:
             calls += len(message.get("calls", []))
             if message.get("error"):
                 errors[message["error"]] += 1
-    scores = summarize_rewards(rewards)
+    scores = summarize_rewards(rewards, scenarios)
     means = {name: sum(values) / len(values) for name, values in parts.items()}
     print_scores(scores, run, to, means)
     print_pack_scores(run, to)

@@ -7,7 +7,7 @@ are named by item and turn, the environment is deterministic) until it reaches a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,14 @@ class RolloutProgress(Progress):
 
     rewards: defaultdict[str, list[float | None]] = field(default_factory=lambda: defaultdict(list))
     """Task id → rewards of its finished episodes; None for one without a reward."""
+    scenarios: dict[str, str] = field(default_factory=dict)
+    """Task id → its scenario, for tasks that have one."""
+
+    def add(self, task: str, reward: float | None, extra: Mapping[str, Any]) -> None:
+        """Add a finished episode. `extra`: that of its trajectory."""
+        self.rewards[task].append(reward)
+        if scenario := extra.get("scenario"):
+            self.scenarios[task] = scenario
 
     @property
     def done(self) -> int:
@@ -127,7 +135,7 @@ class RolloutWork:
         if item.status not in (PASSED, REJECTED):
             return None
         row = (self._run.ledger.result(item.id) or {}).get("trajectory") or {}
-        self.progress.rewards[item.spec["task"]].append(row.get("reward", {}).get("value"))
+        self.progress.add(item.spec["task"], row.get("reward", {}).get("value"), row.get("extra") or {})
         return content_hash or ""
 
     async def produce(self, item: Item) -> Trajectory:
@@ -153,7 +161,7 @@ class RolloutWork:
         if self._lost_in_a_row >= OUTAGE:
             self._stop = Stop("endpoint", f"{OUTAGE} episodes in a row were aborted, the last one with {item.detail}")
         hashed = store_episode(self._run.ledger, item, trajectory)
-        self.progress.rewards[task.id].append((trajectory.reward or Reward()).value)
+        self.progress.add(task.id, (trajectory.reward or Reward()).value, trajectory.extra)
         return hashed
 
     def decide(self, item: Item, outcome: str | None) -> Verdict:

@@ -169,7 +169,8 @@ async def work_on_rollout(
             produce=cluster.produce if cluster is not None else None,
         )
         stop = await coordinate(job, handle_signals=handle_signals, say=say)
-        return RolloutResult(run.folder, stop, summarize_rewards(work.progress.rewards), run.ledger.accepted_count())
+        scores = summarize_rewards(work.progress.rewards, work.progress.scenarios)
+        return RolloutResult(run.folder, stop, scores, run.ledger.accepted_count())
 
 
 def collect_rollout_facts(config: RolloutConfig, prepared: PreparedEnvironment) -> dict[str, Any]:

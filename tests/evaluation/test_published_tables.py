@@ -137,11 +137,12 @@ def test_an_episode_is_placed_by_its_suite_or_its_pack() -> None:
 
 def test_measures_are_those_of_the_papers() -> None:
     rewards: dict[str, list[float | None]] = {"a": [1.0, 1.0], "b": [1.0, 0.0], "c": [0.5, 0.0], "d": [None, None]}
-    figures = {name: measure_part(rewards, *name) for name in (("avg@", 5), ("pass^", 1), ("pass^", 2), ("pass@", 2))}
+    measures = (("avg@", 5), ("pass^", 1), ("pass^", 2), ("pass@", 2))
+    figures = {name: [*measure_part(rewards, *name).values()] for name in measures}
     assert figures == {
         ("avg@", 5): [1.0, 0.5, 0.25], ("pass^", 1): [1.0, 0.5, 0.0], ("pass^", 2): [1.0, 0.0, 0.0], ("pass@", 2): [1.0, 1.0, 0.0],
     }  # fmt: skip
-    assert measure_part(rewards, "pass^", 3) == measure_part({}, "avg@", 4) == []
+    assert measure_part(rewards, "pass^", 3) == measure_part({}, "avg@", 4) == {}
 
 
 def test_means_of_columns_and_of_parts_have_intervals_that_resample_within_each_part() -> None:

@@ -89,6 +89,7 @@ def test_the_pack_has_all_tasks_with_their_words_and_tools(bfcl_pack: Path) -> N
     assert len(pack.tools) == 128
     assert pack.evaluation
     assert {task.split for task in pack.tasks} == {"test"}
+    assert set(Counter(task.scenario for task in pack.tasks).values()) == {4}, "a task of each category"
     base, missing = pack.task("multi_turn_base_0"), pack.task("multi_turn_miss_func_0")
     assert [goal.calls[0].name if goal.calls else "" for goal in base.goals] == ["cd", "cd", "sort", "cd"]
     assert base.goals[2].calls[0].arguments == {"file_name": "final_report.pdf"}  # by its place in BFCL's text

@@ -15,11 +15,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from simia.errors import UserError
+from simia.evaluation.scores import Rewards, Scenarios, estimate_average, read_episodes
 from simia.jobs import Run
 from simia.statistics import (
     SUCCESS,
     Estimate,
-    estimate_mean_of_groups,
     estimate_pass_at_k,
     estimate_pass_hat_k,
 )
@@ -185,23 +185,17 @@ def is_beyond(difference: float, allowed: float) -> bool:
     return abs(difference) > allowed + 1e-9
 
 
-Rewards = Mapping[str, list[float | None]]
-
-
-def collect_placed_rewards(run: Run) -> dict[tuple[str, str], dict[str, list[float | None]]]:
+def collect_placed_rewards(run: Run) -> dict[tuple[str, str], Rewards]:
     """Collect the rewards of a rollout: (suite, part) → task → rewards of its episodes. Episodes of other packs are left out. Raises
     `UserError` for a run that is not a rollout."""
     if not run.is_rollout:
         raise UserError(f"{run.id} is not a rollout: give a run of simia rollout or simia eval")
     config, facts = run.saved_config(), run.ledger.meta("facts") or {}
     start = f"{config.get('suite') or ''}/" + ("" if config.get("packs") else f"{facts.get('pack')}/")
-    found: dict[tuple[str, str], dict[str, list[float | None]]] = {}
-    for item in run.ledger.items():
-        body = run.ledger.result(item.id)
-        place = find_place(start + str(item.spec["task"]))
-        if place is not None and body is not None and body["trajectory"]:
-            value = (body["trajectory"].get("reward") or {}).get("value")
-            found.setdefault(place, {}).setdefault(str(item.spec["task"]), []).append(value)
+    found: dict[tuple[str, str], Rewards] = {}
+    for each in read_episodes(run):
+        if place := find_place(start + each.task):
+            found.setdefault(place, {}).setdefault(each.task, []).append(each.reward)
     return found
 
 
@@ -223,10 +217,12 @@ def find_place(path: str) -> tuple[str, str] | None:
     return None
 
 
-def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rewards]) -> dict[str, Estimate]:
+def measure_columns(
+    table: PublishedTable, rewards: Mapping[tuple[str, str], Rewards], scenarios: Scenarios | None = None
+) -> dict[str, Estimate]:
     """Compute our figures in percent for each column that our suites measure, with 95 % intervals over tasks. A column over several parts, or a
     mean of columns, needs all of these. Its interval resamples tasks within each part. The columns of a mean have one part each."""
-    groups: dict[str, list[list[float]]] = {}
+    groups: dict[str, list[dict[str, float]]] = {}
     for name, column in table.columns.items():
         match = MEASURE.fullmatch(column.metric or "")
         if column.suite is None or column.part is None or match is None:
@@ -238,23 +234,23 @@ def measure_columns(table: PublishedTable, rewards: Mapping[tuple[str, str], Rew
     for name, column in table.columns.items():
         if column.mean_of and all(each in groups for each in column.mean_of):
             groups[name] = [values for each in column.mean_of for values in groups[each]]
-    return {name: estimate_percent(groups[name]) for name in table.columns if name in groups}
+    return {name: estimate_percent(groups[name], scenarios or {}) for name in table.columns if name in groups}
 
 
-def estimate_percent(groups: list[list[float]]) -> Estimate:
+def estimate_percent(groups: list[dict[str, float]], scenarios: Scenarios) -> Estimate:
     """The mean of the groups' means in percent, with its 95 % interval."""
-    found = estimate_mean_of_groups(groups)
+    found = estimate_average(groups, scenarios)
     return Estimate(100 * found.value, 100 * found.low, 100 * found.high)
 
 
-def measure_part(rewards: Rewards, measure: str, k: int) -> list[float]:
+def measure_part(rewards: Rewards, measure: str, k: int) -> dict[str, float]:
     """Compute a measure of each task with scored episodes: avg@k is the mean of the task's rewards; pass^k and pass@k are estimated from n ≥ k
     episodes of the task. Empty without scored episodes, or for pass^k and pass@k if a task has fewer than k."""
-    known = [[value for value in values if value is not None] for values in rewards.values()]
-    known = [values for values in known if values]
-    if not known or (measure != "avg@" and min(map(len, known)) < k):
-        return []
+    known = {task: [value for value in values if value is not None] for task, values in rewards.items()}
+    known = {task: values for task, values in known.items() if values}
+    if not known or (measure != "avg@" and min(map(len, known.values())) < k):
+        return {}
     if measure == "avg@":
-        return [sum(values) / len(values) for values in known]
+        return {task: sum(values) / len(values) for task, values in known.items()}
     estimate = estimate_pass_at_k if measure == "pass@" else estimate_pass_hat_k
-    return [estimate(len(values), sum(value >= SUCCESS for value in values), k) for values in known]
+    return {task: estimate(len(values), sum(value >= SUCCESS for value in values), k) for task, values in known.items()}

@@ -41,6 +41,7 @@ def make_tasks(key: str, scenario: Scenario, start: ScenarioState, modes: Sequen
         initial={"state": start.state},
         reference=scenario.solution,
         reward=RewardSpec(parts=[ChecklistSpec(code=checks, partial=True)]),
+        scenario=name,
         seed=True,
     )
     found: dict[str, Task] = {}
