@@ -31,6 +31,8 @@ TRAIN = "train"  # the split whose solutions may be trained on; tasks without a 
 DUPLICATE = "are duplicates of others and were left out"
 RunItem = tuple[str | None, str | None]  # the run and the item of a trajectory
 HashRow = Callable[[Trajectory], str]
+Decisions = Mapping[tuple[str, str], list[Issue] | None]
+"""(Item, id of the trajectory) → faults for which it is left out; None: it is kept."""
 
 
 @dataclass(slots=True)
@@ -38,7 +40,8 @@ class Selection:
     """The trajectories to export.
 
     `folders`: the runs; `notes`: a line for each incomplete run. `left_out`: reason → number of trajectories; `unread`: rows that no
-    dialect reads. These counts are complete when `rows` have been read. `verdicts`: the (run, item) that have a verdict; None: not asked for.
+    dialect reads. `verdicts`: the (run, item) that have a verdict on their present text; None: not asked for. All three are complete when
+    `rows` have been read.
     """
 
     rows: Iterable[Trajectory]
@@ -47,7 +50,7 @@ class Selection:
     notes: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     unread: RefusalCounts = field(default_factory=RefusalCounts)
-    verdicts: frozenset[RunItem] | None = None
+    verdicts: set[RunItem] | None = None
     dropped: list[DroppedEpisode] = field(default_factory=list)
     """Episodes that a teacher's filters or a judge left out; complete when `rows` have been read."""
 
@@ -97,12 +100,10 @@ def select(
         else iterate_trajectories(names, runs, unread, best, teacher)
     )
     if judged:
-        verdicts = {folder.name: load_judgement(folder) for folder in folders}
-        bad: dict[RunItem, list[Issue]] = {
-            (run, item): faults for run, of in verdicts.items() for item, faults in of.failed().items()
-        }
-        selection.verdicts = frozenset((run, item) for run, of in verdicts.items() for item in of.judged_items())
-        rows = drop_judged_bad(filter_rows(rows, selection.left_out, identify), bad, selection.dropped)
+        decided = {folder.name: load_judgement(folder).decide() for folder in folders}
+        selection.verdicts = set()
+        rows = filter_rows(rows, selection.left_out, identify)
+        rows = drop_judged_bad(rows, decided, selection.verdicts, selection.dropped)
     else:
         rows = filter_rows(rows, selection.left_out, identify)
     selection.rows = set_system(rows, system) if system else rows
@@ -121,13 +122,26 @@ def filter_rows(
 
 
 def drop_judged_bad(
-    rows: Iterable[Trajectory], bad: Mapping[RunItem, list[Issue]], dropped: list[DroppedEpisode]
+    rows: Iterable[Trajectory],
+    decided: Mapping[str, Decisions],
+    verdicts: set[RunItem],
+    dropped: list[DroppedEpisode],
 ) -> Iterator[Trajectory]:
-    """Leave out the items that a judge failed, with its first fault in `dropped`."""
+    """Leave out the trajectories that judges failed, with the first fault in `dropped`. A verdict on an earlier text of an item, before a recheck,
+    is none.
+
+    Args:
+        rows: The trajectories.
+        decided: Run → its judges' decisions, from `Judgement.decide`.
+        verdicts: Takes the run and item of each trajectory with a verdict.
+        dropped: Takes those that are left out.
+    """
     for t in rows:
-        item = t.provenance.item or ""
-        faults = bad.get((t.provenance.run, item))
-        if faults is None:
+        run, item = t.provenance.run, t.provenance.item or ""
+        key, of_run = (item, t.id), decided.get(run or "", {})
+        if key in of_run:
+            verdicts.add((run, item))
+        if (faults := of_run.get(key)) is None:
             yield t
         else:
             dropped.append(DroppedEpisode(t.id, item, next(iter(faults), Issue(code=Code.JUDGED_BAD))))

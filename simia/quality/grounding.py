@@ -150,7 +150,8 @@ def is_identifier(path: Path, schema: dict[str, Any], use: ArgumentUse | None) -
     if "enum" in schema or "const" in schema or schema.get("format") in NEVER_FORMATS:
         return False
     kinds = schema.get("type", "string")
-    if not {"string", "integer", "number"} & set(kinds if isinstance(kinds, list) else [kinds]):
+    listed = kinds if isinstance(kinds, list) else [kinds]
+    if not any(kind in ("string", "integer", "number") for kind in listed):
         return False
     if looks_like_identifier(path[-1], schema):
         # Set several times and never mentioned before: the agent writes it freely, so it is no identifier.

@@ -244,3 +244,8 @@ def test_our_packs(name: str) -> None:
                 call.arguments[where] = value
                 changed += 1
     assert changed > 20
+
+
+def test_a_schema_with_a_field_named_type_where_a_type_belongs_is_no_identifier() -> None:
+    """Such a tool is refused later by its schema; it must not end the reading of the other rows."""
+    assert inferred(tool(filter={"type": {"type": "string"}, "value": STRING})) == {}

@@ -104,15 +104,23 @@ class Judgement:
         return sorted(disputed.items(), key=lambda pair: (-pair[1], pair[0]))
 
     def failed(self, rule: Rule = "majority") -> dict[str, list[Issue]]:
-        """Return the items that an export leaves out, with their faults: those that any, most or all of their judges failed."""
-        refused: dict[str, list[Issue]] = {}
-        for item, rows in self._by_item().items():
-            verdicts = [row.verdict for row in rows if row.verdict.passed is not None]
+        """Return the items that any, most or all of their judges failed, with their faults."""
+        return {item: faults for (item, _), faults in self.decide(rule).items() if faults is not None}
+
+    def decide(self, rule: Rule = "majority") -> dict[tuple[str, str], list[Issue] | None]:
+        """Return what an export does with each judged trajectory, by its item and its id: None if it is kept, else the faults for which it is
+        left out, since any, most or all of its judges failed it. An item has several ids if a recheck has changed its trajectory."""
+        judged: dict[tuple[str, str], list[Verdict]] = {}
+        for row in self.rows:
+            if row.verdict.passed is not None:
+                judged.setdefault((row.item, row.trajectory), []).append(row.verdict)
+        found: dict[tuple[str, str], list[Issue] | None] = {}
+        for key, verdicts in judged.items():
             against = [verdict for verdict in verdicts if not verdict.passed]
             needed = {"any": 1, "majority": len(verdicts) // 2 + 1, "all": len(verdicts)}[rule]
-            if against and len(against) >= needed:
-                refused[item] = [issue for verdict in against for issue in verdict.issues]
-        return refused
+            out = against and len(against) >= needed
+            found[key] = [issue for verdict in against for issue in verdict.issues] if out else None
+        return found
 
     def judged_items(self) -> set[str]:
         """Return the items that have a verdict; an error is none."""

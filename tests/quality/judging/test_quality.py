@@ -339,6 +339,20 @@ async def test_an_export_says_how_many_had_no_verdict(run: Run, tmp_path: Path) 
     assert (report.exported, report.unjudged) == (COUNT, COUNT - 3)
 
 
+async def test_a_verdict_on_an_earlier_text_is_none(run: Run, tmp_path: Path) -> None:
+    """Items 2 and 4 were judged, and a recheck changed both: the first was failed, the second passed."""
+    await judge_run(run, QualitySettings(), {"quality": Engine(faulty(run, 2, 5))})
+    for item in run.ledger.items():
+        if item.ord in (2, 4) and (body := run.ledger.result(item.id)):
+            body["trajectory"]["messages"][-1]["content"] += " Anything else?"
+            run.ledger.conclude(item, f"other-{item.ord}", body)
+    run.ledger.flush()
+    selection = select(["r"], tmp_path, judged=True, partial=True)
+    report = export(selection.rows, tmp_path / "out", to="openai", facts=selection.facts, verdicts=selection.verdicts)
+    assert [row.item for row in selection.dropped] == ["i000005"]
+    assert (report.exported, report.unjudged) == (COUNT - 1, 2)
+
+
 async def test_the_card_of_an_export_says_what_a_judge_left_out(run: Run, tmp_path: Path) -> None:
     await judge_run(run, QualitySettings(sample=5), {"quality": Engine(faulty(run, 2, 5))})
     chosen = [int(row.item[1:]) for row in load_judgement(run.folder).rows if row.verdict.passed is False]
