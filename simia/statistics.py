@@ -95,9 +95,11 @@ def estimate_pass_hat_k(n: int, c: int, k: int) -> float:
     return math.comb(c, k) / math.comb(n, k)
 
 
-def bootstrap_interval(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> Estimate:
+def bootstrap_interval(
+    values: Sequence[float], clusters: Sequence[Hashable] | None = None, *, lowest: float = 0.0
+) -> Estimate:
     """The mean of one figure per task with its interval, as of one group in `estimate_mean_of_groups`."""
-    return estimate_mean_of_groups([values], clusters=None if clusters is None else [clusters])
+    return estimate_mean_of_groups([values], lowest, None if clusters is None else [clusters])
 
 
 def compute_wilson_interval(successes: float, n: float) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from simia.envs.worlds.compare_worlds import rename_identifiers
 from simia.json_values import is_number
-from simia.statistics import FEWEST_TASKS, Estimate, compute_wilson_interval, find_ends
+from simia.statistics import FEWEST_TASKS, Estimate, bootstrap_interval, compute_wilson_interval, find_ends
 from simia.tool import CompiledSchema, SchemaError, ToolSpec, compile_schema
 from simia.trajectory import write_compact_json
 
@@ -146,7 +146,8 @@ class Fidelity:
 
 
 def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | None:
-    """Estimate the difference `one` − `other` of a measure over the calls that both answered, with a paired bootstrap."""
+    """Estimate the difference `one` − `other` of a measure over the calls that both answered, with a paired bootstrap. If it is the same in
+    all groups, the interval is that of `bootstrap_interval` for as many equal differences."""
     both = {
         place: (each, other.calls[place])
         for place, each in one.calls.items()
@@ -159,6 +160,9 @@ def estimate_gain(one: Fidelity, other: Fidelity, measure: str) -> Estimate | No
         (sum_calls(one for one, _ in group), sum_calls(two for _, two in group)) for group in group_by_episode(both)
     ]
     n = sum(any(getattr(each, measure) is not None for each in group) for group in groups)
+    gaps = {measure_difference([group], measure) for group in groups} - {None}
+    if len(gaps) == 1:  # a bootstrap of equal values would give an interval of width 0
+        return bootstrap_interval([found] * n, lowest=-1.0)
     drawn = [measure_difference(picked, measure) for picked in resample(groups)]
     return Estimate(found, *find_ends([each for each in drawn if each is not None] or [found], n))
 

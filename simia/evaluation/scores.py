@@ -186,6 +186,8 @@ class PairedDifference:
     part: str
     figure: str
     tasks: int
+    scenarios: int
+    """Number of different scenarios of the tasks, where a task without one counts as its own."""
     left: float
     right: float
     difference: Estimate
@@ -250,7 +252,8 @@ def compare_pairs(
     difference = estimate_average(differences, scenarios, -1.0)
     clusters = [[scenarios.get(task, task) for task in values] for values in differences]
     p = flip_signs([list(values.values()) for values in differences], clusters)
-    return PairedDifference(part, figure, len(every), left, right, difference, better, worse, p)
+    different = len({each for names in clusters for each in names})
+    return PairedDifference(part, figure, len(every), different, left, right, difference, better, worse, p)
 
 
 def refuse_other_tasks(left: Run, right: Run, rewards: Sequence[Mapping[str, Rewards]]) -> None:

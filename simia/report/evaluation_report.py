@@ -211,7 +211,11 @@ def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> Non
         to.print(Text())
         print_whole(table, to)
     few = f"Wilson's for fewer than {FEWEST_TASKS} tasks, and where all tasks score alike"
-    to.print(f"intervals: 95 %, by resampling tasks; {few}", highlight=False, soft_wrap=True)
+    to.print(
+        f"intervals: 95 %, by resampling tasks, or scenarios where tasks share one; {few}",
+        highlight=False,
+        soft_wrap=True,
+    )
     print_perturbations(report.perturbations, to)
     print_failures(report, to, at)
     for note in report.notes:
@@ -299,6 +303,11 @@ def print_comparison(
     print_whole(table, to)
     lines = [
         "B - A: the difference on the same tasks, with its 95 % interval over n tasks; p: by flipping signs over tasks",
+        *(
+            ["note: some tasks share a scenario; these count as one in intervals and p"]
+            if any(each.scenarios < each.tasks for each in rows)
+            else []
+        ),
         f"*: told apart at {SIGNIFICANCE:.0%}; +, -: tasks that B does better, worse",
         *(f"note: other conditions: {line}" for line in conditions),
     ]

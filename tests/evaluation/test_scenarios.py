@@ -64,3 +64,5 @@ def test_an_evaluation_of_variants_resamples_their_scenarios(tmp_path: Path, mon
         json.loads(invoke("eval", "compare", f"{name}-floor", name, "--json"))["differences"][0] for name in reports
     ]
     assert differences[0]["p"] == pytest.approx(differences[1]["p"])
+    assert "note: some tasks share a scenario" in invoke("eval", "compare", "copied-floor", "copied")
+    assert "share a scenario" not in invoke("eval", "compare", "plain-floor", "plain")
