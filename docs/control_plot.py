@@ -1,7 +1,8 @@
 """The control experiment of docs/loop.md: its table and plot from the stored results, `python docs/control_plot.py [RESULTS.json] [FILE.svg]`.
 
 The results are those that `python eval/loop/control.py --publish` wrote: the outcome of every test task, and the curves of the training.
-Intervals of success are 95 % of a bootstrap over tasks and training seeds; a gain is the difference on the same tasks and training seeds.
+Intervals of success are 95 % of a bootstrap over tasks and training seeds; a gain is the difference on the same tasks and training seeds. Its
+second interval draws the 20 wordings of the tasks in place of single tasks.
 """
 
 from __future__ import annotations
@@ -39,15 +40,17 @@ def measure(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
             rows[arm]["by_kind"] = figures.by_kind(rewards, found["kinds"])
             if arm != "start":
                 rows[arm]["gain"] = figures.gain_from(rewards, start)
+                if wordings := found.get("wordings"):
+                    rows[arm]["over_wordings"] = figures.gain_from(rewards, start, wordings)
     return rows
 
 
 def table(found: dict[str, Any], rows: dict[str, dict[str, Any]]) -> str:
-    lines = ["| | by training seed | success | over the start |", "|---|---|---|---|"]
+    lines = ["| | by training seed | success | over the start | the same, wordings drawn |", "|---|---|---|---|---|"]
     for arm, row in rows.items():
         seeds = ", ".join(f"{100 * value:.1f}" for value in row["by_seed"].values())
-        gain = figures.shown(row["gain"], signed=True) if "gain" in row else ""
-        lines.append(f"| {ARMS[arm]} | {seeds} | {figures.shown(row)} | {gain} |")
+        gains = [figures.shown(row[name], signed=True) if name in row else "" for name in ("gain", "over_wordings")]
+        lines.append(f"| {ARMS[arm]} | {seeds} | {figures.shown(row)} | {' | '.join(gains)} |")
     kinds = sorted({kind for row in rows.values() for kind in row["by_kind"]})
     lines += ["", f"| by kind of task | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
     for arm, row in rows.items():

@@ -1,6 +1,7 @@
 """Results of an ablation: the reward of every task of every arm as JSON, and the figure with intervals that is drawn from it.
 
-Intervals are 95 %, by a bootstrap over tasks and training seeds (`eval/loop/figures.py`).
+Intervals are 95 %, by a bootstrap over tasks and training seeds (`eval/loop/figures.py`). Tasks of one scenario are drawn together. All tasks of a
+suite weigh alike; `simia eval` averages its parts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from eval.ablations.ablation import Ablation, Size, Step
 from eval.loop import figures
 from simia.errors import UserError
-from simia.evaluation.scores import collect_rewards, read_episodes
+from simia.evaluation.scores import Scenarios, collect_rewards, find_scenario, read_episodes
 from simia.jobs import Run
 from simia.report.plots import PlotDot, PlotLine, PlotPanel, save_figure
 from simia.statistics import compute_wilson_interval
@@ -28,28 +29,30 @@ def write_results(path: Path, name: str, plan: Ablation, size: Size, steps: Sequ
     rows = []
     for step in steps:
         if step.result:
-            tasks = read_rewards(step.result, size, runs)
+            tasks, scenarios = read_rewards(step.result, size, runs)
             if not tasks:
                 raise UserError(f"{step.arm.name}: no episode of {step.result} has a reward")
             arm = {"arm": step.arm.name, "line": step.arm.line or step.arm.name, "x": step.arm.x}
-            rows.append({**arm, "seed": step.seed, "suite": step.suite, "tasks": tasks})
+            rows.append({**arm, "seed": step.seed, "suite": step.suite, "tasks": tasks, "scenarios": scenarios})
     head = {"ablation": name, "title": plan.title, "source": plan.source, "size": size, "x": plan.x}
     path.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
-def read_rewards(result: str, size: Size, runs: Path) -> Rewards:
-    """The rewards of one evaluation: a file of the tiny student, or a run of simia."""
+def read_rewards(result: str, size: Size, runs: Path) -> tuple[Rewards, Scenarios]:
+    """The rewards of one evaluation, and the scenarios of tasks that have one: from a file of the tiny student, or a run of simia."""
     if size == "tiny":
         found = json.loads(Path(result).read_text(encoding="utf-8"))["tasks"]
-        return {task: row["reward"] for task, row in found.items() if row["reward"] is not None}
+        return {task: row["reward"] for task, row in found.items() if row["reward"] is not None}, {}
     with closing(Run.read_only(runs, result)) as run:
-        parts = collect_rewards(read_episodes(run))
+        episodes = list(read_episodes(run))
+    parts = collect_rewards(episodes)
+    scenarios = {f"{each.part}/{each.task}": name for each in episodes if (name := find_scenario(each))}
     known = {
         f"{part}/{task}": [value for value in values if value is not None]
         for part, tasks in parts.items()
         for task, values in tasks.items()
     }
-    return {task: sum(values) / len(values) for task, values in known.items() if values}
+    return {task: sum(values) / len(values) for task, values in known.items() if values}, scenarios
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -75,11 +78,13 @@ def draw_outcomes(found: Mapping[str, Any], out: Path) -> None:
 def collect_arms(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, float | None, dict[str, Any]]]:
     """Arm → its line, its place, and mean with interval."""
     rewards: dict[str, dict[int, Rewards]] = {}
+    units: dict[str, str] = {}
     places: dict[str, tuple[str, float | None]] = {}
     for row in rows:
         rewards.setdefault(row["arm"], {})[row["seed"]] = row["tasks"]
+        units |= {task: row.get("scenarios", {}).get(task, task) for task in row["tasks"]}
         places[row["arm"]] = (row["line"], row["x"])
-    return {name: (*places[name], figures.own(keep_common(own))) for name, own in rewards.items()}
+    return {name: (*places[name], figures.own(keep_common(own), units)) for name, own in rewards.items()}
 
 
 def keep_common(rewards: Mapping[int, Rewards]) -> dict[int, Rewards]:

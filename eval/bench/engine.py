@@ -186,8 +186,8 @@ def main() -> int:
     for inflight, bound in ((256, 0.95),) if args.quick else ((256, 0.95), (1024, 0.90)):
         n = 20 * inflight
         best: dict[str, dict[str, Any]] = {}
-        for round_ in range(1 if args.quick else args.rounds):
-            for name in ("bare", "simia") if args.quick or round_ else CLIENTS:
+        for _ in range(1 if args.quick else args.rounds):
+            for name in ("bare", "simia") if args.quick else CLIENTS:
                 row = measure(name, n, inflight) | {"n": n}
                 if name not in best or row["rate"] > best[name]["rate"]:
                     best[name] = row

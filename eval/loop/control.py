@@ -145,6 +145,7 @@ class Control:
         found: dict[str, Any] = {
             "plan": vars(self.plan),
             "kinds": {},
+            "wordings": tasks.name_wordings(map(json.loads, (self.pack / "tasks.jsonl").read_text().splitlines())),
             "test": {},
             "dev": {},
             "training": {},

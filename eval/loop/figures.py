@@ -10,6 +10,8 @@ from simia.statistics import bootstrap_interval as simia_interval
 
 Rewards = Mapping[int, Mapping[str, float]]
 """Training seed → task → reward."""
+Units = Mapping[str, str]
+"""Test task → its wording: tasks of one wording differ in names and numbers alone, so they are drawn together."""
 RESAMPLES = 2000
 
 
@@ -19,26 +21,32 @@ def mean(rewards: Rewards) -> float:
 
 
 def interval(
-    measure: Callable[[list[int], list[str]], float], seeds: list[list[int]], tasks: list[str]
+    measure: Callable[[list[int], list[str]], float],
+    seeds: list[list[int]],
+    tasks: list[str],
+    units: Units | None = None,
 ) -> tuple[float, float]:
-    """Return the 95 % interval of a two-way bootstrap, which resamples tasks, and the training seeds of each arm."""
-    source = random.Random(0)
+    """Return the 95 % interval of a two-way bootstrap, which resamples tasks, or their `units`, and the training seeds of each arm."""
+    groups: dict[str, list[str]] = {}
+    for task in tasks:
+        groups.setdefault(units[task] if units else task, []).append(task)
+    source, members = random.Random(0), list(groups.values())
     found = []
     for _ in range(RESAMPLES):
-        drawn = source.choices(tasks, k=len(tasks))
+        drawn = [task for group in source.choices(members, k=len(members)) for task in group]
         found.append(measure([place for arm in seeds for place in source.choices(arm, k=len(arm))], drawn))
     found.sort()
     return found[int(0.025 * RESAMPLES)], found[int(0.975 * RESAMPLES) - 1]
 
 
-def own(rewards: Rewards) -> dict[str, Any]:
+def own(rewards: Rewards, units: Units | None = None) -> dict[str, Any]:
     """Mean success of an arm and its interval."""
     seeds, tasks = sorted(rewards), sorted(next(iter(rewards.values())))
     if mean(rewards) in (0.0, 1.0):  # a bootstrap of equal values would give an interval of width 0
         known = simia_interval([mean(rewards)] * len(tasks))
         low, high = known.low, known.high
     else:
-        low, high = interval(lambda s, t: over(rewards, s, t), [seeds], tasks)
+        low, high = interval(lambda s, t: over(rewards, s, t), [seeds], tasks, units)
     return {"mean": mean(rewards), "low": low, "high": high, "seeds": len(seeds), "tasks": len(tasks)}
 
 
@@ -51,10 +59,10 @@ def gain(rewards: Rewards, base: Rewards) -> dict[str, Any]:
     return {"mean": mean(rewards) - mean(base), "low": low, "high": high}
 
 
-def gain_from(rewards: Rewards, start: Rewards) -> dict[str, Any]:
+def gain_from(rewards: Rewards, start: Rewards, units: Units | None = None) -> dict[str, Any]:
     """Return the gain over the checkpoints from which an arm was trained, seed by seed, on the same tasks, with its interval."""
     seeds, tasks = sorted(set(rewards) & set(start)), sorted(next(iter(start.values())))
-    low, high = interval(lambda s, t: over(rewards, s, t) - over(start, s, t), [seeds], tasks)
+    low, high = interval(lambda s, t: over(rewards, s, t) - over(start, s, t), [seeds], tasks, units)
     return {"mean": over(rewards, seeds, tasks) - over(start, seeds, tasks), "low": low, "high": high}
 
 

@@ -13,7 +13,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +275,20 @@ def task(number: int, split: str, source: random.Random, drawn: Drawn) -> dict[s
     kind = KINDS[number % len(KINDS)]
     wording = source.choice(SAID["test" if split == "test" else "train"]["hold" if kind == "long" else kind])
     return make_task(f"{split}-{number:03d}", split, kind, wording, source, drawn)
+
+
+def name_wordings(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the sentence of `SAID["test"]` that each test task is worded with, such as `hold-2`: the unit that intervals draw."""
+    forms = {
+        f"{kind}-{number}": re.compile(".+".join(map(re.escape, re.split(r"\{\w+\}", wording))), re.IGNORECASE)
+        for kind, wordings in SAID["test"].items()
+        for number, wording in enumerate(wordings)
+    }
+    return {
+        row["id"]: next(name for name, form in forms.items() if form.fullmatch(row["instruction"]))
+        for row in rows
+        if row["split"] == "test"
+    }
 
 
 def make_task(name: str, split: str, kind: str, wording: str, source: random.Random, drawn: Drawn) -> dict[str, Any]:

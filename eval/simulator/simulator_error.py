@@ -130,9 +130,23 @@ def write_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_gain(rewards: figures.Rewards, base: figures.Rewards) -> str:
+def write_wordings(found: dict[str, Any]) -> str:
+    """The differences of `write_table` with intervals that draw the 20 wordings of the test tasks in place of single tasks."""
+    arms = {arm: control.outcomes(found, arm) for arm in ("start", *ARMS)}
+    lines = ["| wordings drawn | over the start, points | over exact, points |", "|" + " --- |" * 3]
+    for arm, rewards in arms.items():
+        if rewards and arm != "start":
+            cells = [
+                write_gain(rewards, arms[other], found["wordings"]) if arm != other else ""
+                for other in ("start", "exact")
+            ]
+            lines.append(f"| {arm} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_gain(rewards: figures.Rewards, base: figures.Rewards, units: figures.Units | None = None) -> str:
     """The difference of two arms over the training seeds that both have."""
-    return figures.shown(figures.gain_from(rewards, base), signed=True) if rewards.keys() & base.keys() else ""
+    return figures.shown(figures.gain_from(rewards, base, units), signed=True) if rewards.keys() & base.keys() else ""
 
 
 def write_signals(found: dict[str, Any]) -> str:
@@ -250,7 +264,7 @@ def main() -> None:
             raise UserError(f"there is no {given.results}: run the experiment first")
         found = json.loads(given.results.read_text())
         refuse_early_look(found)
-        print(write_table(found), write_signals(found), sep="\n\n")
+        print(write_table(found), write_wordings(found), write_signals(found), sep="\n\n")
         if given.plot:
             save_figure(draw(found, json.loads(MARKS.read_text())), given.plot)
         return

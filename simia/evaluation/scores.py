@@ -75,8 +75,13 @@ def read_episodes(run: Run, named: str | None = None) -> Iterator[PlayedEpisode]
 
 def collect_scenarios(episodes: Iterable[PlayedEpisode]) -> Scenarios:
     """Task → its scenario, for tasks that have one."""
-    found = ((each.task, (each.row.get("extra") or {}).get("scenario")) for each in episodes)
-    return {task: scenario for task, scenario in found if isinstance(scenario, str)}
+    return {each.task: scenario for each in episodes if (scenario := find_scenario(each))}
+
+
+def find_scenario(episode: PlayedEpisode) -> str | None:
+    """The scenario of an episode's task; None if it has none of its own name, or was stored by an earlier version."""
+    found = (episode.row.get("extra") or {}).get("scenario")
+    return found if isinstance(found, str) else None
 
 
 def collect_rewards(episodes: Iterable[PlayedEpisode]) -> dict[str, Rewards]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,7 +162,8 @@ def test_the_figures_of_known_outcomes(tmp_path: Path) -> None:
     curve = {"reward": [0.5] * 4 + [1.0] * 4, "mixed": [4] * 8, "tokens": [90.0] * 8, "seconds": [1.0] * 8}
     results = tmp_path / "results.json"
     results.write_text(json.dumps({
-        "plan": {"seeds": 3, "test": 40}, "kinds": kinds, "test": test, "dev": {},
+        "plan": {"seeds": 3, "test": 40}, "kinds": kinds, "wordings": {name: f"w{n % 4}" for n, name in enumerate(sorted(kinds))},
+        "test": test, "dev": {},
         "training": {f"grpo-{s}": {**curve, "reward": [r - s / 10 for r in curve["reward"]]} for s in range(3)},
     }))  # fmt: skip
     said = run(sys.executable, ROOT / "docs" / "control_plot.py", results, tmp_path / "plot.svg")
@@ -169,7 +171,10 @@ def test_the_figures_of_known_outcomes(tmp_path: Path) -> None:
     _, _, _, grpo, shuffled = success.splitlines()
     assert grpo.startswith("| GRPO | 90.0, 90.0, 90.0 | 90.0 [")
     assert "| +40.0 [+2" in grpo
-    assert shuffled.endswith("| +0.0 [+0.0, +0.0] |")
+    assert shuffled.endswith("| +0.0 [+0.0, +0.0] | +0.0 [+0.0, +0.0] |")
+    plain, by_wording = (re.findall(r"[+-]\d+\.\d", cell) for cell in grpo.split(" | ")[-2:])
+    assert by_wording[0] == plain[0] == "+40.0"
+    assert float(by_wording[1]) < float(plain[1])
     assert "| GRPO | 0.90 | 0.90 |" in by_kind
     drawn = (tmp_path / "plot.svg").read_text()
     assert "gain of GRPO +40.0 [+2" in drawn

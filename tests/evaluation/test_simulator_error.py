@@ -134,6 +134,7 @@ def test_the_table_compares_with_the_start_and_with_the_exact_simulator(
     found: dict[str, Any] = {
         "plan": {"seeds": 2, "steps": 20, "groups": 8},
         "kinds": {f"test-{n:03d}": "hold" for n in range(4)},
+        "wordings": {f"test-{n:03d}": f"hold-{n // 2}" for n in range(4)},
     }
     found["test"] = {"start-0": "1000", "start-1": "1000", "exact-0": "1111", "exact-1": "1111", "answers-30-0": "1100"}
     results.write_text(json.dumps(found))
@@ -157,8 +158,9 @@ def test_the_page_has_the_rows_of_the_stored_results(monkeypatch: pytest.MonkeyP
     experiment = load(monkeypatch)
     found = json.loads(experiment.RESULTS.read_text())
     page = (ROOT / "docs" / "experiments" / "simulator-error.md").read_text().replace("−", "-").splitlines()
-    rows = [*experiment.write_table(found).splitlines(), *experiment.write_signals(found).splitlines()]
-    assert len(rows) == 13
+    tables = (experiment.write_table, experiment.write_wordings, experiment.write_signals)
+    rows = [row for write in tables for row in write(found).splitlines()]
+    assert len(rows) == 19
     assert [row for row in rows if row not in page] == []
 
 
