@@ -324,6 +324,65 @@ def test_what_claims_no_action_of_a_call_passes(text: str) -> None:
     )
 
 
+DESK = (
+    "get_order",
+    "cancel_order",
+    "return_order",
+    "refund_order",
+    "book_flight",
+    "create_booking",
+    "change_booking",
+    "register_guest",
+)
+
+
+def find_desk_codes(answer: str, **result: str) -> list[str]:
+    """Check an answer right after a look-up, where tools for many actions exist and none was called."""
+    look = ("get_order", {"order_id": "ORD-20417"}, {"order_id": "ORD-20417", **result})
+    t = make_dialogue("How is ORD-20417?", look, answer, system="Be kind.")
+    t.tools = [make_tool(name, order_id=TEXT) for name in DESK]
+    return [issue.code.value for issue in check_trajectory(t, Checks(identifiers=False, dates=False))]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Here it is:\n- Ordered on: soon\n- Booked by: Ann Lee\n- Created: in May\n- Changed: never",
+        "Here it is:\nOrdered: in May\nScheduled departure: 10:40\nReserved seat: the first\nRegistered e-mail: none yet",
+        "Returned items are refunded within a few days after we receive them.",
+        "Cancelled orders are refunded to your card.",
+        "Opened, changed or returned items have no refund.",
+        "The flight is delayed and is now scheduled for 12:10.",
+        "The flight is now scheduled to leave at 12:10.",
+        "Here it is:\n- Status: cancelled",
+        "Here it is:\n- ORD-20417\n- Cancelled",
+    ],
+)
+def test_labels_adjectives_and_states_claim_no_action(answer: str) -> None:
+    assert find_desk_codes(answer, status="cancelled") == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Done, cancelled your order.",
+        "All done: cancelled.",
+        "Cancelled. Is there more that I can do for you? No? Then have a good day.",
+        "Cancelled ORD-20417 for you.",
+        "Cancelled and refunded, as you asked.",
+        "Successfully cancelled order ORD-20417.",
+        "Booked a later flight for you.",
+        "Booked seat 12A for you.",
+        "Your order is now cancelled.",
+        "Your flight is now booked.",
+        "Your booking is now scheduled.",
+        "Here it is:\n- Status: cancelled",
+    ],
+)
+def test_a_claim_at_the_start_of_a_sentence_needs_its_call(answer: str) -> None:
+    assert find_desk_codes(answer, status="pending") == ["claimed_action"]
+
+
 def read_rows(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
 
