@@ -324,6 +324,51 @@ def test_what_claims_no_action_of_a_call_passes(text: str) -> None:
     )
 
 
+SALE = ("get_trip", {"trip": "A"}, {"start": "2026-03-09", "end": "2026-03-14"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        ("It runs from Monday until 14 March 2026.", True),
+        ("It is on Monday and 14 March 2026.", True),
+        ("It is on Monday and on Saturday, 14 March 2026.", True),
+        ("It ends on Saturday, March 14, 2026.", True),
+        ("It ends on Saturday the 14th of March 2026.", True),
+        ("It ends on Monday, March 14, 2026.", False),
+        ("It ends on Monday, 14 March 2026.", False),
+        ("It ends on Monday, March the 14th.", False),
+        ("It ends on Monday the 14th of March 2026.", False),
+    ],
+)
+def test_a_weekday_belongs_to_the_date_right_after_it(answer: str, passes: bool) -> None:
+    t = make_dialogue("When is it?", SALE, answer, system="Be kind.")
+    assert find_codes(t) == [] if passes else find_codes(t) == ["wrong_date"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "answer", "passes"),
+    [
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:00 Berlin time.", True),
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:00.", True),
+        ("I am in Delhi.", "15:00:00+02:00", "It starts at 18:30.", True),
+        ("I am in Delhi.", "15:00:00-05:00", "It starts at 01:30.", True),
+        ("In New York time?", "18:00", "It starts at 2:00 PM in New York.", True),
+        ("I am in Berlin.", "15:00", "It starts at 17:00 Berlin time.", True),
+        ("I am in Berlin.", "15:00", "It starts at 5 pm your time.", True),
+        ("I am in Berlin.", "15:00", "It starts at 17:00. Thank you for your time.", False),
+        ("I am in Berlin.", "15:00", "It starts at 17:00.", False),
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:10 Berlin time.", False),
+        ("I am in Berlin.", "15:10:00Z", "It starts at 17:00.", False),
+        ("I am in Berlin.", "15:10:00Z", "It starts at 17:10.", True),
+    ],
+)
+def test_a_time_may_be_in_another_time_zone(asked: str, start: str, answer: str, passes: bool) -> None:
+    event = ("get_trip", {"trip": "A"}, {"start": f"2026-05-04T{start}"})
+    t = make_dialogue(f"When is it? {asked}", event, answer, system="Be kind.")
+    assert ("wrong_date" not in find_codes(t)) is passes
+
+
 DESK = (
     "get_order",
     "cancel_order",
