@@ -192,6 +192,25 @@ def test_a_phone_number_may_gain_its_country_code(said: str, written: str, is_gi
     assert ("wrong_written_value" in find_codes(t)) is not is_given
 
 
+@pytest.mark.parametrize(
+    ("name", "argument", "result", "passes"),
+    [
+        ("redeem_points", {"points": 500}, {"points": 1500}, True),
+        ("redeemPoints", {"points": 500}, {"points": 1500}, True),
+        ("addStock", {"quantity": 5}, {"quantity": 25}, True),
+        ("refund_order", {"amount": 500}, {"amount": 1500}, False),
+        ("update_points", {"points": 500}, {"points": 1500}, False),
+        ("redeem_points", {"voucher": "half off"}, {"voucher": "free coffee"}, False),
+    ],
+)
+def test_a_call_of_a_difference_may_return_the_new_total(
+    name: str, argument: dict[str, Any], result: dict[str, Any], passes: bool
+) -> None:
+    t = make_dialogue(f"Do it: {argument}", (name, argument, result), "It is done.", system="Be kind.")
+    t.tools = [make_tool(name, **{key: {} for key in argument})]
+    assert ("wrong_written_value" not in find_codes(t)) is passes
+
+
 def test_a_policy_without_the_rule_asks_for_neither_consent_nor_lookups() -> None:
     turns = ("Cancel ORD-20417.", CANCEL, "It is cancelled.")
     assert find_codes(make_dialogue(*turns, system="Be kind.")) == []

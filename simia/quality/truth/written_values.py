@@ -10,6 +10,7 @@ from typing import Any
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import is_scalar
 from simia.quality.mentions import adds_country_code, join_digits
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_subset_sum
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
@@ -49,6 +50,11 @@ RELATIVE = frozenset(
         "refund",
         "pay",
         "apply",
+        "redeem",
+        "spend",
+        "deduct",
+        "subtract",
+        "earn",
     ]
 )
 WORD = re.compile(r"[A-Za-zÀ-ÿ]{3,}")
@@ -232,7 +238,7 @@ def find_changed_in_result(step: Step) -> str | None:
     if not isinstance(step.result, dict):
         return None
     fields = collect_fields(step.result)
-    is_relative = not RELATIVE.isdisjoint(step.call.name.lower().split("_"))
+    is_relative = not RELATIVE.isdisjoint(split_tool_name(step.call.name))
     for name, value in step.arguments.items():
         told = fields.get(name, fields.get(name.removeprefix("new_")))
         if (
