@@ -82,7 +82,7 @@ def find_ungrounded(view: TrajectoryView, ids: Identifiers) -> list[Issue]:
             if not call.arguments or call.name not in ids.paths:
                 continue
             for where, value in ids.of(call.name, call.arguments):
-                if not said.contains(value):
+                if not said.contains(value) and not said.contains_phone(value):
                     detail = f"{where}: {str(value)[:80]!r} was not said before"
                     issues.append(Issue(code=Code.UNGROUNDED_ID, where=f"messages[{i}].calls[{j}]", detail=detail))
         if message.role != "assistant":

@@ -62,7 +62,11 @@ ENGLISH_WORDS = (
     "could there here which any when where by has was been should about thanks thank hello hi not"
 )
 FREQUENT = (" the ", " to ", " you ", " of ", " and ", " is ", " i ", " your ", " for ", " it ", " we ", " at ")
+OWN_WORDS = (
+    "the and you your with this that please would what how from could there which when where should about thanks thank"
+)
 ENGLISH = frozenset(ENGLISH_WORDS.split())
+ENGLISH_ALONE = frozenset(OWN_WORDS.split())  # words that other languages do not share, unlike "is", "of", "to" and "i"
 # For other languages, only words that are rare in the rest: a text of the expected language then needs no model.
 FUNCTION_WORDS = {
     language: frozenset(words.split())
@@ -102,16 +106,17 @@ NAMES = {
 }
 
 
-def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTERS) -> str:
+def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTERS, expect_english: bool = True) -> str:
     """Return the ISO 639-1 code of a text's language; "" if the text is too short, mixed or unsure.
 
     Args:
         text: The text; its first 600 characters are looked at.
         sure: The least probability of a language that the model identifies.
         least: The fewest letters; one of Chinese, Japanese or Korean counts as three.
+        expect_english: Whether words that English shares with other languages also show English.
     """
     text = text[:LONGEST]
-    if is_nearly_ascii(text) and is_english(text.lower().split()):
+    if is_nearly_ascii(text) and is_english(text.lower().split(), expect_english) and has_letters(text, least):
         return "en"
     text = NO_LANGUAGE.sub(" ", text)
     latin = len(LATIN.findall(text))
@@ -127,7 +132,7 @@ def identify_language(text: str, *, sure: float = SURE, least: int = LEAST_LETTE
     if most > latin and most > han + kana:
         return language if (DENSE if language == "ko" else 1) * most >= least else ""
     letters = latin + len(CYRILLIC.findall(text)) + len(ARABIC.findall(text))
-    return identify_latin(text, sure) if letters >= least else ""
+    return identify_latin(text, sure, expect_english) if letters >= least else ""
 
 
 def identify_east_asian(text: str, han: int, kana: int) -> str:
@@ -140,11 +145,11 @@ def identify_east_asian(text: str, han: int, kana: int) -> str:
     return "zh" if CHINESE.search(text) or han >= 30 else ""
 
 
-def identify_latin(text: str, sure: float) -> str:
+def identify_latin(text: str, sure: float, expect_english: bool) -> str:
     words = WORD.findall(text.lower())
     if len(words) < 3:
         return ""
-    if is_english(words):
+    if is_english(words, expect_english):
         return "en"
     identify = load_identifier()
     if identify is None:
@@ -167,10 +172,19 @@ def is_nearly_ascii(text: str) -> bool:
     return text.isascii() or 10 * len(text.encode("utf-8", "replace")) <= 11 * len(text)
 
 
-def is_english(words: Sequence[str]) -> bool:
-    """Return whether a sixth of the words, and at least three, are the most frequent ones of English."""
-    english = sum(map(ENGLISH.__contains__, words))
-    return english >= 3 and 6 * english >= len(words)
+def has_letters(text: str, least: int) -> bool:
+    return len(text) >= least and sum(map(str.isalpha, text)) >= least
+
+
+def is_english(words: Sequence[str], expected: bool) -> bool:
+    """Return whether at least three words are frequent ones of English, and fewer are those of any other language.
+
+    If English is expected, they are a sixth of the words. If not, words that other languages share do not count, and a twelfth is enough.
+    """
+    english = sum(map((ENGLISH if expected else ENGLISH_ALONE).__contains__, words))
+    if english < 3 or (6 if expected else 12) * english < len(words):
+        return False
+    return all(english > sum(map(common.__contains__, words)) for common in FUNCTION_WORDS.values())
 
 
 @cache
@@ -231,7 +245,7 @@ def find_other_language(view: TrajectoryView, seed: Trajectory) -> list[Issue]:
 
 def compare_language(text: str, allowed: frozenset[str], scripts: frozenset[str]) -> str:
     """Return how the language of a text differs from the seed's; "" if it does not, or if this is unsure."""
-    language = identify_language(text, sure=SURER, least=MANY_LETTERS)
+    language = identify_language(text, sure=SURER, least=MANY_LETTERS, expect_english="en" in allowed)
     if language and allowed:
         return "" if language in allowed else f"{language!r}, the seed {', '.join(sorted(allowed))}"
     script = find_script(NO_LANGUAGE.sub(" ", text[:LONGEST]), MANY_LETTERS) if scripts else ""

@@ -44,6 +44,10 @@ UNIT = r"\s?(?:元|块|円|원|บาท|년|年|€)"
 # Arabic attaches conjunctions, prepositions and the article to a word.
 ARABIC_PREFIX = re.compile(r"(?:^|[^\u0620-\u065f])[وف]?[بلك]?(?:ال|ل)?$")
 
+DIGIT_GROUPS = re.compile(r"\d[\d \-().]*\d")
+PHONE = re.compile(r"\s*\+[\d \-().]+")
+LEAST_PHONE = 7  # digits of a phone number without a country code
+
 
 class Mentions:
     """Texts in lower case. `contains` searches for the exact value first, then for its looser forms."""
@@ -90,6 +94,13 @@ class Mentions:
         # Several identifiers in one string, as tools that take "A1, B2" want them.
         return len(parts) > 1 and ("," in needle or "、" in needle) and all(self.contains(part) for part in parts)
 
+    def contains_phone(self, value: Any) -> bool:
+        """Return whether a value is a phone number with a country code that a text has without it."""
+        if not isinstance(value, str) or not PHONE.fullmatch(value):
+            return False
+        written = "".join(filter(str.isdigit, value))
+        return any(adds_country_code(written, given) for text in self._texts for given in join_digits(text))
+
     def _contains_exactly(self, needle: str) -> bool:
         # The newest text first: most identifiers come from the last result.
         for text in reversed(self._texts):  # noqa: SIM110 - a generator costs more than the search
@@ -118,6 +129,17 @@ class Mentions:
             before, after = (r"(?<!\w)", r"(?!\w)") if is_arabic(kept[0]) else ("", "")
         loose = re.compile(f"{before}{SEPARATOR.join(map(re.escape, kept))}{after}")
         return any(loose.search(text) for text in reversed(self._texts))
+
+
+def join_digits(text: str) -> list[str]:
+    """Return the numbers of a text that are written in groups, such as phone numbers, without spaces and signs."""
+    return [re.sub(r"\D+", "", run) for run in DIGIT_GROUPS.findall(text)]
+
+
+def adds_country_code(written: str, given: str) -> bool:
+    """Return whether the digits of a phone number are given ones with a country code before them, which replaces a leading 0."""
+    own = [each for each in (given, given.removeprefix("0")) if len(each) >= LEAST_PHONE and written.endswith(each)]
+    return any(1 <= len(written) - len(each) <= 3 for each in own)
 
 
 def normalize_mention(text: str) -> str:

@@ -171,6 +171,24 @@ def test_not_said(text: str, value: object) -> None:
     assert flagged(("user", text), ("call", {"id": value})) == ["id"]
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "said"),
+    [
+        ("0171 2345678 in Germany", "+491712345678", True),
+        ("(415) 555-0132", "+1 (415) 555-0132", True),
+        ("06 1234 5678", "+39 06 1234 5678", True),
+        ("0171 2345678", "+491712345687", False),
+        ("0171 2345678", "491712345678", False),
+        ("0171 2345678", "+4900491712345678", False),
+        ("34567", "+1 34567", False),
+        ("ORD-2345678", "+49 ORD-2345678", False),
+    ],
+)
+def test_a_phone_number_may_gain_its_country_code(text: str, value: str, said: bool) -> None:
+    assert flagged(("user", text), ("call", {"id": value})) == ([] if said else ["id"])
+    assert flagged(("user", "go"), ("call", {"id": value}), ("user", text)) == ["id"]
+
+
 def test_who_may_have_said_it() -> None:
     call = ("call", {"id": "ORD-1"})
     assert flagged(("user", "go"), call, system="Use ORD-1.") == []

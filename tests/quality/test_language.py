@@ -103,6 +103,39 @@ def test_short_texts_and_seeds_without_a_sure_language_reject_nothing() -> None:
     assert rejected(conversation(TEXTS["zh"], TEXTS["zh"]), conversation("OK", "ORD-1")) == []
 
 
+# Words that English shares: is, of, to, do, i, by, me, for.
+SHARED_WORDS = {
+    "nl": (
+        "Goedemiddag, ik wil graag mijn bestelling annuleren.",
+        "Dank u, is dat alles of is het nog niet klaar? Dan is het goed zo.",
+    ),
+    "pl": (
+        "Dzień dobry, chciałbym anulować zamówienie na lampę.",
+        "Czy to wszystko i czy mam czekać do piątku, by to sprawdzić? Do kiedy?",
+    ),
+    "da": (
+        "Goddag, jeg vil gerne afbestille min lampe, tak.",
+        "Jeg vil gerne til Aarhus i dag, i morgen for to personer og for et barn.",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", SHARED_WORDS)
+def test_words_that_english_shares_make_no_text_english(language: str) -> None:
+    first, last = SHARED_WORDS[language]
+    seed = conversation(f"{first} {first}", first)
+    assert find_trajectory_languages(seed) == {language}
+    assert rejected(conversation(last, first), seed) == []
+    assert rejected(conversation(last, f"{last} {last}"), seed) == []
+    assert rejected(conversation(TEXTS["en"], first), seed) == ["messages[0]"]
+    assert rejected(conversation(first, TEXTS["en"]), seed)
+
+
+def test_a_short_text_is_not_english_for_few_words() -> None:
+    assert identify_language("Is it to do?", least=60) == ""
+    assert identify_language("Is it what you need?") == "en"
+
+
 # Languages that share a script with one of TEXTS.
 RELATED = {
     "fa": "سلام، دستگاه ژنراتور ما از صبح خاموش می‌شود و روشن نمی‌شود. لطفاً کمک کنید.",
@@ -153,6 +186,14 @@ def test_another_language_is_rejected_without_the_extra(without_extra: None, see
     exemplar = conversation(f"{texts[seed]} Das ist nicht die Frage." if seed == "de" else texts[seed], texts[seed])
     assert rejected(conversation(texts[result] * 2, texts[seed]), exemplar) == ["messages[0]"]
     assert rejected(conversation(texts[seed] * 2, texts[seed] * 2), exemplar) == []
+
+
+def test_words_that_english_shares_make_no_text_english_without_the_extra(without_extra: None) -> None:
+    first, last = SHARED_WORDS["nl"]
+    seed = conversation(RELATED["nl"], RELATED["nl"])
+    assert find_trajectory_languages(seed) == {"nl"}
+    assert rejected(conversation(last, first), seed) == []
+    assert rejected(conversation(TEXTS["en"] * 2, first), seed) == ["messages[0]"]
 
 
 def test_texts_of_unknown_languages_are_compared_by_script(without_extra: None) -> None:

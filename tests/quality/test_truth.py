@@ -192,6 +192,25 @@ def test_a_phone_number_may_gain_its_country_code(said: str, written: str, is_gi
     assert ("wrong_written_value" in find_codes(t)) is not is_given
 
 
+@pytest.mark.parametrize(
+    ("name", "argument", "result", "passes"),
+    [
+        ("redeem_points", {"points": 500}, {"points": 1500}, True),
+        ("redeemPoints", {"points": 500}, {"points": 1500}, True),
+        ("addStock", {"quantity": 5}, {"quantity": 25}, True),
+        ("refund_order", {"amount": 500}, {"amount": 1500}, False),
+        ("update_points", {"points": 500}, {"points": 1500}, False),
+        ("redeem_points", {"voucher": "half off"}, {"voucher": "free coffee"}, False),
+    ],
+)
+def test_a_call_of_a_difference_may_return_the_new_total(
+    name: str, argument: dict[str, Any], result: dict[str, Any], passes: bool
+) -> None:
+    t = make_dialogue(f"Do it: {argument}", (name, argument, result), "It is done.", system="Be kind.")
+    t.tools = [make_tool(name, **{key: {} for key in argument})]
+    assert ("wrong_written_value" not in find_codes(t)) is passes
+
+
 def test_a_policy_without_the_rule_asks_for_neither_consent_nor_lookups() -> None:
     turns = ("Cancel ORD-20417.", CANCEL, "It is cancelled.")
     assert find_codes(make_dialogue(*turns, system="Be kind.")) == []
@@ -224,6 +243,22 @@ QUOTE = {"symbol": "ACME", "currency": "USD", "price": 101.2}
         (("get_quote", QUOTE), ("get_quote", QUOTE | {"price": 101.5}), True),
         (("get_quote", QUOTE), ("get_quote", QUOTE | {"currency": "EUR"}), False),
         (("get_product", QUOTE), ("get_product", QUOTE | {"price": 101.5}), False),
+        (("get_stock_price", QUOTE), ("get_stock_price", QUOTE | {"price": 101.5}), True),
+        (("get_stock_price", QUOTE), ("get_stock_price", QUOTE | {"currency": "EUR"}), False),
+        (("getCurrentPrice", QUOTE), ("getCurrentPrice", QUOTE | {"price": 101.5}), True),
+        (("get_exchange_rate", {"rate": 1.08}), ("get_exchange_rate", {"rate": 1.09}), True),
+        (("get_traffic", {"delay": 4}), ("get_traffic", {"delay": 9}), True),
+        (("get_price", QUOTE), ("get_price", QUOTE | {"price": 101.5}), False),
+        (("get_stock", QUOTE), ("get_stock", QUOTE | {"price": 101.5}), False),
+        (("get_room_rate", {"rate": 80}), ("get_room_rate", {"rate": 95}), False),
+        (("get_current_order", {"total": 80}), ("get_current_order", {"total": 95}), False),
+        (("generate_password", {"password": "kT7-pQ2m"}), ("generate_password", {"password": "Xw4!rN8s"}), True),
+        (("get_random_joke", {"joke": "Cats sit?"}), ("get_random_joke", {"joke": "A bar."}), True),
+        (("roll_dice", {"dice": 3}), ("roll_dice", {"dice": 5}), True),
+        (("get_dice_roll", {"dice": 3}), ("get_dice_roll", {"dice": 5}), True),
+        (("get_recommendations", {"film": "Heat"}), ("get_recommendations", {"film": "Alien"}), True),
+        (("recommend_job", JOB), ("recommend_job", JOB | {"name": "import"}), False),
+        (("get_roll_number", {"pupil": "Heat"}), ("get_roll_number", {"pupil": "Alien"}), False),
         (("get_room", {"room": "hall", "celsius": 21.5}), ("get_room", {"room": "hall", "celsius": 19.8}), True),
     ],
 )
@@ -322,6 +357,110 @@ def test_what_claims_no_action_of_a_call_passes(text: str) -> None:
     assert (
         find_rental_codes(EXTEND, "変更いたしました。", "ありがとう。", "こちらこそ、返却日を変更いたしました。") == []
     )
+
+
+SALE = ("get_trip", {"trip": "A"}, {"start": "2026-03-09", "end": "2026-03-14"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        ("It runs from Monday until 14 March 2026.", True),
+        ("It is on Monday and 14 March 2026.", True),
+        ("It is on Monday and on Saturday, 14 March 2026.", True),
+        ("It ends on Saturday, March 14, 2026.", True),
+        ("It ends on Saturday the 14th of March 2026.", True),
+        ("It ends on Monday, March 14, 2026.", False),
+        ("It ends on Monday, 14 March 2026.", False),
+        ("It ends on Monday, March the 14th.", False),
+        ("It ends on Monday the 14th of March 2026.", False),
+    ],
+)
+def test_a_weekday_belongs_to_the_date_right_after_it(answer: str, passes: bool) -> None:
+    t = make_dialogue("When is it?", SALE, answer, system="Be kind.")
+    assert find_codes(t) == [] if passes else find_codes(t) == ["wrong_date"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "answer", "passes"),
+    [
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:00 Berlin time.", True),
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:00.", True),
+        ("I am in Delhi.", "15:00:00+02:00", "It starts at 18:30.", True),
+        ("I am in Delhi.", "15:00:00-05:00", "It starts at 01:30.", True),
+        ("In New York time?", "18:00", "It starts at 2:00 PM in New York.", True),
+        ("I am in Berlin.", "15:00", "It starts at 17:00 Berlin time.", True),
+        ("I am in Berlin.", "15:00", "It starts at 5 pm your time.", True),
+        ("I am in Berlin.", "15:00", "It starts at 17:00. Thank you for your time.", False),
+        ("I am in Berlin.", "15:00", "It starts at 17:00.", False),
+        ("I am in Berlin.", "15:00:00Z", "It starts at 17:10 Berlin time.", False),
+        ("I am in Berlin.", "15:10:00Z", "It starts at 17:00.", False),
+        ("I am in Berlin.", "15:10:00Z", "It starts at 17:10.", True),
+    ],
+)
+def test_a_time_may_be_in_another_time_zone(asked: str, start: str, answer: str, passes: bool) -> None:
+    event = ("get_trip", {"trip": "A"}, {"start": f"2026-05-04T{start}"})
+    t = make_dialogue(f"When is it? {asked}", event, answer, system="Be kind.")
+    assert ("wrong_date" not in find_codes(t)) is passes
+
+
+DESK = (
+    "get_order",
+    "cancel_order",
+    "return_order",
+    "refund_order",
+    "book_flight",
+    "create_booking",
+    "change_booking",
+    "register_guest",
+)
+
+
+def find_desk_codes(answer: str, **result: str) -> list[str]:
+    """Check an answer right after a look-up, where tools for many actions exist and none was called."""
+    look = ("get_order", {"order_id": "ORD-20417"}, {"order_id": "ORD-20417", **result})
+    t = make_dialogue("How is ORD-20417?", look, answer, system="Be kind.")
+    t.tools = [make_tool(name, order_id=TEXT) for name in DESK]
+    return [issue.code.value for issue in check_trajectory(t, Checks(identifiers=False, dates=False))]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Here it is:\n- Ordered on: soon\n- Booked by: Ann Lee\n- Created: in May\n- Changed: never",
+        "Here it is:\nOrdered: in May\nScheduled departure: 10:40\nReserved seat: the first\nRegistered e-mail: none yet",
+        "Returned items are refunded within a few days after we receive them.",
+        "Cancelled orders are refunded to your card.",
+        "Opened, changed or returned items have no refund.",
+        "The flight is delayed and is now scheduled for 12:10.",
+        "The flight is now scheduled to leave at 12:10.",
+        "Here it is:\n- Status: cancelled",
+        "Here it is:\n- ORD-20417\n- Cancelled",
+    ],
+)
+def test_labels_adjectives_and_states_claim_no_action(answer: str) -> None:
+    assert find_desk_codes(answer, status="cancelled") == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Done, cancelled your order.",
+        "All done: cancelled.",
+        "Cancelled. Is there more that I can do for you? No? Then have a good day.",
+        "Cancelled ORD-20417 for you.",
+        "Cancelled and refunded, as you asked.",
+        "Successfully cancelled order ORD-20417.",
+        "Booked a later flight for you.",
+        "Booked seat 12A for you.",
+        "Your order is now cancelled.",
+        "Your flight is now booked.",
+        "Your booking is now scheduled.",
+        "Here it is:\n- Status: cancelled",
+    ],
+)
+def test_a_claim_at_the_start_of_a_sentence_needs_its_call(answer: str) -> None:
+    assert find_desk_codes(answer, status="pending") == ["claimed_action"]
 
 
 def read_rows(name: str) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""Values that change without a call: fields of what is measured, states of a process that goes on by itself, and readings of live tools."""
+"""Values that change without a call: fields of what is measured, states of a process that goes on by itself, readings of live tools, and
+results of tools that choose anew."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from simia.quality.entity_ledger import VOLATILE
@@ -23,21 +25,16 @@ GOES_ON = re.compile(
     re.I,
 )
 # Tools that read what changes by itself: their numbers do too.
-LIVE = frozenset(
-    [
-        "quote",
-        "quotes",
-        "ticker",
-        "forex",
-        "crypto",
-        "sensor",
-        "sensors",
-        "telemetry",
-        "metrics",
-        "temperature",
-        "weather",
-    ]
-)
+LIVE_WORDS = "quote quotes ticker forex crypto sensor sensors telemetry metrics temperature weather traffic"
+# Words right before "price" or "rate", as in `get_stock_price`: such prices change by themselves, the price of a product does not.
+MARKET_WORDS = "stock stocks share shares exchange currency coin bitcoin gold fuel market current live spot"
+# Tools that make or choose something anew each time. The second words count only as the first or the last of a name: `roll_dice`,
+# `dice_roll`.
+CHOICE_WORDS = "generate generator random randomize shuffle suggest suggestion suggestions recommend recommendation recommendations"
+CHOICE_WORDS_AT_ENDS = "draw roll pick"
+LIVE, MARKETS = frozenset(LIVE_WORDS.split()), frozenset(MARKET_WORDS.split())
+PRICES = frozenset(("price", "prices", "rate", "rates"))
+CHOICES, CHOICES_AT_ENDS = frozenset(CHOICE_WORDS.split()), frozenset(CHOICE_WORDS_AT_ENDS.split())
 
 
 @lru_cache(maxsize=4096)
@@ -53,6 +50,16 @@ def goes_on(name: str, was: Any, value: Any) -> bool:
     return any(GOES_ON.fullmatch(each.strip()) for each in (was, value))
 
 
+@lru_cache(maxsize=4096)
 def reads_live_values(tool: str) -> bool:
-    """Whether the name of a tool says that it reads what changes by itself, such as a sensor or a quote."""
-    return not LIVE.isdisjoint(split_tool_name(tool))
+    """Whether the name of a tool says that it reads what changes by itself, such as a sensor, a quote or the price of a share."""
+    words = split_tool_name(tool)
+    is_priced = any(a in MARKETS and b in PRICES for a, b in pairwise(words))
+    return is_priced or not LIVE.isdisjoint(words)
+
+
+@lru_cache(maxsize=4096)
+def chooses_anew(tool: str) -> bool:
+    """Whether the name of a tool says that equal calls may rightly have different results, such as a new password or a random joke."""
+    words = split_tool_name(tool.rpartition(".")[2])
+    return not CHOICES.isdisjoint(words) or not CHOICES_AT_ENDS.isdisjoint(words[:1] + words[-1:])

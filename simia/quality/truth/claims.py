@@ -32,6 +32,7 @@ from simia.quality.truth.vocabulary import (
 
 PARTICIPLES = {name: re.compile(rf"(?:{action.done})") for name, action in ACTIONS.items()}
 STEMS = {name: re.compile(action.cjk) for name, action in ACTIONS.items()}
+LATE = re.compile(r"\b(?:delayed|postponed|late)\b")
 HUMBLE = ("いたしました", "致しました")
 # What was done before the conversation, and texts that an assistant writes without a call.
 EARLIER = re.compile(
@@ -87,22 +88,24 @@ def make_claim_issue(i: int, claim: str) -> Issue:
 def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, bool]]:
     """Yield (actions that the words can mean, start, end, passive)."""
     if low.isascii() or any(map(low.__contains__, (" the ", " is ", " i"))):
-        at_start = (found for start in STARTS.finditer(low) if (found := DONE_AT_START.match(low, start.end())))
         done = DONE.finditer(low) if any(map(low.__contains__, DONE_LEADS)) else ()
-        for match in (*done, *at_start):
+        for match in (*done, *match_starts(low)):
+            end = match.end("verb")
             sentence = low[max(low.rfind(mark, 0, match.start()) for mark in ".!?\n") + 1 : match.start()]
-            rest = re.match(r"[^.!?\n]*\?", low[match.end() :])
+            rest = re.match(r"[^.!?\n]*\?", low[end:])
             if (
-                NOTHING.match(low, match.end())
+                NOTHING.match(low, end)
                 or NOT_DONE.search(sentence)
                 or rest
-                or " already " in match[0]
+                or " already " in low[match.start() : end]
                 or is_quoted(text, match.start())
+                or is_timetable(match, low, sentence)
             ):
                 continue
             who = match["who"] or ""
             names = [name for name, words in PARTICIPLES.items() if words.fullmatch(match["verb"])]
-            yield names, match.start(), match.end(), "be" in who or who.startswith(("is", "are"))
+            is_passive = "be" in who or who.startswith(("is", "are")) or is_listed_state(match, low)
+            yield names, match.start(), end, is_passive
     if text.isascii():
         return
     if not any(map(text.__contains__, CLAIMS_IN_CJK)):
@@ -118,6 +121,29 @@ def iterate_claims(text: str, low: str) -> Iterator[tuple[list[str], int, int, b
         ):
             continue
         yield [name for name, words in STEMS.items() if words.match(text, at)], max(0, at - 3), match.end(), True
+
+
+def match_starts(low: str) -> Iterator[re.Match[str]]:
+    """Yield the participles at the start of a sentence, label or line that claim an action: with "done" before them, or with an
+    object or nothing after them. Others are labels and adjectives."""
+    for start in STARTS.finditer(low):
+        match = DONE_AT_START.match(low, start.end())
+        if match and (match["sure"] or match["object"] or match["ends"] is not None):
+            yield match
+
+
+def is_timetable(match: re.Match[str], low: str, sentence: str) -> bool:
+    """Return whether a text says when something leaves or starts by its timetable: "is delayed and is now scheduled to leave at 12:10"."""
+    if match["verb"] != "scheduled" or not match["who"].startswith(("is", "are")):
+        return False
+    return LATE.search(sentence) is not None or re.match(r" to [a-z]", low[match.end() :]) is not None
+
+
+def is_listed_state(match: re.Match[str], low: str) -> bool:
+    """Return whether a participle stands alone after a label or as an item of a list: "Status: cancelled"."""
+    if "sure" not in match.re.groupindex or match["sure"] or match["object"]:
+        return False
+    return low.endswith((": ", "- ", "* "), 0, match.start())
 
 
 def is_quoted(text: str, at: int) -> bool:

@@ -11,6 +11,7 @@ from simia.errors import Code, Issue
 from simia.quality.truth.facts import TruthView
 from simia.quality.truth.quantities import (
     CJK_DATE,
+    MONTH,
     Quantity,
     find_marked_quantities,
     find_policy_quantities,
@@ -18,6 +19,7 @@ from simia.quality.truth.quantities import (
     make_date,
     narrow,
 )
+from simia.quality.truth.time_zones import may_be_in_other_zone
 from simia.quality.truth.vocabulary import CJK_DONE
 
 WEEKDAYS = {
@@ -31,7 +33,8 @@ WEEKDAYS = {
 }  # fmt: skip
 SHORT_WEEKDAYS = dict(zip("月火水木金土日", range(7), strict=True)) | dict(zip("一二三四五六", range(6), strict=True))
 DAY_BEFORE = re.compile(
-    r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday|mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)\.?,?[ ]+(?:the )?(?:\w{3,9}\.?[ ]+)?$"
+    r"\b(monday|tuesday|wednesday|thursday|friday|saturday|sunday|mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)\.?,?[ ]+(?:the )?"
+    rf"(?:(?:{MONTH})\.?[ ]+(?:the )?)?$"
 )
 DAY_AFTER = re.compile(
     r",?[ ]?[(（][ ]?((?:周|星期|礼拜)[一二三四五六日天]|[月火水木金土日](?:曜日?)?|mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?[ ]?[)）,，]"
@@ -340,7 +343,7 @@ def is_working_days(base: datetime.date, date: datetime.date, away: set[int]) ->
 
 
 def follows_time(facts: TruthView, i: int, each: Quantity, own: list[Quantity]) -> bool:
-    """Return whether a time was given, or is a given duration from one."""
+    """Return whether a time was given, also in another time zone, or is a given duration from one."""
     hour, minute = divmod(int(each.value), 60)
     if facts.is_said(f"{hour:02}:{minute:02}", i) or (each.loose and facts.is_said(f"{hour + 12:02}:{minute:02}", i)):
         return True
@@ -356,7 +359,10 @@ def follows_time(facts: TruthView, i: int, each: Quantity, own: list[Quantity]) 
     goals = (each.value, each.value + 720) if each.loose else (each.value,)
     if any(goal % 1440 in known or goal in known for goal in goals) or each.value / 60 in facts.numbers_before(i):
         return True  # given, also as "18-20" of a slot
+    given = set(known)
     known |= {other.value for other in own if other.start < each.start and other.kind == "time"}
     _, minutes = collect_durations(facts, i)
     sums = minutes | {a + b for a in minutes for b in minutes} if len(minutes) <= 12 else minutes
-    return any(abs(goal - base) in sums or 1440 - abs(goal - base) in sums for goal in goals for base in known)
+    if any(abs(goal - base) in sums or 1440 - abs(goal - base) in sums for goal in goals for base in known):
+        return True
+    return may_be_in_other_zone(facts, i, goals, given)

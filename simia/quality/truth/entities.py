@@ -25,7 +25,7 @@ from simia.quality.entity_ledger import (
 )
 from simia.quality.grounding import looks_like_identifier
 from simia.quality.tool_effects import split_tool_name
-from simia.quality.truth.changing_fields import goes_on, is_fleeting, reads_live_values
+from simia.quality.truth.changing_fields import chooses_anew, goes_on, is_fleeting, reads_live_values
 from simia.quality.truth.facts import Step, TruthView
 from simia.quality.truth.identifiers import make_shape
 
@@ -228,7 +228,7 @@ def find_contradicting_results(facts: TruthView) -> Iterator[Issue]:
         ):
             yield make_contradiction_issue(step, f"{change}, for the same call")
             return
-        if step.writes is False:
+        if step.writes is False and not chooses_anew(step.call.name):
             answers[same] = step
         if step.writes is not False:
             departures.clear()

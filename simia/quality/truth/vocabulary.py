@@ -82,8 +82,16 @@ DONE_LEADS = (
     "is now",
     "are now",
 )  # DONE has one of these
-# The beginning of a sentence: "Moved. See you …"
-DONE_AT_START = re.compile(rf"(?P<who>)(?:all )?(?:done[.,:!]? (?:and )?)?(?:successfully )?{VERB}\b")
+# The beginning of a sentence: "Moved. See you …", "Done, cancelled your order". A participle there can also be a label or an
+# adjective: "Ordered on: 10 May", "Booked by: Ann", "Returned items are …".
+ENDS_CLAIM = r"(?: and \w+| in full| as requested)?(?:[.!]|,(?! \w+,? or )|\s*$|\s*\n)"
+HAS_OBJECT = (
+    r" (?:it|them|that|these|those|this|you|your|the|an?|my|our|his|her|their|him|both|all|everything)\b| #?[a-z]+-?\d"
+    r"|(?: (?!(?:is|are|was|were|can|cannot|will|may|must|should|has|have)\b)[^!?:;\n ]*[^.!?:;,\n ]){0,5} (?:for|to) (?:you|your)\b"
+)
+DONE_AT_START = re.compile(
+    rf"(?P<who>)(?:all )?(?P<sure>(?:done[.,:!]? (?:and )?)?(?:successfully )?){VERB}\b(?P<object>{HAS_OBJECT})?(?P<ends>{ENDS_CLAIM})?"
+)
 STARTS = re.compile(r"(?:^|[.!?:\n] |\n|[-*] )(?=[a-z])")
 CLAIMS_IN_CJK = ("已", "刚", "了", "成功", "完", "まし", "済")
 GENERIC_DONE = re.compile(

@@ -9,6 +9,8 @@ from typing import Any
 
 from simia.errors import Code, Issue
 from simia.quality.entity_ledger import is_scalar
+from simia.quality.mentions import adds_country_code, join_digits
+from simia.quality.tool_effects import split_tool_name
 from simia.quality.truth.amounts import NUMBER_WORDS, collect_money, is_subset_sum
 from simia.quality.truth.dates import follows_date
 from simia.quality.truth.entities import is_entity_name, is_same, normalize
@@ -48,11 +50,15 @@ RELATIVE = frozenset(
         "refund",
         "pay",
         "apply",
+        "redeem",
+        "spend",
+        "deduct",
+        "subtract",
+        "earn",
     ]
 )
 WORD = re.compile(r"[A-Za-zÀ-ÿ]{3,}")
 MOST_VALUE = 80
-LEAST_PHONE = 7  # digits of a phone number without a country code
 
 
 def find_wrong_written_values(facts: TruthView) -> Iterator[Issue]:
@@ -187,7 +193,7 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
     texts = [facts.policy, *(narrow(facts.texts[at]) for at in range(step.place))]
     texts += [facts.written[at] for at in range(step.place) if facts.view.arguments[at]]
     known: set[str] = {each for text in texts for each in WHOLE.findall(text)}
-    joined = [re.sub(r"\D+", "", run) for text in texts for run in RUN.findall(text)]
+    joined = [run for text in texts for run in join_digits(text)]
     joined += [spelt for text in texts if (spelt := read_spelt_digits(text))]
     if narrow(value).lstrip().startswith("+") and any(adds_country_code("".join(wanted), each) for each in joined):
         return None
@@ -205,13 +211,6 @@ def find_missing_digits(facts: TruthView, step: Step, value: str) -> str | None:
     return None
 
 
-def adds_country_code(written: str, given: str) -> bool:
-    """Whether the digits of a phone number are given ones with a country code before them, which replaces a leading 0."""
-    own = [each for each in (given, given.removeprefix("0")) if len(each) >= LEAST_PHONE and written.endswith(each)]
-    return any(1 <= len(written) - len(each) <= 3 for each in own)
-
-
-RUN = re.compile(r"\d[\d \-().]*\d")
 SPELT = re.compile(
     r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|double|first|second|third)\b|[一二三四五六七八九十]",
     re.I,
@@ -239,7 +238,7 @@ def find_changed_in_result(step: Step) -> str | None:
     if not isinstance(step.result, dict):
         return None
     fields = collect_fields(step.result)
-    is_relative = not RELATIVE.isdisjoint(step.call.name.lower().split("_"))
+    is_relative = not RELATIVE.isdisjoint(split_tool_name(step.call.name))
     for name, value in step.arguments.items():
         told = fields.get(name, fields.get(name.removeprefix("new_")))
         if (
