@@ -184,7 +184,7 @@ def test_a_lost_evaluation_is_logged_and_a_lost_step_ends_the_training(
     assert tools_reward(**batch) == [None]
     assert "evaluation at step 17: 1 of 1 episode without a reward, mostly: nobody listens" in caplog.text
     model.training = True
-    with pytest.raises(UserError, match="^step 17: 1 of 1 episode without a reward, mostly: nobody listens"):
+    with pytest.raises(UserError, match=r"^step 17: 1 of 1 episode without a reward, mostly: nobody listens"):
         tools_reward(**batch)
     event_loop.run(environment.close())
 
