@@ -44,7 +44,7 @@ from simia.trainers.launch import (
     list_extras,
     look_up,
 )
-from simia.trainers.plan_notes import check_references
+from simia.trainers.plan_notes import check_references, describe_shared_tasks
 from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.episode_plan import plan_episodes
 from simia.trainers.verl.nodes import check_nodes
@@ -155,6 +155,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += [*warnings, *check_references(plan)]
+    notes += describe_shared_tasks(plan, {"": ("simia.data.train", "simia.data.val")})
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)
