@@ -22,7 +22,7 @@ def fit_concurrency(stage: EnvironmentConfig, episodes: int, where: str = "stage
     limits, notes = stage.limits, []
     here = not plays_remotely(stage)
     if here and limits.concurrency < episodes and "concurrency" not in limits.model_fields_set:
-        limits.concurrency = episodes
+        stage.limits = limits = limits.model_copy(update={"concurrency": episodes})  # now set, so that a dump has it
     elif here and limits.concurrency < episodes:
         notes.append(
             f"{where}.limits.concurrency is {limits.concurrency}, but {episodes} episodes run at once, so requests of the others wait; "

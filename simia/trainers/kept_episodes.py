@@ -22,6 +22,7 @@ from pydantic import Field
 from simia.config import Config
 from simia.envs.environment import Episode
 from simia.envs.rewards import score_trajectory
+from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.rewards.judge import RewardJudge
 from simia.jobs.shared_run import EpisodeFigures, EpisodeRow, SharedRun, TrainingRun
 from simia.trainers.tokens import TokenRow
@@ -147,16 +148,19 @@ def find_rewards(kept: TokenRow | Episode) -> tuple[float | None, float | None]:
 
 def compare_judge(episode: Episode) -> tuple[float | None, float | None]:
     """Return the judge's value and the value by the rules. Both are None without a verdict, the second also if the record does not suffice."""
-    reward, environment = episode.reward, episode.environment
-    if not isinstance(environment.scorer, RewardJudge) or reward is None or reward.value is None:
+    reward, scorer = episode.reward, episode.environment.scorer
+    if isinstance(scorer, ComposedScorer):
+        scorer = scorer.outcome
+    if not isinstance(scorer, RewardJudge) or reward is None or reward.value is None:
         return None, None
-    task, pack = episode.task, environment.pack
-    if not task.reward.parts:
-        return reward.value, None
+    judged = reward.parts.get("oracle")  # the value may be that of a reward function
+    task, pack = episode.task, episode.environment.pack
+    if judged is None or not task.reward.parts:
+        return judged, None
     ruled = score_trajectory(
         episode.trajectory, task.reward, reference=task.actions, policies=pack.match, goals=task.goals
     )
-    return reward.value, ruled.value
+    return judged, ruled.value
 
 
 def list_tokens(row: TokenRow, logprobs: bool) -> dict[str, Any]:

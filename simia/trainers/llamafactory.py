@@ -24,6 +24,12 @@ from simia.exporting.llamafactory_rows import ModelEntry
 from simia.jobs import Run, find_run, refuse_partial
 from simia.search_path import find_resource
 from simia.trainers.launch import Launch, check_writable, format_setting
+from simia.trainers.llamafactory_records import (
+    check_earlier_export,
+    check_resume,
+    write_export_record,
+    write_training_record,
+)
 from simia.trainers.versions import interpreter, list_installed
 
 TRAIN = "train.yaml"
@@ -97,6 +103,7 @@ def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) 
     if isinstance(settings := whole.get("deepspeed"), str) and not (folder / settings).is_file():
         raise UserError(f"deepspeed: there is no file {folder / settings}; or --set deepspeed=null")
     check_writable(folder / str(whole.get("output_dir") or "."), "output_dir")
+    resumed = check_resume(folder, whole)
     python = interpreter("llamafactory", python)
     notes, extras = check_extras(whole, python)
     # `torchrun` is in the interpreter's folder. The other environment must not import simia's packages.
@@ -104,7 +111,15 @@ def launch_exported(folder: Path, changes: dict[str, Any], python: Path | None) 
     env |= {} if str(python) == sys.executable else {"PYTHONPATH": ""}
     command = [str(python), "-m", "llamafactory.cli", "train", TRAIN, *arguments]
     check = [str(python), "-I", str(CHECK), TRAIN, *arguments]
-    return Launch(command, cwd=folder, env=env | extras, notes=notes, check=check, check_at_start=True)
+    return Launch(
+        command,
+        cwd=folder,
+        env=env | extras,
+        notes=[*notes, *resumed],
+        prepare=lambda: write_training_record(folder, whole),
+        check=check,
+        check_at_start=True,
+    )
 
 
 def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: Path | None) -> Launch:
@@ -117,7 +132,13 @@ def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: 
         raise UserError(f"{name} is run with several models: add --model, one of {', '.join(run.models)}")
     entry = ModelEntry.named(model)
     out = settings.out or Path(f"data/{name}-{model}")
+    values = {
+        "data": settings.data or run.data,
+        "runs": str(settings.runs.absolute()),
+        **settings.model_dump(include={"segment", "reasoning", "partial"}),
+    }
     if (out / TRAIN).is_file() and not is_empty(out / DATA):
+        check_earlier_export(out, {name: values[name] for name in values if name in settings.model_fields_set})
         made = launch_exported(out, arguments, python)
         made.notes.insert(0, f"{name}: {out} exists and is used (remove it to export again)")
         return made
@@ -157,6 +178,7 @@ def launch_named_run(name: str, run: NamedRun, changes: dict[str, Any], python: 
         train,
         notes=[note, *unfinished, *notes],
         before=export,
+        prepare=lambda: write_export_record(out, values),
         check=[str(python), "-I", str(CHECK), str(recipe), *checked],
         check_at_start=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from simia.amplification.cost_estimate import RequestGroup
 from simia.envs.config import EnvironmentConfig
@@ -11,6 +12,8 @@ from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.role_models import judges_by_model, judges_outcome_by_model, user_kind
 from simia.envs.several_packs import CombinedPack
 from simia.llm.backends import open_backend
+from simia.pack import Pack
+from simia.task import Task
 from simia.terminal import write_count
 from simia.trainers.episode_plan import EpisodePlan
 
@@ -46,6 +49,29 @@ def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
                 f"{plan.what}: {missing} of {write_count(asked, 'task')} without a solution: {who} the task alone"
             )
     return lines
+
+
+def describe_shared_tasks(plans: Sequence[EpisodePlan], settings: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return a line for each validation on tasks that are also trained on. `settings`: tag → names of the two splits' settings."""
+    trained = {
+        find_origin(plan.pack, task) for plan in plans if plan.what.startswith("training") for task in plan.tasks
+    }
+    lines = []
+    for plan in plans:
+        shared = sum(find_origin(plan.pack, task) in trained for task in plan.tasks)
+        if shared and not plan.what.startswith("training"):
+            train, val = settings[find_tag(plan)]
+            lines.append(
+                f"{plan.what}: {shared:,} of {write_count(len(plan.tasks), 'task')} also trained on: set {train} and {val} to different splits"
+            )
+    return lines
+
+
+def find_origin(pack: Pack, task: Task) -> tuple[Path | str, str]:
+    """Return the folder of a task's own pack (without one, its name), and the task's id there."""
+    name, _, rest = task.id.partition("/")
+    own, task_id = (pack.members[name], rest) if isinstance(pack, CombinedPack) else (pack, task.id)
+    return own.root.resolve() if own.root is not None else own.name, task_id
 
 
 def describe_users(plans: Sequence[EpisodePlan]) -> list[str]:

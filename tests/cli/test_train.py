@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,61 @@ def test_what_llamafactory_would_stumble_over_later(folder: Path, install: Insta
         dry("llamafactory", folder)
 
 
+def test_checkpoints_of_other_data_are_not_continued(
+    folder: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLaMA-Factory would continue from any checkpoint in `output_dir`, without a word."""
+    install(**LLAMAFACTORY)
+    monkeypatch.setattr(train, "exec_trainer", lambda launch: None)
+    checkpoint = folder / "checkpoints" / "checkpoint-50"
+
+    def start(*words: str) -> list[str]:
+        """The notes of a dry run and then of a start."""
+        notes, _ = dry("llamafactory", folder, *PLAIN, *words)
+        CliRunner().invoke(build_app(), ["train", "llamafactory", str(folder), *PLAIN, *words], catch_exceptions=False)
+        return notes
+
+    def refused(problem: str) -> AbstractContextManager[object]:
+        ways = (
+            "name another output_dir, or set overwrite_output_dir=true; to continue anyway, set resume_from_checkpoint"
+        )
+        line = f"output_dir: {checkpoint} {problem}, and LLaMA-Factory would continue from it: {ways}"
+        return pytest.raises(UserError, match=f"^{re.escape(line)}$")
+
+    start()
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text("{}")
+    start()  # its own checkpoint
+    with refused("was trained with another model"):
+        start("--set", "model_name_or_path=Qwen/Qwen2.5-1.5B-Instruct")
+    export(Pack.load("office").seeds[:3], folder, to="llamafactory", template="qwen", facts=CardFacts())
+    with refused("was trained with other data"):
+        start()
+    with refused("was trained with other data and another template"):
+        start("--set", "template=qwen_nothink")
+    start("--set", "output_dir=other")
+    start("--set", "resume_from_checkpoint=checkpoints/checkpoint-50", "--set", "output_dir=third")
+    start("--set", "overwrite_output_dir=true")
+    with refused("is of an earlier training"):
+        start()
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 50}')
+    start()
+
+
+def test_checkpoints_without_a_record_are_continued_if_the_data_are_older(
+    folder: Path, install: Install, cache: Path
+) -> None:
+    install(**LLAMAFACTORY)
+    checkpoint = folder / "checkpoints" / "checkpoint-9"
+    checkpoint.mkdir(parents=True)
+    (folder / "checkpoints" / "checkpoint-best").mkdir()
+    notes, _ = dry("llamafactory", folder, *PLAIN)
+    assert f"the training continues from {checkpoint}, which has no record of its data and model" in notes
+    os.utime(folder / "data.jsonl", (4e9, 4e9))
+    with pytest.raises(UserError, match=r"^output_dir: .*checkpoint-9 is older than the data, and LLaMA-Factory would"):
+        dry("llamafactory", folder, *PLAIN)
+
+
 def test_a_model_of_ones_own_is_found_from_where_one_stands(
     folder: Path, tmp_path: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +216,7 @@ def test_a_named_run_with_data_exports_and_trains(
     written = yaml.safe_load(Path("data/simia-joint-qwen3-8b/train.yaml").read_text())
     assert written["model_name_or_path"] == "Qwen/Qwen3-8B"
     assert shlex.split(second)[2:8] == ["-P", "-m", "simia", "train", "llamafactory", "data/simia-joint-qwen3-8b"]
-    notes, line = dry("llamafactory", "simia-joint", *given)
+    notes, line = dry("llamafactory", "simia-joint", *PLAIN, "--set", "max_steps=5")
     assert "exists and is used" in notes[0]
     assert line.endswith("train train.yaml deepspeed=null max_steps=5")
 
@@ -254,6 +311,16 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     CliRunner().invoke(build_app(), [*words, f"data=[{pack}]"], catch_exceptions=False)
     assert Path("data/simia-joint-qwen3-8b/data.jsonl").stat().st_size
     assert became[0].command[1:6] == ["-P", "-m", "simia", "train", "llamafactory"]
+    given = (*words[1:], f"data=[{pack}]", "--set")
+    assert "exists and is used" in dry(*given, "segment=whole")[0][0], "the same settings"
+    other = r"^data/simia-joint-qwen3-8b is already exported, and {} may differ there: remove the folder, set out= to another one, or leave {} out$"
+    with pytest.raises(UserError, match=other.format("data", "it")):
+        dry(*words[1:], "data=mine.jsonl")
+    with pytest.raises(UserError, match=other.format("segment, reasoning", "them")):
+        dry(*given, "segment=turns", "--set", "reasoning=false")
+    Path("data/simia-joint-qwen3-8b/simia-export.json").unlink()
+    with pytest.raises(UserError, match=other.format("data", "it")):
+        dry(*words[1:], f"data=[{pack}]")
     # What stands in the way of a new export: nothing that no row came out of.
     (tmp_path / "data/simia-joint-qwen3-8b/data.jsonl").write_text("")
     assert "are exported for" in dry(*words[1:], f"data=[{pack}]")[0][0]

@@ -29,7 +29,7 @@ from simia.trainers.training_cost import (
     sample_episodes,
     write_outline,
 )
-from simia.trainers.trl.episode_plan import count_evaluations
+from simia.trainers.trl.episode_plan import count_batch, count_evaluations, describe_step
 from simia.trainers.trl.episode_plan import plan_episodes as plan_trl
 from simia.trainers.trl.settings import TrlConfig
 from tests.fake_endpoint import FakeEndpoint
@@ -194,6 +194,11 @@ def test_episodes_of_trl() -> None:
     assert count(8, **{**paper, "gradient_accumulation_steps": 32}) == [64 * 256, 0]
     assert count(**paper, steps_per_generation=512) == [64 * 256, 0]
     assert count(**paper, num_iterations=2) == [32 * 256, 0]
+    large = {**paper, "gradient_accumulation_steps": 16, "generation_batch_size": 64}
+    assert count(**large) == [64 * 16, 0], "one batch of 64 episodes serves four steps"
+    assert count(2, **large) == [64 * 32, 0]
+    assert count_batch(large, 1) == count_batch(large, 2) == 64
+    assert describe_step(large, 2) == "2 groups of 16 a step"
     assert count(num_train_epochs=2, num_generations=8, per_device_train_batch_size=8) == [2 * 54 * 8, 0]
     for given, times in (({"eval_steps": 0.25}, 4), ({"eval_steps": 16, "eval_on_start": True}, 5), ({}, 6)):
         assert count_evaluations({"eval_strategy": "steps", **given}, 64, 1) == times

@@ -56,6 +56,22 @@ async def test_the_judge_is_compared_with_the_rules(lamps: Path, tmp_path: Path)
     assert training.total.agreement == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("by", ["step_rewards", "reward_function"])
+async def test_the_judge_is_compared_under_a_reward_of_the_user(lamps: Path, tmp_path: Path, by: str) -> None:
+    """The verdict itself is compared, not the value that a function makes of it."""
+    (tmp_path / "halves.py").write_text("def half(episode):\n    return episode.reward.value / 2\n")
+    more = {"step_rewards": {"by": "calls"}, "reward_function": f"{tmp_path / 'halves.py'}:half"}
+    endpoint = FakeEndpoint("--respond", "tests.trainers.lamps:respond")
+    llm = {"kind": "openai", "base_url": endpoint.url, "model": "m"}
+    stage = {"pack": str(lamps), "user": "scripted", "reward": "oracle", "llm": llm, by: more[by]}
+    try:
+        async with await open_environment(EnvironmentConfig.model_validate(stage)) as environment:
+            wrong = await play(environment, "lamps-0", ("attic", True), ("hall", False))
+            assert compare_judge(wrong) == (1.0, pytest.approx(1 / 3))
+    finally:
+        endpoint.stop()
+
+
 async def test_an_episode_that_rules_judged_has_no_second_verdict(lamps: Path) -> None:
     async with await open_environment(str(lamps), user="scripted") as environment:
         assert compare_judge(await play(environment, "lamps-0", ("kitchen", True), ("hall", False))) == (None, None)

@@ -104,6 +104,32 @@ def test_a_pack_without_the_split_to_validate_on_trains_without_validation(lamps
     assert training.what == "training"
 
 
+def test_tasks_that_are_also_trained_on_are_counted(lamps: Path, tmp_path: Path) -> None:
+    """By their pack's folder and their ids, also for several packs."""
+
+    def find(launch: Launch) -> list[str]:
+        return [note for note in launch.notes if "also trained on" in note]
+
+    (tmp_path / "trl.yaml").write_text("extends: trl/grpo\nmodel: m\nstage: {split: null}\n")
+    line = "validation: {} of {} also trained on: set {} and {} to different splits"
+    splits = ("stage.split", "evaluate")
+    assert find(launch_trl(Path("trl.yaml"), {}, dry_run=True)) == [line.format(24, "24 tasks", *splits)]
+    assert find(launch_trl(Path("trl.yaml"), {"stage.split": "train"}, dry_run=True)) == []
+    assert find(launch_trl(Path("trl.yaml"), {"evaluate": None, "grpo.eval_strategy": "no"}, dry_run=True)) == []
+    several: dict[str, Any] = {"packs": [{"pack": "customer_service"}, {"pack": str(lamps)}], "user": "scripted"}
+    changes = {"stage": several, "val_environment": {"packs": None, "pack": str(lamps)}, "evaluate": "train"}
+    assert find(launch_trl(Path("trl.yaml"), changes, dry_run=True)) == [line.format(4, "4 tasks", *splits)]
+    own = {"simia__val_environment": None, "simia__data__val": "test"}
+    splits = ("simia.data.train", "simia.data.val")
+    assert find(verl(simia__data__train=None, **own)) == [line.format(24, "24 tasks", *splits)]
+    assert find(verl(**own)) == []
+    whole = ragen_config(lamps)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(whole))))
+    place = "custom_envs.Lamps.env_config"
+    splits = (f"{place}.train", f"{place}.val")
+    assert find(launch_ragen(Path("run.yaml"), {}, dry_run=True)) == [line.format(4, "4 tasks", *splits)]
+
+
 def test_a_low_limit_of_open_files_is_a_warning_with_the_number_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (256, 256))
     (line,) = fit_concurrency(EnvironmentConfig(), 100_000)

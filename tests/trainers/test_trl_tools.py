@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from simia import event_loop
+from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
-from simia.errors import UserError
+from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.tool import ToolSpec
 from simia.trainers.trl.tool_methods import environment_factory, make_method, tool_rows, tools_reward
@@ -163,6 +164,28 @@ def test_a_run_that_goes_on_names_its_groups_as_before(errands: Path) -> None:
     assert players[-2:] == players[-4:-2], "and its players"
     played((11, True), rank=1)
     assert not set(players[-2:]) & set(players[:-2]), "another rank's are others"
+    event_loop.run(environment.close())
+
+
+def test_a_lost_evaluation_is_logged_and_a_lost_step_ends_the_training(
+    errands: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = event_loop.run(open_environment(str(errands), user="none"))
+    state, model = SimpleNamespace(global_step=16), SimpleNamespace(training=False)
+    trainer = SimpleNamespace(state=state, model=model, accelerator=SimpleNamespace(process_index=0))
+    tools = environment_factory(environment, trainer=lambda: trainer)()
+    lost = Episode.aborted(environment, environment.tasks[0], 0, Aborted(Code.CONNECTION, "nobody listens"))
+
+    async def finish(_: Any) -> Episode:
+        return lost
+
+    monkeypatch.setattr(tools, "_finish", finish)
+    batch: dict[str, Any] = {"completions": [[]], "environments": [tools], "trainer_state": state}
+    assert tools_reward(**batch) == [None]
+    assert "evaluation at step 17: 1 of 1 episode without a reward, mostly: nobody listens" in caplog.text
+    model.training = True
+    with pytest.raises(UserError, match=r"^step 17: 1 of 1 episode without a reward, mostly: nobody listens"):
+        tools_reward(**batch)
     event_loop.run(environment.close())
 
 

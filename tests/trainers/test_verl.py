@@ -464,6 +464,26 @@ def test_a_run_is_written_and_named(config: Path, tmp_path: Path) -> None:
     assert pq.read_table(told["data"]["val_files"]).num_rows == 4
 
 
+def test_workers_get_as_many_requests_as_they_play_episodes(config: Path) -> None:
+    """Also where the config names another limit; a worker reads the settings from the written file."""
+    named = {"simia.stage.limits.retries": 2, "simia.val_environment.reward": "rules", "simia.play.at_once": None}
+    sizes = {"data.train_batch_size": 1024, "actor_rollout_ref.rollout.n": 16}
+    judged = {"actor_rollout_ref.rollout.val_kwargs.n": 1024}
+
+    def read_limits(**more: Any) -> list[int]:
+        found = launch(config, {**sizes, **judged, **more})
+        assert found.prepare is not None
+        found.prepare()
+        (loop,) = yaml.safe_load((config.parent / "checkpoints/simia/mine/simia/agent.yaml").read_text())
+        ours = parse_config(VerlSettings, read_config_file(loop["settings"]), where="written")
+        return [each.stage.limits.concurrency for each in (ours, ours.for_validation())]
+
+    assert read_limits() == [2048, 2048], "one environment"
+    assert read_limits(**{**named, **judged}) == [2048, 512], "4 rows of 1,024 episodes, 8 workers"
+    assert read_limits(**{**named, "simia.play.at_once": 300}) == [300, 300]
+    assert read_limits(**{**named, "simia.stage.limits.concurrency": 64}) == [64, 64]
+
+
 def test_a_dry_run_writes_nothing_and_a_start_does(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,13 +77,13 @@ class Context(ContextManager):  # type: ignore[misc,unused-ignore]
         rows = collect_rows([each[CARRIED] for each in env_outputs], self.pad)
         groups = [each["group_id"] for each in env_outputs]
         scores = rows.scores if self.mode == "val" else rows.totals
-        paid = [
-            None if score is None else score + float(each["penalty"])
-            for score, each in zip(scores, env_outputs, strict=True)
-        ]
         if self.mode == "val":  # RAGEN averages these as the reward; a missing one gets the mean of the others
-            normal = fill_scores(paid, [0] * len(paid), math.nan)
+            normal = fill_scores(scores, [0] * len(scores), math.nan)
         else:
+            paid = [
+                None if score is None else score + float(each["penalty"])
+                for score, each in zip(scores, env_outputs, strict=True)
+            ]
             normal = normalize_scores(paid, groups, self.config.agent_proxy.reward_normalization.method)
         tensors = self._padded(rows.ids)
         width = tensors["input_ids"].shape[1]

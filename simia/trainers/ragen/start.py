@@ -42,7 +42,7 @@ from simia.trainers.launch import (
     name_backend,
     select_split,
 )
-from simia.trainers.plan_notes import check_references
+from simia.trainers.plan_notes import check_references, describe_shared_tasks
 from simia.trainers.ragen.episode_plan import check_one_node, plan_episodes
 from simia.trainers.ragen.import_hook import register
 from simia.trainers.ragen.settings import (
@@ -106,6 +106,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     plan = plan_episodes(whole)
     notes += check_references(plan)
+    notes += describe_shared_tasks(plan, name_split_settings(whole))
     notes += check_folder(look_up(whole, "model_path", ""), "model_path", keys)
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
@@ -197,6 +198,14 @@ def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[
             f"{part}: {write_count(groups, 'group')} of {size} a step on {write_count(len(tasks), 'task')} of {pack.name} ({name_backend(stage)})"
         )
     return notes
+
+
+def name_split_settings(whole: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the names of the settings for the splits by tag, as in the names of the plans."""
+    tags = look_up(whole, "es_manager.val.env_configs.tags")
+    places = [f"custom_envs.{tag}.env_config" for tag in tags]
+    shown = [f"({tag})" if len(tags) > 1 else "" for tag in tags]
+    return {tag: (f"{place}.train", f"{place}.val") for tag, place in zip(shown, places, strict=True)}
 
 
 def check_kept_runs(whole: dict[str, Any]) -> list[str]:

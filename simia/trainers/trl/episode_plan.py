@@ -43,17 +43,22 @@ def plan_episodes(
 
 def count_batch(grpo: Mapping[str, Any], processes: int) -> float:
     """Return how many episodes are played at a time, by all processes together."""
-    served = read_number_field(grpo, "steps_per_generation", read_number_field(grpo, "gradient_accumulation_steps", 1))
+    return read_number_field(grpo, "per_device_train_batch_size", 8) * processes * count_served_steps(grpo, processes)
+
+
+def count_served_steps(grpo: Mapping[str, Any], processes: int) -> float:
+    """Return how many micro-steps use one batch of episodes, as GRPOConfig derives it."""
     device = read_number_field(grpo, "per_device_train_batch_size", 8)
-    return read_number_field(grpo, "generation_batch_size", device * served * processes)
+    accumulated = read_number_field(grpo, "gradient_accumulation_steps", 1)
+    whole = read_number_field(grpo, "generation_batch_size", accumulated * device * processes)
+    return read_number_field(grpo, "steps_per_generation", max(1, whole // (device * processes)))
 
 
 def count_step_episodes(grpo: Mapping[str, Any], processes: int) -> float:
     """Return the episodes of a step, which may be several batches or a part of one."""
     accumulated = read_number_field(grpo, "gradient_accumulation_steps", 1)
-    served = read_number_field(grpo, "steps_per_generation", accumulated)  # micro-steps that use one batch of episodes
-    batch = count_batch(grpo, processes)
-    return batch * accumulated / (served * read_number_field(grpo, "num_iterations", 1))
+    device = read_number_field(grpo, "per_device_train_batch_size", 8)
+    return device * processes * accumulated / read_number_field(grpo, "num_iterations", 1)
 
 
 def describe_step(grpo: Mapping[str, Any], processes: int) -> str:

@@ -24,7 +24,7 @@ from simia.trainers.launch import (
     list_extras,
     name_backend,
 )
-from simia.trainers.plan_notes import check_references
+from simia.trainers.plan_notes import check_references, describe_shared_tasks
 from simia.trainers.time_limits import settle_time_limits
 from simia.trainers.trl.episode_plan import count_batch, describe_step, plan_episodes
 from simia.trainers.trl.evaluation import check_evaluation
@@ -103,7 +103,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         each = max(1, int(count_batch(settings.grpo, settings.processes)) // settings.processes)
         warnings += fit_concurrency(settings.stage, min(each, settings.at_once or each))
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
-    notes += [*warnings, *check_references(plan)]
+    notes += [*warnings, *check_references(plan), *describe_shared_tasks(plan, {"": ("stage.split", "evaluate")})]
     notes += later
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))

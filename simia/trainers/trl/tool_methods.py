@@ -57,7 +57,8 @@ def tools_reward(
     """Return the episodes' rewards: the factory's reward function. Passes each policy's last message to its episode and ends it.
 
     All episodes are judged at once. The reward of an aborted episode is None: its advantage is 0, and with `beta` 0 (TRL's default) it
-    trains nothing. Raises `UserError`, on all ranks, if no episode of a step could be scored or the budget ran out.
+    trains nothing. Raises `UserError`, on all ranks, if no episode of a training step could be scored or the budget ran out; for an
+    evaluation that is only logged.
     """
 
     said = list(zip(environments, completions, strict=True))
@@ -68,7 +69,8 @@ def tools_reward(
         return episodes
 
     episodes = run_on_all_ranks(finish)
-    log_aborted(episodes, trainer_state.global_step + 1 if trainer_state is not None else 0)
+    step = trainer_state.global_step + 1 if trainer_state is not None else 0
+    log_aborted(episodes, step, learns=environments[0]._learns())
     return [episode.reward.total if episode.reward else None for episode in episodes]
 
 
@@ -106,9 +108,12 @@ def environment_factory(
 
     class PackTools(TrlTools):
         def _choose_environment(self) -> tuple[Environment, int]:
-            if evaluation is not None and trainer is not None and not trainer().model.training:
+            if evaluation is not None and not self._learns():
                 return evaluation
             return super()._choose_environment()
+
+        def _learns(self) -> bool:
+            return trainer is None or bool(trainer().model.training)
 
         def _name_episode(self, task: str) -> tuple[str, str]:
             nonlocal batch
@@ -177,6 +182,10 @@ class TrlTools:
     def _choose_environment(self) -> tuple[Environment, int]:
         """Return the environment to play in, with the seed of its worlds."""
         return self._environment, self._seed
+
+    def _learns(self) -> bool:
+        """Whether the episodes are trained on; False in an evaluation."""
+        return True
 
     def _name_episode(self, task: str) -> tuple[str, str]:
         """Return the names of the episode's group, and of the episode in it."""

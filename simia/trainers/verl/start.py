@@ -44,7 +44,7 @@ from simia.trainers.launch import (
     list_extras,
     look_up,
 )
-from simia.trainers.plan_notes import check_references
+from simia.trainers.plan_notes import check_references, describe_shared_tasks
 from simia.trainers.val_environment import check_val_environment
 from simia.trainers.verl.episode_plan import plan_episodes
 from simia.trainers.verl.nodes import check_nodes
@@ -103,8 +103,6 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     check_stage(ours.stage, pack, "simia.stage", keys)
     refuse_other_pack(folder.parent, pack.name, "trainer.default_local_dir")
     check_group_size(data)
-    episodes = count_worker_episodes(data, batch)
-    warnings += fit_concurrency(ours.stage, min(episodes, ours.play.at_once or episodes), "simia.stage")
     learns = make_stage_rows(ours.stage, ours.data.train, at_least=batch)
     judged_in = ours.for_validation().stage
     val = ours.data.val or (ours.val_environment and ours.val_environment.split) or ours.data.train
@@ -114,6 +112,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         judges, judged_in, val = (pack, tasks), ours.stage, ours.data.train
     plan = [each for each in plan_episodes(data, ours, (pack, tasks), judges) if each.episodes]
     judged = make_stage_rows(judged_in, val, validates=True)
+    warnings += fit_stages(data, ours, batch, len(judged) if validates(data) else 0)
     store = Path(ours.store) if ours.store else folder / "replies"
     check_writable(store, "simia.store")
     if ours.episodes is not None:
@@ -156,6 +155,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += [*warnings, *check_references(plan)]
+    notes += describe_shared_tasks(plan, {"": ("simia.data.train", "simia.data.val")})
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)
@@ -194,9 +194,25 @@ def check_group_size(data: dict[str, Any]) -> None:
         )
 
 
-def count_worker_episodes(data: dict[str, Any], batch: int) -> int:
-    """Return how many episodes of a step one of verl's workers plays."""
-    members = look_up(data, "actor_rollout_ref.rollout.n", 1)
+def fit_stages(data: dict[str, Any], ours: VerlSettings, batch: int, judged: int) -> list[str]:
+    """Fit the concurrency of the environments to the episodes of a worker. `judged`: rows of a validation. Returns lines of warning."""
+    trained = count_worker_episodes(data, batch, "n")
+    validated = count_worker_episodes(data, judged, "val_kwargs.n")  # verl validates on all rows at once
+    stages = [("stage", ours.stage, trained), ("val_environment", ours.val_environment, validated)]
+    if ours.val_environment is None:
+        stages = [("stage", ours.stage, max(trained, validated))]
+    most = ours.play.at_once
+    return [
+        line
+        for name, stage, episodes in stages
+        if stage is not None
+        for line in fit_concurrency(stage, min(episodes, most or episodes), f"simia.{name}")
+    ]
+
+
+def count_worker_episodes(data: dict[str, Any], batch: int, size: str) -> int:
+    """Return how many episodes of `batch` groups one of verl's workers plays. `size`: setting of the rollout with the size of a group."""
+    members = look_up(data, f"actor_rollout_ref.rollout.{size}", 1)
     workers = look_up(data, "actor_rollout_ref.rollout.agent.num_workers", WORKERS)
     if not isinstance(members, int) or not isinstance(workers, int) or workers < 1:
         return batch  # verl refuses such values itself
