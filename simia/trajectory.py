@@ -263,6 +263,27 @@ def sort_results(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
+def pair_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall, Message | None]]:
+    """Return each call with its message and its result; None: it has no result.
+
+    A result belongs to the call with its id, or else to the first call that has none yet.
+    """
+    calls: list[tuple[Message, ToolCall]] = []
+    waiting: list[int] = []  # places in `calls` of those without a result
+    results: dict[int, Message] = {}
+    for message in messages:
+        if message.role == "tool" and waiting:
+            place = next((place for place in waiting if calls[place][1].id == message.call_id), waiting[0])
+            waiting.remove(place)
+            results[place] = message
+        elif message.calls:
+            ids = {call.id for call in message.calls}  # some recorders number the calls of each turn anew
+            waiting = [place for place in waiting if calls[place][1].id not in ids]
+            waiting += range(len(calls), len(calls) + len(message.calls))
+            calls += [(message, call) for call in message.calls]
+    return [(message, call, results.get(place)) for place, (message, call) in enumerate(calls)]
+
+
 def select_content(message: Message) -> dict[str, Any]:
     """Return the part of a message that its identity depends on: without call ids, since results follow their calls in order."""
     return {

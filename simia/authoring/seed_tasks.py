@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.authoring.user_goals import UserGoal
+from simia.quality.truth.facts import is_failed_result
 from simia.reward_spec import AnswerSpec, RewardSpec, TraceSpec
 from simia.task import Action, By, ScriptTurn, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
-from simia.trajectory import Message, Trajectory
+from simia.trajectory import Message, Trajectory, pair_calls
 
 WORDS = 4  # a text argument with at least this many words, which the user did not say, is the agent's own wording
 
@@ -153,12 +154,8 @@ def make_seed_script(messages: Sequence[Message]) -> list[ScriptTurn]:
 
 def list_successful_calls(messages: Sequence[Message]) -> list[Action]:
     """The calls whose recorded result is no error."""
-    results = iter([message for message in messages if message.role == "tool"])
-    found: list[Action] = []
-    for message in messages:
-        by: By = "user" if message.role == "user" else "agent"
-        for call in message.calls:
-            result = next(results, None)
-            if result is None or result.error is None:
-                found.append(Action(by=by, name=call.name, arguments=call.arguments or {}))
-    return found
+    return [
+        Action(by="user" if message.role == "user" else "agent", name=call.name, arguments=call.arguments or {})
+        for message, call, result in pair_calls(messages)
+        if result is None or not is_failed_result(result)
+    ]

@@ -11,12 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simia.quality.mentions import Mentions
+from simia.quality.mentions import DENSE, Mentions
 from simia.trajectory import Message, Trajectory
 
 GAP = "[…]"
 GAP_MEANING = f"{GAP} marks something that the assistant will have told you by then."
-TOKEN = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[€$£¥₹#]?\w+(?:[-./:,'’]\w+)*")
+# Scripts without spaces end a token: `就订CA1234那班` holds CA1234, and `850元` holds 850.
+CHAR = rf"[^\W{DENSE}]|(?=[{DENSE}])\d|[Ａ-Ｚａ-ｚ]"  # disjoint, so that no text is searched in many ways
+UNITS = "年月日号號時时点點分秒년월일시분초"
+TOKEN = re.compile(
+    rf"(?:{CHAR}|[.+-])+@(?:{CHAR}|-)+(?:\.(?:{CHAR}|-)+)+"
+    rf"|\d+[{UNITS}](?:\s?\d+[{UNITS}])+"  # a date or a time
+    rf"|[€$£¥₹#]?(?:{CHAR})+(?:[-./:,'’](?:{CHAR})+)*"
+    rf"|(?:(?!{CHAR})\w)+"
+)
 GAPS = re.compile(re.escape(GAP) + rf"(?:[\s,]*{re.escape(GAP)})+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*|\n+")
 OWN_WORDS = re.compile(r"(?:I|I['’]\w+|OK)$")

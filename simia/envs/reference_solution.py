@@ -8,8 +8,9 @@ from simia.envs.rewards.transcript import shorten
 from simia.pack import Pack
 from simia.prompt_quoting import quote
 from simia.prompts import decode_result
+from simia.quality.truth.facts import is_failed_result
 from simia.task import Task
-from simia.trajectory import Message, write_compact_json
+from simia.trajectory import Message, pair_calls, write_compact_json
 
 LONGEST_RESULTS = (800, 200, 80)  # characters of one result; the first limit with which all results fit is used
 MOST_RESULTS = 8_000  # characters of all results
@@ -48,7 +49,8 @@ def find_observations(pack: Pack, task: Task) -> list[Message]:
     """
     recorded = list_recorded_calls(pack, task)
     wanted = [(action.name, action.arguments) for action in task.actions]
-    for calls in (recorded, [each for each in recorded if not each.result.error]):
+    marked = [each for each in recorded if not each.result.error]
+    for calls in (recorded, marked, [each for each in recorded if not is_failed_result(each.result)]):
         if [(each.name, each.arguments) for each in calls] == wanted:
             return [each.result for each in calls]
     return []
@@ -68,9 +70,9 @@ def list_recorded_calls(pack: Pack, task: Task) -> list[RecordedCall]:
     recorded = pack.references.get(task.id.removeprefix(f"{pack.name}/"))  # PACK/ID among several packs
     if recorded is None:
         return []
-    results = [message for message in recorded.messages if message.role == "tool"]
-    made = [("user" if recorded.messages[at].role == "user" else "agent", call) for at, _, call in recorded.calls()]
-    if len(results) != len(made):
-        return []
-    pairs = zip(made, results, strict=True)
-    return [RecordedCall(by, call.name, call.arguments, result) for (by, call), result in pairs]
+    found: list[RecordedCall] = []
+    for message, call, result in pair_calls(recorded.messages):
+        if result is None:
+            return []
+        found.append(RecordedCall("user" if message.role == "user" else "agent", call.name, call.arguments, result))
+    return found

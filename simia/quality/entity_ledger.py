@@ -30,6 +30,8 @@ MISSING = re.compile(
 )
 KEY = re.compile(r"(^id$|_id$|^uuid$)", re.I)
 LIKE_A_KEY = re.compile(r"^(?=.*\d)[\w.@-]{2,}\Z")
+# A date, an amount or a phone number has no letter. An address of mail may be searched for before it is registered.
+NAMED_KEY = re.compile(r"^(?!\d{4}-\d\d-\d\d)(?=.*\d)(?=.*[^\W\d_])[\w.-]{2,}\Z")
 VOLATILE = re.compile(r"(time|timestamp|_at|age|elapsed|now|count|total_results|page)$", re.I)
 SHOWN = 6_000  # characters of the ledger in a prompt
 MOST_NESTED = 400  # characters of a list or an object that is kept as a field
@@ -54,7 +56,7 @@ class EntityLedger:
     gone: set[tuple[str, str]] = field(default_factory=set)
     """(table, key) of removed entities."""
     missing: set[str] = field(default_factory=set)
-    """Values that do not exist according to an answer."""
+    """Keys that do not exist according to an answer."""
     closed: frozenset[str] = frozenset()
     touched: dict[tuple[str, str], None] = field(default_factory=dict)
     """Entities that answers mentioned, the most recent one last."""
@@ -94,6 +96,7 @@ class EntityLedger:
                 self.gone.add((table, key))
             else:
                 self.put(table, key, fields)
+                self.missing.difference_update(iterate_scalars(fields))
 
     def take(
         self, name: str, arguments: dict[str, Any], content: Any, *, failed: bool, changes: list[dict[str, Any]]
@@ -103,9 +106,9 @@ class EntityLedger:
         if failed:
             text = content if isinstance(content, str) else write_compact_json(content)
             if MISSING.search(text):
-                said = {value for value in iterate_scalars(arguments) if isinstance(value, str) and value in text}
-                self.missing |= {value for value in said if LIKE_A_KEY.match(value)}
+                self.missing |= {key for key in iterate_keys(arguments) if key in text and NAMED_KEY.match(key)}
             return
+        self.missing.difference_update(iterate_scalars(content))
         reads = READS.match(name) is not None
         for each in self._find_entities(name, content):
             self.put(each.table, each.key, each.fields)
@@ -136,9 +139,9 @@ class EntityLedger:
             return []
         found = []
         made = {change["key"] for change in changes if change["set"] is not None}
-        missing = self.missing - made
-        for value in iterate_scalars(arguments):
-            if value in missing:
+        reads = READS.match(name) is not None
+        for value in iterate_keys(arguments) if reads else ():  # a change may create it
+            if value in self.missing - made:
                 found.append(f"{name} succeeded for {value!r}, which an earlier answer said does not exist")
         texts = [(each, value) for each, value in arguments.items() if isinstance(value, str) and each.endswith("_id")]
         for each, value in texts:
@@ -152,7 +155,6 @@ class EntityLedger:
             both = told is not None and is_scalar(told) and is_scalar(value)
             if KEY.search(each) and both and str(told) != str(value):
                 found.append(f"{name} was asked about {each} {value!r}, and the answer is about {told!r}")
-        reads = READS.match(name) is not None
         # A value that a change was asked to set is no contradiction.
         wanted = [] if reads else list(iterate_scalars(arguments))
         changed = {(change["key"], each) for change in changes for each in change["set"] or ()}
@@ -347,6 +349,15 @@ def list_scalars(value: Any) -> list[Scalar]:
             elif is_scalar(each):
                 found.append(each)
     return found
+
+
+def iterate_keys(value: Any, name: str = "") -> Iterator[str]:
+    """Yield every text of arguments whose name is one of identifying fields, such as `order_id` and `order_ids`."""
+    if isinstance(value, CONTAINER):
+        for each, held in value.items() if isinstance(value, dict) else ((to_singular(name), held) for held in value):
+            yield from iterate_keys(held, each)
+    elif isinstance(value, str) and KEY.search(name):
+        yield value
 
 
 def iterate_scalars(value: Any) -> Iterator[Scalar]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from simia.authoring.goal_rewriting import GoalSettings, rewrite_goal, rewrite_goals
+from simia.authoring.goal_rewriting import GoalSettings, read_goal, rewrite_goal, rewrite_goals
 from simia.authoring.user_goals import GAP, UserGoal, describe_user
 from simia.errors import UserError
 from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.quality.mentions import Mentions
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.worlds.test_simulated import Scripted
 from tests.fake_endpoint import FakeEndpoint
@@ -59,6 +60,26 @@ def test_a_later_turn_keeps_what_the_user_knew(reply: str, shown: str) -> None:
     assert (GAP in goal.instruction) is (GAP in shown)
 
 
+@pytest.mark.parametrize(
+    ("heard", "reply", "shown"),
+    [
+        ("有一班：CA1234，票价850元。", "就订CA1234那班，850元可以。", f"就订{GAP}那班，{GAP}元可以。"),
+        ("NH1234便、12500円がございます。", "NH1234便を12500円でお願いします。", f"{GAP}便を{GAP}円でお願いします。"),
+        ("推荐Hilton酒店。", "就订Hilton吧，订单号是ORD-7。", f"就订{GAP}吧，订单号是ORD-7。"),
+        ("最早是2026年5月4日。", "那就2026年5月4日出发。", f"那就{GAP}出发。"),
+        ("8월 5일 3시 30분 방이 있습니다.", "그럼 8월 5일로 해 주세요.", f"그럼 {GAP}로 해 주세요."),
+        ("票价８５０元。", "８５０元可以。", f"{GAP}元可以。"),
+        ("寄到ana@example.com？", "是的，寄到ana@example.com吧。", f"是的，寄到{GAP}吧。"),
+        ("要几张？", "要3张，我是王芳，电话13800138000。", "要3张，我是王芳，电话13800138000。"),
+    ],
+)
+def test_a_value_within_a_script_without_spaces_is_found(heard: str, reply: str, shown: str) -> None:
+    goal = describe(("user", "你好"), ("assistant", heard), ("user", reply))
+    assert goal.later == (shown,)
+    assert all(GAP not in fact for fact in goal.knows)
+    assert (GAP in shown) is not (reply in goal.knows)
+
+
 def test_the_goal_holds_every_turn_in_order_and_the_facts_of_the_user() -> None:
     goal = describe(
         ASK, RESULT, ("assistant", "For 62.85?"), ("user", "Yes. Also cancel ORD-7.\nBye"), ("assistant", "Done.")
@@ -71,6 +92,14 @@ def test_the_goal_holds_every_turn_in_order_and_the_facts_of_the_user() -> None:
     assert describe(("assistant", "Hello Ana Ruiz!"), ASK).opening == goal.opening
     assert describe(ASK, ("user", "It is ORD-8.")).opening == f"{goal.opening}\nIt is ORD-8."
     assert describe_user(Trajectory(messages=[Message(role="assistant", content="Hello?")])) is None
+
+
+def test_a_goal_in_a_script_without_spaces_is_compared_value_by_value() -> None:
+    known = Mentions()
+    known.add("我的订单ORD-20417有问题，想退款到alice@example.com。", by_user=True)
+    good = "你想为订单ORD-20417申请退款/换货，款项退到alice@example.com。"
+    assert read_goal(write(good, ["订单号是ORD-20417"]), known) == (good, ["订单号是ORD-20417"])
+    assert read_goal(write("你想为订单ORD-99申请退款。"), known) == "no message of the user holds 'ORD-99'"
 
 
 GOAL = UserGoal("Cancel ORD-7, please.", (f"Yes, the {GAP} are fine.",), ("Cancel ORD-7, please.",))

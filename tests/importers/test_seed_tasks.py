@@ -210,6 +210,37 @@ def test_calls_that_failed_are_replayed_and_not_asked_for(tmp_path: Path) -> Non
     assert {seed.task_id for seed in failed if not tasks[seed.task_id or ""].reference}  # some have no other call
 
 
+def write_call(call_id: str, name: str, order: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps({"order_id": order})}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+async def test_calls_that_failed_by_their_text_are_not_asked_for(tmp_path: Path) -> None:
+    """Rows of other programs mark no result as failed, and the results of parallel calls may come in any order."""
+    order = {"type": "object", "properties": {"order_id": {"type": "string"}}, "required": ["order_id"]}
+    names = ("get_order", "cancel_order")
+    tools = [{"type": "function", "function": {"name": name, "description": "", "parameters": order}} for name in names]
+    looked_up = [write_call("1", "get_order", "ORD-20417"), write_call("2", "get_order", "ORD-20418")]
+    messages = [
+        {"role": "user", "content": "Cancel my order ORD-20417, or else ORD-20418."},
+        {"role": "assistant", "content": None, "tool_calls": looked_up},
+        {"role": "tool", "tool_call_id": "2", "content": '{"order_id": "ORD-20418", "status": "pending"}'},
+        {"role": "tool", "tool_call_id": "1", "content": '{"error": "order ORD-20417 not found"}'},
+        {"role": "assistant", "content": None, "tool_calls": [write_call("1", "cancel_order", "ORD-20418")]},
+        {"role": "tool", "tool_call_id": "1", "content": '{"order_id": "ORD-20418", "status": "cancelled"}'},
+        {"role": "assistant", "content": "Order ORD-20418 is cancelled."},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"tools": tools, "messages": messages}) + "\n")
+    [folder] = import_trajectories(str(path), tmp_path / "pack")
+    [task] = Pack.load(folder).tasks
+    assert [(each.name, each.arguments) for each in task.actions] == [
+        ("get_order", {"order_id": "ORD-20418"}),
+        ("cancel_order", {"order_id": "ORD-20418"}),
+    ]
+    check_solved(await play_references(folder))
+
+
 def number_row(number: int) -> dict[str, Any]:
     """A row with a text and a system text of its own."""
     turns = json.loads(json.dumps(GLAIVE_ROWS[0]["conversations"]).replace("Hi,", f"Hello {number},"))

@@ -244,6 +244,12 @@ def is_error(value: Any, text: str) -> bool:
     return FAILED.match(text) is not None
 
 
+def is_failed_result(message: Message) -> bool:
+    """Return whether a result is an error: by its mark, which most foreign formats lack, or by its text."""
+    text = message.text.strip()
+    return message.error is not None or is_error(parse_result(text), text)
+
+
 def find_money(value: Any) -> set[float]:
     """Return the numbers of a parsed result that can be amounts."""
     return {float(each) for each in iterate_scalars(value) if is_number(each)}

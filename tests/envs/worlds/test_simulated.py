@@ -446,8 +446,8 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
     assert ledger.find_contradictions("get_order", {"order_id": "O-9"}, "no such order", failed=True, changes=[]) == []
     other = ledger.find_contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
     assert other == ["get_order was asked about order_id 'O-1', and the answer is about 'O-7'"]
-    ledger.take("find_customer", {"email": "a1@x"}, {"error": "a1@x not found"}, failed=True, changes=[])
-    assert "does not exist" in ledger.find_contradictions("find", {"email": "a1@x"}, {"id": "7"}, **fine)[0]
+    ledger.take("get_customer", {"customer_id": "C-7"}, {"error": "C-7 not found"}, failed=True, changes=[])
+    assert "does not exist" in ledger.find_contradictions("get", {"customer_id": "C-7"}, {"id": "C-7"}, **fine)[0]
     ledger.take("delete_order", {}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
     assert "taken away" in ledger.find_contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
     made = [{"table": "orders", "key": "O-2", "set": {"status": "pending"}}]
@@ -456,6 +456,43 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
         == []
     )
     assert EntityLedger.load(json.loads(json.dumps(ledger.dump()))) == ledger
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"email": "bob42@example.com"}, "no user found with bob42@example.com"),
+        ({"origin": "HAM", "date": "2026-05-04"}, "no flights found on 2026-05-04"),
+        ({"slot_id": "2026-05-04"}, "2026-05-04 not found"),
+        ({"amount": "12.50"}, "unknown amount 12.50"),
+        ({"branch_id": "20417"}, "20417 not found"),
+        ({"query": "lamp2"}, "no item found for lamp2"),
+    ],
+)
+def test_only_keys_do_not_exist_for_the_ledger(arguments: dict[str, str], why: str) -> None:
+    ledger = EntityLedger()
+    ledger.take("find_it", arguments, {"error": why}, failed=True, changes=[])
+    assert ledger.render() == ""
+    found = ledger.find_contradictions("search_others", arguments, [{"train_id": "ICE-1"}], failed=False, changes=[])
+    assert [each for each in found if "does not exist" in each] == []
+
+
+def test_a_key_exists_for_the_ledger_once_a_change_or_a_result_holds_it() -> None:
+    fine: dict[str, Any] = {"failed": False, "changes": []}
+    known = {"user_ids": ["U-77"]}
+    made = [{"table": "accounts", "key": "A-1", "set": {"user_id": "U-77"}}]
+    for name, content, changes in (
+        ("create_account", "done", made),
+        ("create_user", {"user_id": "U-77"}, []),
+        ("list_users", ["U-77"], []),
+    ):
+        ledger = EntityLedger()
+        ledger.take("get_user", known, "U-77 does not exist", failed=True, changes=[])
+        assert ledger.render() == "does not exist: U-77"
+        assert ledger.find_contradictions("get_user", known, {"name": "Bob"}, **fine)
+        assert ledger.find_contradictions("create_user", known, content, failed=False, changes=changes) == []
+        ledger.take(name, {}, content, failed=False, changes=changes)
+        assert ledger.missing == set()
 
 
 async def test_known_tables_are_those_that_the_task_begins_with(tmp_path: Path) -> None:
