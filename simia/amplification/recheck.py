@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from simia.amplification.acceptance_judge import AcceptanceJudge
 from simia.amplification.job import AmplificationWork, is_open, read_outcome, store_result
 from simia.amplification.model_mix import Writer, get_writer, list_writers, read_writers
-from simia.amplification.seeds import META, Seeds, keep_judged_seeds
+from simia.amplification.seeds import META, Seeds, keep_judged_seeds, restore_seeds
 from simia.amplification.session import (
     collect_facts,
     find_recording,
@@ -153,8 +153,28 @@ def list_items(run: Run, work: AmplificationWork, planned: int) -> Iterator[tupl
 def recheck_run(runs: Path, name: str, say: Callable[[str], None]) -> tuple[str, ChangedFigures, int]:
     """Recheck a run. Returns its id, the figures, and its target number of trajectories."""
     with reopen_run(AmplifyConfig, runs, name, say=say) as (run, config):
-        seeds = keep_judged_seeds(run, load_seeds(config))
-        return run.id, recheck_items(run, config, seeds, read_writers(run.ledger.meta("facts"))), config.n
+        facts = run.ledger.meta("facts")
+        return run.id, recheck_items(run, config, find_seeds(run, config), read_writers(facts)), config.n
+
+
+def find_seeds(run: Run, config: AmplifyConfig) -> Seeds:
+    """Return the seeds that the run was made with: from the files that its config names or, if these have changed, from its ledger.
+
+    Raises `UserError` if neither holds them.
+    """
+    try:
+        seeds = load_seeds(config)
+    except UserError:
+        if (stored := restore_seeds(run)) is None:
+            raise
+        return stored
+    if seeds.digest == run.ledger.meta("facts")["seeds"]:
+        return keep_judged_seeds(run, seeds)
+    if (stored := restore_seeds(run)) is None:
+        raise UserError(
+            f"run {run.id} was made with other seeds than {', '.join(config.seeds.packs)} has now: restore these files and try again"
+        )
+    return stored
 
 
 def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
@@ -165,13 +185,12 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
     salvaged = salvage(runs, name)
     with contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run:
         config = read_run_config(AmplifyConfig, run)
-        seeds = load_seeds(config)
         facts = run.ledger.meta("facts")
         if facts is None:
             backends = open_models(config, say=lambda _: None)
             facts = collect_facts(
                 config,
-                seeds,
+                load_seeds(config),
                 list_writers(backends, config.mix),
                 recorded=find_recording(backends[0]),
                 judge=open_judge_backend(config, backends[0], say=lambda _: None),
@@ -179,8 +198,9 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
             run.ledger.set_meta("facts", facts, twice=True)
         if config.prefilter.enabled and run.ledger.meta(META) is None:
             raise UserError(f"run {run.id}: the judge's verdicts on its seeds are missing; start a new run")
-        seeds = keep_judged_seeds(run, seeds)
-        store_seeds(run, seeds)
+        seeds = find_seeds(run, config)
+        if run.ledger.meta("seeds") is None or restore_seeds(run) is None:
+            store_seeds(run, seeds)
         figures = recheck_items(run, config, seeds, read_writers(facts), planned=salvaged.planned)
         kind = "complete" if figures["accepted"][1] >= config.n else "rebuilt"
         run.ledger.set_meta("stopped", {"kind": kind, "detail": ""})

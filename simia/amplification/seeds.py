@@ -227,6 +227,26 @@ async def judge_seeds(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mo
     return keep_judged_seeds(run, seeds)
 
 
+def restore_seeds(run: Run) -> Seeds | None:
+    """Return the seeds as the run's ledger holds them, without those that its judge refused; None if some are missing."""
+    try:
+        order = [seed for _, seed in run.ledger.seeds()]
+    except (KeyError, ValueError):  # a rebuilt ledger may lack the head of a seed
+        return None
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for seed in order:
+        groups[seed.pack or "seeds"].append(seed)
+    identifiers = {
+        name: infer_identifiers([tool for seed in group for tool in seed.tools], group)
+        for name, group in groups.items()
+    }
+    seeds = Seeds(order, dict(groups), identifiers, read=len(order))
+    verdicts = run.ledger.meta(META) or {seed.id: {} for seed in order}
+    used = [id_ for id_, row in verdicts.items() if row.get("passed") is not False]
+    is_whole = digest(list(verdicts)) == run.ledger.meta("facts")["seeds"] and used == [seed.id for seed in order]
+    return seeds if is_whole else None
+
+
 def keep_judged_seeds(run: Run, seeds: Seeds) -> Seeds:
     """Remove the seeds that this run's judge refused, by the stored verdicts."""
     known = run.ledger.meta(META) or {}

@@ -1,8 +1,9 @@
 """Measure the contents of a run's folder, and free the space of data that can be derived again (`simia runs gc`).
 
 Replies were paid for: they are removed only with `replies`, and only those of rejected items. The rest of what is removed can be made again
-by `simia runs recheck` or `simia report`: the bodies of rejected results and the report page. The two files are compacted. A run without a
-single reply is removed. Reasons, attempts and costs stay; the report then counts fewer tools in rejected results and fewer repairs.
+by `simia runs recheck` or `simia report`: the bodies of rejected results and the report page. Episodes of rollouts are kept, since nothing
+can play them again; of a training, only superseded ones are removed. The two files are compacted. A run without a reply and without a
+decided item is removed. Reasons, attempts and costs stay; the report then counts fewer tools in rejected results and fewer repairs.
 """
 
 from __future__ import annotations
@@ -28,12 +29,17 @@ from simia.terminal import write_count
 
 PARTS = ("", "-wal", "-shm")
 PAGE = "report.html"
+KEPT_BODIES = ("rollout", SYNTHESIS)  # kinds of runs: results are episodes, or small ones whose figures are in packs
 SETTLED = 3600.0  # seconds without a change, after which an empty run counts as abandoned
 DERIVED = "SELECT result.rowid FROM result JOIN item ON item.id = result.item WHERE item.status = 'rejected'"
 # Of rejected items alone: a reply that gave an accepted, open or failed item is still needed to resume or check again.
 SPENT = """
 SELECT DISTINCT reply_key FROM attempt JOIN item ON item.id = attempt.item WHERE item.status = 'rejected'
 EXCEPT SELECT reply_key FROM attempt JOIN item ON item.id = attempt.item WHERE item.status <> 'rejected'
+"""
+DECIDED = """
+SELECT COUNT(*) FROM item LEFT JOIN result ON result.item = item.id
+WHERE result.item IS NOT NULL OR status IN ('passed', 'rejected')
 """
 
 
@@ -116,9 +122,7 @@ def count(found: Findings) -> None:
     ):
         (found.reply_count,) = replies.execute("SELECT COUNT(*) FROM reply").fetchone()
         (found.accepted,) = ledger.execute("SELECT COUNT(*) FROM accepted").fetchone()
-        derived = (
-            "NULL" if saved_config(found.folder).get("kind") == SYNTHESIS else DERIVED
-        )  # small, and their figures are in packs
+        derived = "NULL" if saved_config(found.folder).get("kind") in KEPT_BODIES else DERIVED
         bodies = f"SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0) FROM result WHERE rowid IN ({derived})"
         found.rejected_bodies, found.bodies_size = ledger.execute(bodies).fetchone()
         for connection in (ledger, replies):
@@ -129,10 +133,10 @@ def count(found: Findings) -> None:
             if row is not None:
                 found.spent_replies += 1
                 found.spent_size += row[0]
-        (results,) = ledger.execute("SELECT COUNT(*) FROM result").fetchone()
+        (decided,) = ledger.execute(DECIDED).fetchone()
         (last,) = ledger.execute("SELECT MAX(asked_at) FROM attempt").fetchone()
     idle = time.time() - max(last or 0, (found.folder / "lock").stat().st_mtime)
-    found.empty = not found.reply_count and not results and idle > SETTLED
+    found.empty = not found.reply_count and not decided and idle > SETTLED
 
 
 def clean(folder: Path, *, replies: bool = False) -> Freed:
@@ -151,7 +155,7 @@ def clean_locked(folder: Path, *, replies: bool) -> Freed:
     refuse_damaged(folder)
     if found.empty:
         shutil.rmtree(folder)
-        freed.done.append("removed: it holds no reply")
+        freed.done.append("removed: it holds no reply and no result")
         return freed
     if found.page_size():
         (folder / PAGE).unlink()

@@ -132,7 +132,7 @@ def describe_freeable(found: Findings, *, replies: bool) -> str:
     if found.problem:
         return found.problem
     if found.empty:
-        return "the whole run: it has no replies"
+        return "the whole run: it has no replies and no results"
     parts = [f"{write_count(found.rejected_bodies, 'body')} of rejected results"] if found.rejected_bodies else []
     if replies and found.spent_replies:
         parts.append(f"{write_count(found.spent_replies, 'reply')} of rejected items")

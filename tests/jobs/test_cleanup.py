@@ -14,6 +14,7 @@ from simia.errors import UserError
 from simia.jobs import OPEN, PASSED, REJECTED, Item, Run
 from simia.jobs.cleanup import clean, look, survey
 from simia.llm.types import Reply, Request
+from simia.rollouts.settings import RolloutConfig
 
 BODY = {"trajectory": {"text": "many words " * 400}, "issues": [], "repairs": []}
 
@@ -111,6 +112,30 @@ def test_an_empty_run_goes_whole_once_it_is_old(tmp_path: Path) -> None:
     clean(old)
     assert (tmp_path / "young" / "ledger.db").is_file()
     assert not old.exists()
+
+
+def test_failed_episodes_of_a_rollout_stay(tmp_path: Path) -> None:
+    """They cannot be played again, and a report without them would show the successes alone."""
+    folder = tmp_path / "r"
+    run = Run.create(tmp_path, load_config(RolloutConfig, "rollout/default"), name="r", facts={"planned": 4})
+    for ord_, status in enumerate((PASSED, *[REJECTED] * 3)):
+        run.ledger.conclude(Item(f"i{ord_}", ord_, {"task": "t"}, status), f"h{ord_}", BODY)
+    run.close()
+    os.utime(folder / "lock", (0, 0))
+    found = look(folder)
+    assert (found.rejected_bodies, found.empty) == (0, False), "it has no replies: its agent is no model"
+    for replies in (False, True):
+        clean(folder, replies=replies)
+        assert contents(folder)["results"] == [True] * 4
+
+
+async def test_a_run_with_verdicts_and_without_results_is_kept(tmp_path: Path) -> None:
+    """An earlier version removed the bodies of all its rejected results."""
+    run = Run.create(tmp_path, load_config(AmplifyConfig, "amplify/default"), name="r", facts={})
+    run.ledger.plan(Item("i0", 0, {"seed": "s"}, REJECTED, "leak"))
+    run.close()
+    os.utime(tmp_path / "r" / "lock", (0, 0))
+    assert not look(tmp_path / "r").empty
 
 
 async def test_a_run_whose_reply_nobody_received_is_not_empty_for_long_work(tmp_path: Path) -> None:
