@@ -571,12 +571,21 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
         ("simia", 3, "simia must be a section with stage, play and data, got 3"),
         ("trainer.use_v1", False, "verl's older trainer cannot leave out aborted episodes"),
         ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
+        ("trainer.test_freq", None, "^trainer.test_freq is null: set it to a whole number$"),
+        ("trainer.total_epochs", "many", '^trainer.total_epochs is "many": set it to a whole number$'),
+        ("trainer.total_training_steps", [1], r"^trainer.total_training_steps is \[1\]: set it to a whole number$"),
+        ("actor_rollout_ref.rollout.n", None, "^actor_rollout_ref.rollout.n is null: set it to a whole number$"),
         ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),
     ],
 )
 def test_what_a_worker_would_stumble_over(config: Path, name: str, value: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         launch(config, {name: value})
+
+
+def test_a_folder_may_be_named_by_a_number(config: Path, tmp_path: Path) -> None:
+    notes = launch(config, {"trainer.default_local_dir": 3}).notes
+    assert any(str(tmp_path / "3" / "simia") in note for note in notes)
 
 
 def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,7 +251,7 @@ def find_output_folder(data: dict[str, Any], config: Path) -> Path:
         raise UserError(
             f"trainer.default_local_dir is {folder!r}: write it without ${{…}}, since simia writes there too"
         )
-    checkpoints = Path(folder).absolute()
+    checkpoints = Path(str(folder)).absolute()
     names = {"project_name": project, "experiment_name": experiment, "default_local_dir": str(checkpoints)}
     for name, value in names.items():
         assign_setting(data, ["trainer", name], value)
