@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from simia.amplification.cost_estimate import RequestGroup
@@ -51,18 +51,18 @@ def check_references(plans: Sequence[EpisodePlan]) -> list[str]:
     return lines
 
 
-def describe_shared_tasks(plans: Sequence[EpisodePlan], settings: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return a line for each validation on tasks that are also trained on. `settings`: tag → names of the two splits' settings."""
+def describe_shared_tasks(plans: Sequence[EpisodePlan], name_split: Callable[[EpisodePlan], str]) -> list[str]:
+    """Return a line for each validation on tasks that are also trained on. `name_split`: names the setting with the split of a plan."""
     trained = {
-        find_origin(plan.pack, task) for plan in plans if plan.what.startswith("training") for task in plan.tasks
+        find_origin(plan.pack, task): plan for plan in plans if plan.what.startswith("training") for task in plan.tasks
     }
     lines = []
     for plan in plans:
-        shared = sum(find_origin(plan.pack, task) in trained for task in plan.tasks)
+        shared = [other for task in plan.tasks if (other := trained.get(find_origin(plan.pack, task))) is not None]
         if shared and not plan.what.startswith("training"):
-            train, val = settings[find_tag(plan)]
             lines.append(
-                f"{plan.what}: {shared:,} of {write_count(len(plan.tasks), 'task')} also trained on: set {train} and {val} to different splits"
+                f"{plan.what}: {len(shared):,} of {write_count(len(plan.tasks), 'task')} also trained on: set {name_split(shared[0])} and "
+                f"{name_split(plan)} to different splits"
             )
     return lines
 

@@ -297,10 +297,11 @@ def test_a_run_of_ragen_is_checked_and_priced(nothing: Path, lamps: Path, capsys
         "val: 2 groups of 4 a step on 4 tasks of lamps (executable)",
     ]
     assert lines[2].startswith("episodes are kept in ")
-    assert lines[3].startswith(
+    assert lines[3].startswith("validation: 4 of 4 tasks also trained on: set custom_envs.Lamps.env_config.train and ")
+    assert lines[4].startswith(
         "the trainer's own settings were not checked, and there is no command yet: RAGEN is not here: git clone"
     )
-    assert lines[4].startswith("training: 512 episodes on 4 tasks of lamps, about 4 turns each")
+    assert lines[5].startswith("training: 512 episodes on 4 tasks of lamps, about 4 turns each")
     assert lines[-3].startswith("price: about $")
     with pytest.raises(UserError, match="group_size is 1"):
         dry_run(capsys, "ragen", "run.yaml", "es_manager.train.group_size=1")

@@ -128,6 +128,11 @@ def test_tasks_that_are_also_trained_on_are_counted(lamps: Path, tmp_path: Path)
     place = "custom_envs.Lamps.env_config"
     splits = (f"{place}.train", f"{place}.val")
     assert find(launch_ragen(Path("run.yaml"), {}, dry_run=True)) == [line.format(4, "4 tasks", *splits)]
+    whole["custom_envs"]["Test"] = whole["custom_envs"]["Lamps"]
+    judged = {"es_manager.val.env_configs.tags": ["Test"]}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(whole))))
+    splits = (f"{place}.train", "custom_envs.Test.env_config.val")
+    assert find(launch_ragen(Path("run.yaml"), judged, dry_run=True)) == [line.format(4, "4 tasks", *splits)]
 
 
 def test_a_low_limit_of_open_files_is_a_warning_with_the_number_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

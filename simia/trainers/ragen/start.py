@@ -27,6 +27,7 @@ from simia.errors import UserError
 from simia.search_path import cache_root, list_names
 from simia.terminal import say_error, write_count
 from simia.trainers.concurrency import fit_concurrency
+from simia.trainers.episode_plan import EpisodePlan
 from simia.trainers.evaluation_tasks import refuse_evaluation_tasks
 from simia.trainers.kept_episodes import find_run_folder
 from simia.trainers.launch import (
@@ -107,7 +108,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     plan = plan_episodes(whole)
     notes += check_references(plan)
-    notes += describe_shared_tasks(plan, name_split_settings(whole))
+    notes += describe_shared_tasks(plan, name_split)
     notes += check_folder(look_up(whole, "model_path", ""), "model_path", keys)
     written = Path(str(look_up(whole, "trainer.default_local_dir", "checkpoints"))).expanduser() / "simia.yaml"
     check_writable(written.parent, "trainer.default_local_dir")
@@ -201,12 +202,9 @@ def check_stages(whole: dict[str, Any], later: list[str] | None = None) -> list[
     return notes
 
 
-def name_split_settings(whole: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the names of the settings for the splits by tag, as in the names of the plans."""
-    tags = look_up(whole, "es_manager.val.env_configs.tags")
-    places = [f"custom_envs.{tag}.env_config" for tag in tags]
-    shown = [f"({tag})" if len(tags) > 1 else "" for tag in tags]
-    return {tag: (f"{place}.train", f"{place}.val") for tag, place in zip(shown, places, strict=True)}
+def name_split(plan: EpisodePlan) -> str:
+    """Name the setting with the split of a plan's tag."""
+    return f"{plan.place.rpartition('.')[0]}.{'train' if plan.what.startswith('training') else 'val'}"
 
 
 def check_kept_runs(whole: dict[str, Any]) -> list[str]:

@@ -103,7 +103,11 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
         each = max(1, int(count_batch(settings.grpo, settings.processes)) // settings.processes)
         warnings += fit_concurrency(settings.stage, min(each, settings.at_once or each))
     plan = plan_episodes(settings, settings.grpo, settings.processes, (pack, tasks), judged, methods=methods)
-    notes += [*warnings, *check_references(plan), *describe_shared_tasks(plan, {"": ("stage.split", "evaluate")})]
+    notes += [
+        *warnings,
+        *check_references(plan),
+        *describe_shared_tasks(plan, lambda each: "stage.split" if each.what == "training" else "evaluate"),
+    ]
     notes += later
     if python is None:
         check_fields(settings.grpo, list(settings.grpo))

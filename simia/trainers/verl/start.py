@@ -158,7 +158,7 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     ]
     notes += [f"episodes are kept in {ours.episodes.run}"] if ours.episodes is not None else []
     notes += [*warnings, *check_references(plan)]
-    notes += describe_shared_tasks(plan, {"": ("simia.data.train", "simia.data.val")})
+    notes += describe_shared_tasks(plan, lambda each: f"simia.data.{'train' if each.what == 'training' else 'val'}")
     notes += later
     if python is None:
         return Launch([], notes=notes, plan=plan)
