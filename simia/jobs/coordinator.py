@@ -222,6 +222,7 @@ class Coordinator(Generic[R, O]):
         """Restore the state of earlier sessions: outcomes to decide, items to produce again."""
         ledger = self._run.ledger
         self._accepted_before = ledger.accepted_ords()
+        self.progress.accepted = len(self._accepted_before)
         for item, content_hash, tools, signature in ledger.outcomes():
             while self._next_ord < item.ord:  # planned, but killed before its row was on disk
                 self._retry.append(self._plan())
@@ -310,6 +311,7 @@ class Coordinator(Generic[R, O]):
             progress.rejected[item.reason or str(Code.INTERNAL)] += 1
         if item.ord in self._accepted_before:
             self._accepted_before.discard(item.ord)
+            progress.accepted -= 1  # counted since the start of the session
             if verdict != "accepted":  # an earlier item was open when it was accepted
                 self._run.ledger.withdraw(item)
         self._latest.append(verdict != "rejected")
