@@ -57,7 +57,7 @@ class StopSettings(Config):
     min_yield: float = Field(default=0.02, ge=0, le=1)
     """Stop if less than this share (0 to 1) of the latest `window` items was accepted. 0: never."""
     window: int = Field(
-        100, ge=10, description="Number of latest items over which the share of `min_yield` is computed."
+        100, ge=10, le=1_000_000, description="Number of latest items over which the share of `min_yield` is computed."
     )
     item_tries: int = Field(
         3,
