@@ -8,7 +8,7 @@ fields (concurrency, budget, patience) may change. A config never holds API keys
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -187,12 +187,26 @@ def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Colle
     for place in find_secrets(values):
         raise UserError(f"{name_source(place)} {place} holds a secret: {ADVICE}")
     try:
-        return validate_config(cls, values, texts)
+        config = validate_config(cls, values, texts)
     except ValidationError as error:
         place, problem = explain_validation_error(cls, error, values)
         source = name_source(place)
         colon = ":" if source == "--set" and problem.startswith("unknown key") else ""
         raise UserError(f"{source}{colon} {problem}") from None
+    for place in find_large_integers(config.model_dump()):
+        raise UserError(
+            f"{name_source(place)} {place} is an integer beyond 64 bits, which a run cannot store: use a smaller one"
+        )
+    return config
+
+
+def find_large_integers(value: Any, at: str = "") -> Iterator[str]:
+    """Yield the dotted names of integers that do not fit into 64 bits with a sign."""
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from find_large_integers(each, f"{at}.{key}" if at else str(key))
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        yield at
 
 
 def validate_config(cls: type[C], values: dict[str, Any], texts: Mapping[tuple[str, ...], str]) -> C:

@@ -358,3 +358,18 @@ async def test_wrong_arguments_of_the_public_functions_are_one_line(tmp_path: Pa
         simia.export("office", nothing)
     with pytest.raises(TypeError, match="path: expected str or Path, got None"):
         simia.load_trajectories(nothing)
+
+
+LONG = "99999999999999999999"
+
+
+@pytest.mark.parametrize("name", ["seed", "sampling.extra.a", "llm.extra_body.a.1", "limits.max_tokens"])
+def test_an_integer_that_no_run_can_store_is_refused(name: str) -> None:
+    key, value = (name[:-4], f"{{a: [0, {LONG}]}}") if name.endswith(".a.1") else (name, LONG)
+    with pytest.raises(UserError, match=rf"^--set {name} is an integer beyond 64 bits") as refused:
+        load_config(AmplifyConfig, "amplify/default", [f"{key}={value}"])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_text_of_many_digits_is_no_integer() -> None:
+    assert load_config(AmplifyConfig, "amplify/default", [f"llm.model={LONG}"]).llm.model == LONG  # type: ignore[union-attr]

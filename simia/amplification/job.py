@@ -14,7 +14,7 @@ from simia.amplification.seeds import Seeds
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Ask, SimulationResult, Simulator, read_plan, trajectory_head
 from simia.amplification.tool_counts import PlanCounts
-from simia.errors import Code
+from simia.errors import Code, Issue
 from simia.jobs import FAILED, OPEN, PASSED, REJECTED, Item, Ledger, Run
 from simia.jobs.coordinator import PASSING, Stop, Verdict, explain_rejections
 from simia.jobs.progress import Progress
@@ -89,7 +89,7 @@ class AmplificationWork:
         return await make_result(self.simulator, item, self._ask, prompts=self._prompts, judge=self._judge)
 
     def conclude(self, item: Item, result: SimulationResult) -> Outcome:
-        store_result(self._ledger, self.simulator, item, result)
+        result = store_result(self._ledger, self.simulator, item, result)
         self._passed += item.status == PASSED
         return result.outcome()
 
@@ -157,15 +157,23 @@ def read_outcome(item: Item, content_hash: str | None, tools: list[str], signatu
     return Outcome(reason=item.reason)
 
 
-def store_result(ledger: Ledger, simulator: Simulator, item: Item, result: SimulationResult) -> None:
-    """Write a result's verdict into its item and store both."""
+def store_result(ledger: Ledger, simulator: Simulator, item: Item, result: SimulationResult) -> SimulationResult:
+    """Write a result's verdict into its item, store both, and return the result. One that cannot be written, such as one that nests too deep,
+    is stored as an internal error; the other items go on."""
+    try:
+        body = result.body()
+    except (TypeError, ValueError, RecursionError) as error:
+        detail = f"the result cannot be written: {type(error).__name__}: {error}"
+        result = SimulationResult(None, [Issue(code=Code.INTERNAL, where=item.id, detail=detail[:300])])
+        body = result.body()
     item.status, item.reason, item.detail = PASSED, None, None
     if result.issues:
         first = result.issues[0]
         item.status, item.reason, item.detail = REJECTED, str(first.code), str(first)
     if result.head:
         ledger.head(result.head, lambda: trajectory_head(simulator.by_id[item.spec["seed"]]))
-    ledger.conclude(item, result.content_hash, result.body(), tools=result.tools, signature=result.signature)
+    ledger.conclude(item, result.content_hash, body, tools=result.tools, signature=result.signature)
+    return result
 
 
 def build_near_index(config: AmplifyConfig, seeds: Seeds) -> NearDuplicateIndex | None:

@@ -121,8 +121,7 @@ def recheck_items(
         for item, outcome in list_items(run, work, planned):
             with contextlib.suppress(Unanswered):
                 result = run_at_once(work.produce(item))
-                store_result(ledger, work.simulator, item, result)
-                outcome = result.outcome()
+                outcome = store_result(ledger, work.simulator, item, result).outcome()
             if outcome is not None:  # else later items stay undecided until it has its reply
                 for ready in order.add(item.ord, (item, outcome)):
                     work.decide(*ready)

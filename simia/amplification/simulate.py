@@ -42,6 +42,7 @@ from simia.version import __version__
 MOST_SCHEMAS = 1000
 STAGES = ["prefilter", "simulate", "repair", "check", "select"]
 NO_COUNTS = ToolCounts()
+LARGEST = 1 << 63  # a request's seed has 64 bits, with a sign
 
 
 @dataclass(slots=True)
@@ -212,7 +213,8 @@ class Simulator:
 
     def number(self, ord_: int) -> int:
         """Return an item's random number, which depends on the run's seed and the item's ord alone."""
-        return self.config.seed * 1_000_003 + ord_
+        number = self.config.seed * 1_000_003 + ord_
+        return number if abs(number) < LARGEST else number % LARGEST
 
     async def produce(self, item: Item, ask: Ask) -> SimulationResult:
         """Make one item's trajectory: render the prompt, ask, parse, repair, check. `ask` may be answered by an endpoint or by stored

@@ -57,7 +57,7 @@ class StopSettings(Config):
     min_yield: float = Field(default=0.02, ge=0, le=1)
     """Stop if less than this share (0 to 1) of the latest `window` items was accepted. 0: never."""
     window: int = Field(
-        100, ge=10, description="Number of latest items over which the share of `min_yield` is computed."
+        100, ge=10, le=1_000_000, description="Number of latest items over which the share of `min_yield` is computed."
     )
     item_tries: int = Field(
         3,
@@ -222,6 +222,7 @@ class Coordinator(Generic[R, O]):
         """Restore the state of earlier sessions: outcomes to decide, items to produce again."""
         ledger = self._run.ledger
         self._accepted_before = ledger.accepted_ords()
+        self.progress.accepted = len(self._accepted_before)
         for item, content_hash, tools, signature in ledger.outcomes():
             while self._next_ord < item.ord:  # planned, but killed before its row was on disk
                 self._retry.append(self._plan())
@@ -310,6 +311,7 @@ class Coordinator(Generic[R, O]):
             progress.rejected[item.reason or str(Code.INTERNAL)] += 1
         if item.ord in self._accepted_before:
             self._accepted_before.discard(item.ord)
+            progress.accepted -= 1  # counted since the start of the session
             if verdict != "accepted":  # an earlier item was open when it was accepted
                 self._run.ledger.withdraw(item)
         self._latest.append(verdict != "rejected")

@@ -30,6 +30,7 @@ TEXT = "$text"
 HEAD: set[str] = {"system", "tools", "user_tools"}  # fields that all trajectories of one seed share
 OPEN, PASSED, REJECTED, FAILED = "open", "passed", "rejected", "failed"
 STAGE = "amplify"  # of every item; the column is older than runs that are rollouts
+SEPARATOR = "\x1f"  # ASCII unit separator
 T = TypeVar("T")
 
 
@@ -64,6 +65,16 @@ def attempt_row(
 def item_row(item: Item, statements: dict[tuple[File, str], str] = PUT) -> Statement:
     row = (item.id, STAGE, item.ord, orjson.dumps(item.spec).decode(), item.status, item.reason, item.detail)
     return "ledger", statements["ledger", "item"], row
+
+
+def join_names(tools: Sequence[str]) -> str:
+    """Return the stored form of the names of tools: each begins with a separator, since a name may have spaces."""
+    return "".join(f"{SEPARATOR}{name}" for name in tools)
+
+
+def split_names(stored: str) -> list[str]:
+    """Return the names of tools that `join_names` stored, or an earlier version, which separated them by spaces."""
+    return stored[1:].split(SEPARATOR) if stored.startswith(SEPARATOR) else stored.split()
 
 
 def read_seeds(connection: sqlite3.Connection) -> Iterator[tuple[str, Trajectory]]:
@@ -251,7 +262,7 @@ class Ledger:
         packed = Packed(body if isinstance(body, bytes) else pack_json(body))
         statements = [item_row(item), ("ledger", PUT["ledger", "result"], (item.id, content_hash, packed))]
         if tools or signature:
-            statements.append(("ledger", PUT["ledger", "trait"], (item.id, " ".join(tools), signature)))
+            statements.append(("ledger", PUT["ledger", "trait"], (item.id, join_names(tools), signature)))
         self.db.put_all(*statements)  # at once: a verdict without its result could not be told from a refusal
 
     def head(self, hashed: str, head: Callable[[], dict[str, Any]]) -> str:
@@ -331,7 +342,7 @@ class Ledger:
             ).fetchall()
             for id_, ord_, spec, status, reason, detail, content_hash, tools, signature in rows:
                 item = Item(id_, ord_, orjson.loads(spec), status, reason, detail)
-                yield item, content_hash, (tools or "").split(), signature
+                yield item, content_hash, split_names(tools or ""), signature
             if len(rows) < PAGE:
                 return
             last = rows[-1][1]

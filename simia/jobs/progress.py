@@ -18,6 +18,7 @@ class Progress:
     n: int
     """How many accepted results complete the run; for a rollout, how many episodes are planned."""
     accepted: int = 0
+    """Accepted results, those of earlier sessions included, also if an earlier item is open again."""
     waiting: int = 0
     """Results that passed and wait for the decision on an earlier item."""
     rejected: Counter[str] = field(default_factory=Counter)

@@ -85,6 +85,19 @@ async def test_a_reply_whose_process_was_killed_before_the_ledger_knew_is_counte
             assert opened.verify().findings == []
 
 
+def test_names_of_tools_may_have_spaces(run: Run) -> None:
+    """Earlier versions separated them by spaces, and a resume took the words for tools."""
+    names = [["Market Trends API", "获取 天气"], ["get_order", "cancel"], ["find user"], []]
+    for ord_, tools in enumerate(names):
+        run.ledger.conclude(
+            Item(f"i{ord_}", ord_, {}, "passed"), f"h{ord_}", {"trajectory": None}, tools=tools, signature=b"x"
+        )
+    run.ledger.flush()
+    assert [tools for _, _, tools, _ in run.ledger.outcomes()] == names
+    run.ledger.db.write("ledger", "UPDATE trait SET tools = 'get_order cancel' WHERE item = 'i1'").result()
+    assert [tools for _, _, tools, _ in run.ledger.outcomes()] == names
+
+
 def test_one_process_works_on_a_run(run: Run) -> None:
     with pytest.raises(UserError, match=r"in use by process \d+"):
         Run.open(run.folder.parent, "r")
