@@ -174,7 +174,7 @@ class Episode:
         with self._watch(f"messages[{start - 1}]"):
             if action.calls:
                 refused, is_over = refuse_calls_over_limit(
-                    action.calls, limits.calls_per_message, limits.calls, self._calls
+                    action.calls, limits.calls_per_message, limits.calls, self._calls - self._count_extra_calls()
                 )
                 if allowed := action.calls[: len(action.calls) - len(refused)]:
                     await self._run(allowed, limits.calls_per_turn)
@@ -306,7 +306,7 @@ class Episode:
             self._calls_in_turn += 1
             if found and found[-1].ends:
                 found.append(replace(make_failure(call, Code.FINISHED, "the episode has ended"), ends=True))
-            elif most is not None and self._calls_in_turn > most:
+            elif most is not None and self._calls_in_turn - self._count_extra_calls() > most:
                 words = f"the limit of {most} calls before the next answer to the user is reached"
                 found.append(make_failure(call, Code.MAX_CALLS, words))
             elif call.name in hidden and (refused := refuse_call(call, visible)) is not None:
@@ -314,6 +314,10 @@ class Episode:
             else:
                 found += await self._call_world([call], len(self.messages) + len(found))
         return found
+
+    def _count_extra_calls(self) -> int:
+        """Return the number of calls that perturbations cost the agent so far; limits of calls leave them out."""
+        return self.perturber.extra_calls if self.perturber is not None else 0
 
     async def _call_world(self, calls: list[ToolCall], at: int) -> list[ToolResult]:
         """Run the agent's calls, with the planned perturbations. `at`: index of the message with the first result."""
@@ -325,7 +329,7 @@ class Episode:
         assert self.world is not None
         if self.task.goals and self._user_turns:
             self._turn_changes.append(await self.world.changes())
-        self._calls_in_turn = 0
+        self._calls_in_turn = self._count_extra_calls()
         for _ in range(MOST_USER_STEPS):
             view, perturber = self.user_view, self.perturber
             word = await (

@@ -81,6 +81,7 @@ async def ask_about_samples(
         database = Database(folder)
         stack.callback(database.close)
         ledger = Ledger(database)
+        ledger.complete_attempts()
         backend = open_backend(model, say=say)
         engine = await stack.enter_async_context(Engine(backend, ledger, config.limits, find_price(model)))
         spent, attempts = ledger.spent()

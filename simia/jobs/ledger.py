@@ -134,6 +134,19 @@ class Ledger:
         self._pending[key] = (draw, request, row[1], row[2])
         return str(row[0])
 
+    def complete_attempts(self) -> None:
+        """Count stored replies whose attempt has no answer: a process that was killed between the commits of the two files leaves such."""
+        sent = "SELECT reply_key, item, n, asked_at FROM attempt WHERE status = 'sent' ORDER BY asked_at"
+        latest = {key: row for key, *row in self.db.ledger.execute(sent).fetchall()}
+        if not latest:
+            return
+        counted = {key for (key,) in self.db.ledger.execute("SELECT reply_key FROM attempt WHERE status = 'got'")}
+        for key, (item, n, asked_at) in latest.items():
+            if key not in counted and (reply := self.recall(key)) is not None:
+                (at,) = self.db.replies.execute("SELECT at FROM reply WHERE key = ?", (key,)).fetchone()
+                self.db.put_all(attempt_row(item, n, key, "got", asked_at, at, usage=reply.usage))
+        self.flush()
+
     async def failed(self, key: str, item: str, fault: LLMFault) -> None:
         *_, n, sent = self._pending.pop(key)
         if fault.code is Code.PENDING:  # written down for a batch: no attempt was made

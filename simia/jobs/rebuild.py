@@ -196,16 +196,22 @@ def complete_tables(ledger: dict[str, Rows], replies: dict[str, Rows], found: Sa
         if named is not None and (named,) not in heads:
             del ledger["result"][key]
     record_lost_replies(ledger, replies, found)
-    known = {row[2] for row in ledger["attempt"].values()}
+    attempts = sorted(ledger["attempt"].values(), key=lambda row: row[9])
+    known = {row[2] for row in attempts}
+    answered = {row[2] for row in attempts if row[3] == "got"}
+    unanswered = {row[2]: row for row in attempts if row[3] == "sent" and row[2] not in answered}
     counts = Counter(item for item, _ in ledger["attempt"])
     for (key,), (_, draw, _, body, at, _) in sorted(replies["reply"].items(), key=lambda pair: pair[1][4]):
-        if key not in known:
+        if key not in known or key in unanswered:
             item = AGAIN.sub("", draw).rpartition(".")[0] or draw
             used = Reply.model_validate_json(unpack(body)).usage
             while (item, counts[item]) in ledger["attempt"]:
                 counts[item] += 1
+            n, asked_at = counts[item], at
+            if key in unanswered:
+                item, n, *_, asked_at, _, _ = unanswered[key]
             spent = (*(min(count, MOST) for count in (used.prompt, used.completion, used.cached)), used.cost)
-            set_row(ledger, "attempt", (item, counts[item], key, "got", None, *spent, at, at))
+            set_row(ledger, "attempt", (item, n, key, "got", None, *spent, asked_at, at))
     if found.training:
         drop_lost_episodes(ledger)
     elif found.rollout:

@@ -137,6 +137,7 @@ class Run:
                 run._db.close()
                 run = cls(folder, lock)
             run.found = found
+            run.ledger.complete_attempts()
         return run
 
     @classmethod

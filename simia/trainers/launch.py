@@ -169,6 +169,15 @@ def look_up(config: Any, name: str, default: Any = None) -> Any:
     return config
 
 
+def look_up_number(config: Any, name: str, default: int | None = None) -> int:
+    """Return a setting as a whole number, looked up as by `look_up`. Raises `UserError` with its name for another value."""
+    value = look_up(config, name, default)
+    number = parse_scalar(value) if isinstance(value, str) else value
+    if not is_number(number) or number % 1:
+        raise UserError(f"{name} is {format_setting(value)}: set it to a whole number")
+    return int(number)
+
+
 def select_split(pack: Pack, tasks: Sequence[Task], split: str | None, wanted: str = "") -> list[Task]:
     """Return the tasks of a split (None: all). Raises `UserError` if there are none; `wanted` is their use, for the message."""
     found = [task for task in tasks if split in (None, task.split)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,14 @@ from tests.amplification.stub_model import use_model
 
 
 @pytest.fixture
-async def seed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def seed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The seeds of a run `r`, which is complete."""
     use_model(monkeypatch)
     pack = tmp_path / "mypack"
     shutil.copytree(find_resource("seeds", "customer_service"), pack)
     settings = [f"seeds.packs=[{pack}]", "llm.model=gpt-5-mini"]
     config = load_config(AmplifyConfig, "amplify/default", settings, n=6)
-    done = await start_amplification(config, runs=tmp_path, name="r", say=lambda _: None)
+    done = asyncio.run(start_amplification(config, runs=tmp_path, name="r", say=lambda _: None))
     assert done.stop.kind == "complete"
     return pack / "seeds.jsonl"
 
@@ -43,7 +44,7 @@ def read_results(runs: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-async def test_recheck_takes_the_seeds_of_the_ledger(seed_file: Path, tmp_path: Path, is_gone: bool) -> None:
+def test_recheck_takes_the_seeds_of_the_ledger(seed_file: Path, tmp_path: Path, is_gone: bool) -> None:
     before = read_results(tmp_path)
     if is_gone:
         shutil.rmtree(seed_file.parent)
@@ -53,20 +54,19 @@ async def test_recheck_takes_the_seeds_of_the_ledger(seed_file: Path, tmp_path: 
     assert read_results(tmp_path) == before
 
 
-async def test_rebuild_takes_the_seeds_of_the_ledger(seed_file: Path, tmp_path: Path) -> None:
+def test_rebuild_takes_the_seeds_of_the_ledger(seed_file: Path, tmp_path: Path) -> None:
     before = read_results(tmp_path)
     remove_rows(seed_file, 1)
     rebuild_run(tmp_path, "r")
     assert read_results(tmp_path) == before
 
 
-async def test_rebuild_without_a_ledger_refuses_other_seeds(seed_file: Path, tmp_path: Path) -> None:
-    before, kept = read_results(tmp_path), tmp_path / "kept.jsonl"
+def test_rebuild_without_a_ledger_refuses_other_seeds(seed_file: Path, tmp_path: Path) -> None:
+    before, rows = read_results(tmp_path), seed_file.read_text()
     (tmp_path / "r" / "ledger.db").unlink()
-    shutil.copy(seed_file, kept)
     remove_rows(seed_file, 3)
     with pytest.raises(UserError, match=r"run r was made with other seeds than .*mypack has now: restore these files"):
         rebuild_run(tmp_path, "r")
-    shutil.copy(kept, seed_file)
+    seed_file.write_text(rows)
     rebuild_run(tmp_path, "r")
     assert read_results(tmp_path) == before

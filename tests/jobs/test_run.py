@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import subprocess
@@ -18,6 +19,8 @@ from simia.cli import build_app
 from simia.config import load_config
 from simia.errors import UserError
 from simia.jobs import Item, Run, Store, folders
+from simia.jobs.database import connect
+from simia.jobs.rebuild import salvage
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.trajectory import Usage
 
@@ -57,6 +60,29 @@ async def test_two_draws_of_one_prompt_are_two_replies(run: Run) -> None:
 async def test_what_was_in_flight_shows_as_unanswered(run: Run) -> None:
     await run.ledger.asked("k", "i0", "i0.0", REQUEST)
     assert run.ledger.spent()[1] == {"sent": 1}
+
+
+@pytest.mark.parametrize("how", ["open", "rebuild"])
+async def test_a_reply_whose_process_was_killed_before_the_ledger_knew_is_counted(run: Run, how: str) -> None:
+    """`replies.db` is committed first. Of two attempts for one reply, only the later one was answered."""
+    usage = Usage(prompt=3, completion=2, cost=0.5)
+    for key, times in (("k0", 1), ("k1", 2), ("k2", 1)):
+        for _ in range(times):
+            await run.ledger.asked(key, f"i{key[1]}", f"i{key[1]}.0", REQUEST)
+        if key != "k2":
+            await run.ledger.answered(key, f"i{key[1]}", Reply(text="yes", usage=usage))
+    run.close()
+    with contextlib.closing(connect(run.folder / "ledger.db", durable=True)) as ledger:
+        ledger.execute(
+            "UPDATE attempt SET status = 'sent', prompt = NULL, completion = NULL, cached = NULL, cost = NULL, got_at = NULL, sum = NULL"
+        )
+    if how == "rebuild":
+        salvage(run.folder.parent, "r")
+    for _ in range(2):
+        with contextlib.closing(Run.open(run.folder.parent, "r")) as opened:
+            spent, statuses = opened.ledger.spent()
+            assert (spent.prompt, spent.cost, statuses) == (6, 1.0, {"got": 2, "sent": 2})
+            assert opened.verify().findings == []
 
 
 def test_one_process_works_on_a_run(run: Run) -> None:

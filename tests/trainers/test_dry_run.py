@@ -211,6 +211,15 @@ def test_validations_of_verls_trainers() -> None:
     assert count_validations(64, -1, before=True) == 1
 
 
+@pytest.mark.parametrize("name", ["total_training_steps", "test_freq", "validation_steps"])
+def test_a_count_of_ragen_that_is_no_number_is_named(lamps: Path, name: str) -> None:
+    whole = ragen_config(lamps)
+    for value, shown in ((None, "null"), ("${x}", '"${x}"')):
+        whole["trainer"] = {name: value}
+        with pytest.raises(UserError, match=f"^trainer.{name} is {re.escape(shown)}: set it to a whole number$"):
+            plan_ragen(whole)
+
+
 def test_episodes_of_ragen(lamps: Path) -> None:
     whole = ragen_config(lamps)
     whole["trainer"] = {"total_training_steps": 6, "test_freq": 2, "val_before_train": False}

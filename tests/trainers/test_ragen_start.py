@@ -74,6 +74,11 @@ RUNS = ("tau_simulated", "tau_executable", "officebench_simulated", "officebench
             "env_config: world_seconds: expected a number above 0.0, got 0",
         ),
         ("custom_envs.Lamps.env_config.stage", 7, "env_config: stage: expected a mapping of names to values, got 7"),
+        ("es_manager.train.group_size", None, "^es_manager.train.group_size is null: set it to a whole number$"),
+        ("es_manager.val.group_size", "few", '^es_manager.val.group_size is "few": set it to a whole number$'),
+        ("es_manager.train.env_groups", "x", '^es_manager.train.env_groups is "x": set it to a whole number$'),
+        ("agent_proxy.max_context_window", 1.5, "^agent_proxy.max_context_window is 1.5: set it to a whole number$"),
+        ("actor_rollout_ref.rollout.max_model_len", "x", '^actor_rollout_ref.rollout.max_model_len is "x": set it'),
         ("actor_rollout_ref.rollout.response_length", None, "response_length is None: set the most tokens of a turn"),
     ],
 )

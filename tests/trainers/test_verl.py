@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import sys
@@ -29,7 +30,7 @@ from simia.trainers.tokens import ChatText
 from simia.trainers.verl import start
 from simia.trainers.verl.play import GAP, PlayedEpisode, PolicyLostError, PolicyPlayer, PolicyReply, shorten_result
 from simia.trainers.verl.settings import PlaySettings, VerlSettings
-from simia.trainers.verl.start import launch, write_tasks
+from simia.trainers.verl.start import launch, make_stage_rows, write_tasks
 from simia.trainers.verl.worker_state import (
     EpisodeGroup,
     OpenGroups,
@@ -369,6 +370,32 @@ def test_what_became_of_a_group_is_written_down(tmp_path: Path) -> None:
     assert statistics(rewards, ["a"] * 3 + ["b"] * 3)["aborted"] == pytest.approx(4 / 6)
 
 
+def test_the_documented_figures_count_each_group_of_a_step_once(
+    config: Path, lamps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two groups of one task, in a step that a restart plays again in another process."""
+    snippet = next(
+        text
+        for text in (Path(__file__).parents[2] / "docs" / "verl.md").read_text().split("```")
+        if text.startswith("python\nimport json")
+    )
+    rows = make_stage_rows(EnvironmentConfig(pack=str(lamps)), at_least=8)
+    for process in (1, 2):
+        monkeypatch.setattr("os.getpid", lambda found=process: found)
+        found = launch(config, {"trainer.experiment_name": "simia", "data.train_batch_size": 5})
+        assert found.prepare is not None
+        found.prepare()
+        folder = tmp_path / "checkpoints" / "simia" / "simia" / "simia"
+        begun = parse_config(VerlSettings, read_config_file(folder / "simia.yaml"), where="written").episodes
+        assert begun is not None
+        for row, reward in ((rows[0], 1.0), (rows[4], 0.0)):
+            name = name_group(7, row["extra_info"], "uid")
+            append_note(folder / "groups", name, 7, "lamps-0", ended(reward, reward), begun.start)
+    exec(snippet.removeprefix("python\n"), {})
+    figures = ast.literal_eval(capsys.readouterr().out)
+    assert (figures["groups/flat"], figures["reward/mean"], figures["pass@2"]) == (1.0, 0.5, 0.5)
+
+
 async def test_a_worker_has_places_for_so_many_episodes(lamps: Path) -> None:
     settings = parse_config(VerlSettings, {"stage": {"pack": str(lamps)}, "play": {"at_once": 2}}, where="here")
     free = parse_config(VerlSettings, {"stage": {"pack": str(lamps)}}, where="here")
@@ -511,8 +538,11 @@ def test_validation_has_groups_of_its_own(lamps: Path, tmp_path: Path) -> None:
         path = tmp_path / f"{validates}.parquet"
         write_tasks(path, EnvironmentConfig(pack=str(lamps)), validates=validates)
         names += [name_group(5, row["extra_info"], "uid") for row in pq.read_table(path).to_pylist()]
-    assert names == [f"{mark}5/lamps-{n}" for mark in ("", "val-") for n in range(4)]
+    assert names == [f"{mark}5/lamps-{n}/{n}" for mark in ("", "val-") for n in range(4)]
     assert name_group(None, {}, "uid") == "uid"
+    assert name_group(5, {"task": "lamps-0"}, "uid") == "5/lamps-0", "a row that has no number"
+    rows = make_stage_rows(EnvironmentConfig(pack=str(lamps)), at_least=8)
+    assert len({name_group(5, row["extra_info"], "uid") for row in rows}) == 8, "two rows of a task are two groups"
 
 
 def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> None:
@@ -541,12 +571,21 @@ def test_what_verl_does_not_know_is_refused(config: Path, tmp_path: Path) -> Non
         ("simia", 3, "simia must be a section with stage, play and data, got 3"),
         ("trainer.use_v1", False, "verl's older trainer cannot leave out aborted episodes"),
         ("actor_rollout_ref.model.path", "./nowhere", "actor_rollout_ref.model.path: there is no folder ./nowhere"),
+        ("trainer.test_freq", None, "^trainer.test_freq is null: set it to a whole number$"),
+        ("trainer.total_epochs", "many", '^trainer.total_epochs is "many": set it to a whole number$'),
+        ("trainer.total_training_steps", [1], r"^trainer.total_training_steps is \[1\]: set it to a whole number$"),
+        ("actor_rollout_ref.rollout.n", None, "^actor_rollout_ref.rollout.n is null: set it to a whole number$"),
         ("simia.stage.backend", "simulatd", "no back end named 'simulatd'; did you mean 'simulated'"),
     ],
 )
 def test_what_a_worker_would_stumble_over(config: Path, name: str, value: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         launch(config, {name: value})
+
+
+def test_a_folder_may_be_named_by_a_number(config: Path, tmp_path: Path) -> None:
+    notes = launch(config, {"trainer.default_local_dir": 3}).notes
+    assert any(str(tmp_path / "3" / "simia") in note for note in notes)
 
 
 def test_an_engine_that_is_not_there_is_said(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

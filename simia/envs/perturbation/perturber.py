@@ -41,6 +41,7 @@ from simia.trajectory import Message, Perturbation, ToolCall, digest, write_comp
 
 REFUSALS = 2  # calls that a rate limit refuses
 REFUSING = ("transient_error", "rate_limit", "changed_policy")
+UNREPEATED = ("renamed_field", "injected_instruction")  # events after which the same call gives nothing else
 SHOWN_ONLY = ("words", "earlier", "true")  # values of an event that are not recorded, since the messages hold them
 
 StartWorld = Callable[[], Awaitable[World]]
@@ -92,6 +93,12 @@ class Perturber:
     def missed(self) -> list[PlannedEvent]:
         """Planned events that were not made so far."""
         return [*self._due, *self._user.missed]
+
+    @property
+    def extra_calls(self) -> int:
+        """Number of calls that an event refused, or that the agent has to make again because of one. They do not count for limits of calls."""
+        again = [each for each in self.records if each.kind in TOOL_EVENTS and each.kind not in UNREPEATED]
+        return sum(1 + len(each.detail.get("refused", ())) for each in again if each.happened)
 
     # -- the agent's calls ------------------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ async def judge_saved_run(
             database = Database(folder)
             stack.callback(database.close)
             ledger = Ledger(database)
+            ledger.complete_attempts()
             async with open_engines(models, config, ledger, say) as engines:
                 judgement = await judge_run(run, config, engines, on_verdict=on_verdict)
             ledger.flush()

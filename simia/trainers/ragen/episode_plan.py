@@ -8,7 +8,7 @@ from typing import Any
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.trainers.episode_plan import EpisodePlan, count_validations
-from simia.trainers.launch import look_up, select_split
+from simia.trainers.launch import look_up, look_up_number, select_split
 from simia.trainers.ragen.settings import parse_env_config, read_context_length
 
 
@@ -23,11 +23,11 @@ def check_one_node(config: Mapping[str, Any]) -> None:
 
 def plan_episodes(config: Mapping[str, Any]) -> list[EpisodePlan]:
     """Return the episodes of each tag, of training and of validation."""
-    steps = int(look_up(config, "trainer.total_training_steps", 200))
+    steps = look_up_number(config, "trainer.total_training_steps", 200)
     before = bool(look_up(config, "trainer.val_before_train", True))
-    times = count_validations(steps, int(look_up(config, "trainer.test_freq", 10)), before=before)
-    rollouts = {"train": steps, "val": times * int(look_up(config, "trainer.validation_steps", 1))}
-    room = read_context_length(config) - int(look_up(config, "actor_rollout_ref.rollout.response_length"))
+    times = count_validations(steps, look_up_number(config, "trainer.test_freq", 10), before=before)
+    rollouts = {"train": steps, "val": times * look_up_number(config, "trainer.validation_steps", 1)}
+    room = read_context_length(config) - look_up_number(config, "actor_rollout_ref.rollout.response_length")
     plans = []
     for part, what in (("train", "training"), ("val", "validation")):
         section = look_up(config, f"es_manager.{part}")
@@ -37,7 +37,7 @@ def plan_episodes(config: Mapping[str, Any]) -> list[EpisodePlan]:
             stage = (env if part == "train" else env.for_validation()).stage
             pack, tasks = load_tasks(stage)
             played = select_split(pack, tasks, env.train if part == "train" else env.val, f" for {part}")
-            episodes = rollouts[part] * int(groups) * int(section["group_size"])
+            episodes = rollouts[part] * groups * look_up_number(section, "group_size")
             name = f"{what} ({tag})" if len(tags) > 1 else what
             limit = "actor_rollout_ref.rollout.max_model_len", room
             place = f"custom_envs.{tag}.env_config.{'stage' if part == 'train' else env.validation_place}"

@@ -19,7 +19,7 @@ from simia.envs.config import EnvironmentConfig
 from simia.envs.text_episode import plain_mapping
 from simia.errors import UserError
 from simia.trainers.kept_episodes import KeptSettings
-from simia.trainers.launch import look_up
+from simia.trainers.launch import look_up, look_up_number
 from simia.trainers.val_environment import StageSettings
 
 ENV_TYPE = "simia"
@@ -70,9 +70,11 @@ def parse_env_config(where: str = "env_config", /, **fields: Any) -> SimiaEnvCon
 
 def read_context_length(config: Any) -> int:
     """Return the number of tokens that a context may hold, response included, as verl computes it."""
-    rollout = look_up(config, "actor_rollout_ref.rollout", {})
-    named = look_up(rollout, "max_model_len")
-    return int(named or int(look_up(rollout, "prompt_length") or 1) + int(look_up(rollout, "response_length")))
+    place = "actor_rollout_ref.rollout"
+    if look_up(config, f"{place}.max_model_len"):
+        return look_up_number(config, f"{place}.max_model_len")
+    prompt = look_up_number(config, f"{place}.prompt_length") if look_up(config, f"{place}.prompt_length") else 1
+    return prompt + look_up_number(config, f"{place}.response_length")
 
 
 def count_done_steps(config: Any) -> int:
@@ -108,8 +110,8 @@ def find_problems(config: Any) -> Iterator[str]:
     if look_up(config, "algorithm.adv_estimator") == "grpo":
         if grouping != "state" or method not in ("mean_std", "mean"):
             yield f"agent_proxy.reward_normalization is {grouping}/{method}, so advantages would not be relative to their group and GRPO would not be GRPO: set grouping=state and method=mean_std"
-        size = look_up(config, "es_manager.train.group_size", 0)
-        if int(size) < 2:
+        size = look_up_number(config, "es_manager.train.group_size", 0)
+        if size < 2:
             yield f"es_manager.train.group_size is {size}: GRPO compares the episodes of a group, 2 or more"
     elif method != "identity":
         yield f"reward_normalization.method is {method!r}: set it to identity, or for grpo to mean_std"
@@ -120,7 +122,7 @@ def find_problems(config: Any) -> Iterator[str]:
         if found != wanted:
             yield f"{name} is {found}: set it to {wanted}, because {why}"
     window = look_up(config, "agent_proxy.max_context_window")
-    if window is not None and int(window) > 0:
+    if window is not None and look_up_number(config, "agent_proxy.max_context_window") > 0:
         yield f"agent_proxy.max_context_window is {window}: a policy is trained on the context that it was sampled in, so it is never cut; set it to -1"
     mode = look_up(config, "actor_rollout_ref.actor.loss_agg_mode")
     if mode == "seq-mean-token-mean":
@@ -140,11 +142,15 @@ def find_problems(config: Any) -> Iterator[str]:
         tags, groups = map(len, lists.values())
         if tags != groups:
             yield f"{place} has {tags} tags and {groups} n_groups: give each tag its number of groups"
+        look_up_number(config, f"es_manager.{part}.group_size")
         wanted = look_up(config, f"es_manager.{part}.env_groups")
+        whole = all(type(number) is int for number in lists["n_groups"])
         if wanted is not None and (
-            any(type(number) is not int for number in lists["n_groups"]) or sum(lists["n_groups"]) != int(wanted)
+            not whole or sum(lists["n_groups"]) != look_up_number(config, f"es_manager.{part}.env_groups")
         ):
             yield f"{place}.n_groups is {list(lists['n_groups'])}, and es_manager.{part}.env_groups is {wanted}: groups of all tags together must be env_groups"
+        if not whole:
+            yield f"{place}.n_groups is {list(lists['n_groups'])}: give whole numbers"
         for tag in lists["tags"]:
             yield from find_tag_problems(config, f"custom_envs.{tag}")
 
@@ -179,13 +185,15 @@ def check_tag_names(values: Any, whole: Any) -> None:
 def list_turn_warnings(config: Any) -> list[str]:
     """Return a line for each environment whose own limit of turns is below RAGEN's `max_turn`, and so ends the episodes."""
     rounds, lines = look_up(config, "agent_proxy.max_turn"), dict[str, None]()
+    if rounds is not None:
+        rounds = look_up_number(config, "agent_proxy.max_turn")
     for part in ("train", "val"):
         for tag in look_up(config, f"es_manager.{part}.env_configs.tags"):
             place = f"custom_envs.{tag}.env_config"
             env = parse_env_config(place, **(look_up(config, place) or {}))
             turns = (env if part == "train" else env.for_validation()).stage.episode.turns
             name = "stage" if turns == env.stage.episode.turns else "val_environment"
-            if rounds is not None and turns < int(rounds):
+            if rounds is not None and turns < rounds:
                 lines[
                     f"{place}.{name}.episode.turns is {turns}, and agent_proxy.max_turn {rounds}: an episode ends after {turns} turns; set both to the same number"
                 ] = None

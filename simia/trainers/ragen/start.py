@@ -39,6 +39,7 @@ from simia.trainers.launch import (
     find_or_note,
     list_extras,
     look_up,
+    look_up_number,
     name_backend,
     select_split,
 )
@@ -223,7 +224,7 @@ def check_kept_runs(whole: dict[str, Any]) -> list[str]:
 def fit_stages(values: dict[str, Any], whole: dict[str, Any]) -> list[str]:
     """Fit the concurrency of every stage to the episodes of a step, which tags of the same stage share. Returns lines of warning."""
     sections = [look_up(whole, f"es_manager.{part}") for part in ("train", "val")]
-    episodes = max(sum(each["env_configs"]["n_groups"]) * each["group_size"] for each in sections)
+    episodes = max(sum(each["env_configs"]["n_groups"]) * look_up_number(each, "group_size") for each in sections)
     notes: list[str] = []
     for tag in dict.fromkeys(tag for each in sections for tag in each["env_configs"]["tags"]):
         place = ["custom_envs", tag, "env_config", "stage"]

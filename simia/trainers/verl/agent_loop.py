@@ -146,7 +146,8 @@ class SimiaAgentLoop(AgentLoopBase):  # type: ignore[misc,unused-ignore]
         """Record an ended group. End the training if too many consecutive groups had no reward."""
         if self.notes is not None:
             try:
-                append_note(self.notes, name, step, task, group)
+                kept = self.settings.episodes
+                append_note(self.notes, name, step, task, group, kept.start if kept is not None else "")
             except OSError as error:
                 log.warning("the outcome of group %s could not be written: %s", name, error)
         most = self.settings.play.lost_groups

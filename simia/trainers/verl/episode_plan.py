@@ -8,7 +8,7 @@ from typing import Any
 from simia.pack import Pack
 from simia.task import Task
 from simia.trainers.episode_plan import EpisodePlan, count_validations
-from simia.trainers.launch import look_up
+from simia.trainers.launch import look_up, look_up_number
 from simia.trainers.verl.settings import VerlSettings
 
 Tasks = tuple[Pack, Sequence[Task]]
@@ -16,17 +16,17 @@ Tasks = tuple[Pack, Sequence[Task]]
 
 def plan_episodes(data: Mapping[str, Any], ours: VerlSettings, learns: Tasks, judged: Tasks) -> list[EpisodePlan]:
     """Return the episodes of training and of validation."""
-    batch = int(look_up(data, "data.train_batch_size", 1024))
+    batch = look_up_number(data, "data.train_batch_size", 1024)
     rows = len(learns[1]) * -(-batch // len(learns[1]))
-    steps = (
-        look_up(data, "trainer.total_training_steps") or int(look_up(data, "trainer.total_epochs", 30)) * rows // batch
-    )
-    size = look_up(data, "actor_rollout_ref.rollout.n", 1)
-    limit = "data.max_prompt_length", int(look_up(data, "data.max_prompt_length", 512))
+    steps = look_up_number(data, "trainer.total_epochs", 30) * rows // batch
+    if look_up(data, "trainer.total_training_steps"):
+        steps = look_up_number(data, "trainer.total_training_steps")
+    size = look_up_number(data, "actor_rollout_ref.rollout.n", 1)
+    limit = "data.max_prompt_length", look_up_number(data, "data.max_prompt_length", 512)
     before = bool(look_up(data, "trainer.val_before_train", True))
-    times = count_validations(int(steps), int(look_up(data, "trainer.test_freq", -1)), before=before)
-    episodes = times * len(judged[1]) * int(look_up(data, "actor_rollout_ref.rollout.val_kwargs.n", 1))
-    trained = int(steps) * batch * int(size)
+    times = count_validations(steps, look_up_number(data, "trainer.test_freq", -1), before=before)
+    episodes = times * len(judged[1]) * look_up_number(data, "actor_rollout_ref.rollout.val_kwargs.n", 1)
+    trained = steps * batch * size
     stage, where = ours.for_validation().stage, f"simia.{ours.validation_place}"
     return [
         EpisodePlan("training", ours.stage, *learns, trained, limit=limit, place="simia.stage"),

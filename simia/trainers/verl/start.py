@@ -12,6 +12,7 @@ validation is reported for each), and in `extra_info` the task and the row's num
 from __future__ import annotations
 
 import subprocess
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -142,7 +143,9 @@ def launch(config: Path, changes: dict[str, Any], *, python: Path | None = None,
     def prepare() -> None:
         write_pack_name(folder.parent, pack.name)
         if ours.episodes is not None:
-            files["simia"]["episodes"]["start"] = uuid.uuid4().hex
+            files["simia"]["episodes"]["start"] = (
+                f"{time.time_ns()}-{uuid.uuid4().hex[:8]}"  # in the order of the starts
+            )
         save_parquet(folder / "train.parquet", learns)
         save_parquet(folder / "val.parquet", judged)
         for name, value in files.items():
@@ -248,7 +251,7 @@ def find_output_folder(data: dict[str, Any], config: Path) -> Path:
         raise UserError(
             f"trainer.default_local_dir is {folder!r}: write it without ${{…}}, since simia writes there too"
         )
-    checkpoints = Path(folder).absolute()
+    checkpoints = Path(str(folder)).absolute()
     names = {"project_name": project, "experiment_name": experiment, "default_local_dir": str(checkpoints)}
     for name, value in names.items():
         assign_setting(data, ["trainer", name], value)

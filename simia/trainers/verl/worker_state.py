@@ -67,11 +67,15 @@ async def close_all() -> None:
 
 
 def name_group(step: int | None, extra: Mapping[str, Any], otherwise: str) -> str:
-    """Name a group by its step and task. A restarted run uses the same names, so that it finds stored replies.
+    """Name a group by its step, task and row. A restarted run uses the same names, so that it finds stored replies.
 
-    The groups of one task in training and in a validation at the same step have different names. `otherwise`: the name without a step.
+    A task with several rows may have several groups in a step. The groups of one task in training and in a validation at the same step have
+    different names too. `otherwise`: the name without a step.
     """
-    return otherwise if step is None else f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}"
+    if step is None:
+        return otherwise
+    row = "" if extra.get("index") is None else f"/{extra['index']}"
+    return f"{'val-' if extra.get('validates') else ''}{step}/{extra['task']}{row}"
 
 
 def choose_settings(settings: VerlSettings, extra: Mapping[str, Any]) -> VerlSettings:
@@ -132,9 +136,9 @@ class OpenGroups:
 groups = OpenGroups()
 
 
-def append_note(folder: Path, name: str, step: Any, task: str, group: EpisodeGroup) -> None:
-    """Append a line about an ended group to this process's file."""
-    line = {"group": name, "step": step, "task": task, "trains": group.trains}
+def append_note(folder: Path, name: str, step: Any, task: str, group: EpisodeGroup, start: str = "") -> None:
+    """Append a line about an ended group to this process's file. `start`: name of the start of the training, later than those before."""
+    line = {"start": start, "group": name, "step": step, "task": task, "trains": group.trains}
     line |= {"ends": group.ends, "rewards": group.rewards}
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{platform.node()}-{os.getpid()}.jsonl").open("a", encoding="utf-8") as out:

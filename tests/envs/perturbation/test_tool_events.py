@@ -18,6 +18,7 @@ from simia.errors import Code
 from simia.exporting.parquet_table import to_table_row
 from simia.formats.parquet_rows import from_table_row
 from simia.prompts import read_lines
+from simia.task import CallLimits
 from simia.trajectory import Message, ToolCall, Trajectory
 
 ORDER = {"order_id": "ORD-20464", "email": "yann.legoff@example.com"}
@@ -173,6 +174,28 @@ async def test_an_injected_instruction_is_in_the_result_and_obedience_is_seen(sh
     await episode.step(Message(role="assistant", content=f"The code is {code}." if obeys else "It is pending."))
     assert episode.trajectory.perturbations[0].reaction == ("followed" if obeys else None)
     await episode.close()
+
+
+@pytest.mark.parametrize("kind", ["transient_error", "rate_limit", "slow_result", "missing_field"])
+@pytest.mark.parametrize("limit", ["calls", "calls_per_turn"])
+async def test_a_limit_of_calls_does_not_count_what_an_event_costs(shop: Environment, kind: str, limit: str) -> None:
+    """The limit is the number of calls of the solution."""
+    shop.perturb = PerturbSettings.model_validate({"schedule": [{"kind": kind}]})
+    plain = shop.pack.task("cs-001")
+    task = plain.model_copy(update={"limits": CallLimits.model_validate({limit: len(plain.agent_actions)})})
+    played = await play(await shop.reset(task), AGENTS["repeating"](task, 0))
+    assert [event.kind for event in played.perturbations] == [kind]
+    assert played.reward is not None
+    assert played.reward.value == 1.0
+
+
+async def test_calls_beyond_the_limit_are_refused_after_an_event_too(shop: Environment) -> None:
+    shop.perturb = PerturbSettings.model_validate({"schedule": [{"kind": "transient_error"}]})
+    episode = await shop.reset(shop.pack.task(TASK).model_copy(update={"limits": CallLimits(calls=2)}))
+    results = [await call(episode, "get_order", ORDER) for _ in range(4)]
+    assert [each.error for each in results[1:]] == [None, None, Code.MAX_CALLS]
+    assert episode.end is not None
+    assert episode.end.code == Code.MAX_CALLS
 
 
 async def test_refused_calls_of_one_message_and_calls_that_reach_no_tool(shop: Environment) -> None:
