@@ -221,7 +221,9 @@ async def is_found_by_tools(
                     continue
                 made.add(key)
                 result = await call_once(world, name, arguments)
-                if any(value == needed.value for _, value in iterate_scalars(result)):
+                if any(
+                    isinstance(value, str) and is_mentioned(needed.value, value) for _, value in iterate_scalars(result)
+                ):
                     return True
                 for field_name, value in iterate_scalars(result):
                     remember(known, field_name, value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from simia.envs.episode_limits import EpisodeLimits, combine_limits
-from simia.envs.episode_step import Sample, Step, announce_tools, make_observation, seen_by_agent
+from simia.envs.episode_step import Sample, Step, announce_tools, drop_announcement, make_observation, seen_by_agent
 from simia.envs.perturbation.perturber import Perturber
 from simia.envs.rewards.composed_scorer import ComposedScorer
 from simia.envs.rewards.goal_turns import ANSWERS, list_goal_starts
@@ -126,9 +126,9 @@ class Episode:
 
     @property
     def user_view(self) -> EpisodeView:
-        """The episode as the user sees it: messages of both, the user's own calls and their results; no call of the agent."""
+        """The episode as the user sees it: messages of both, the user's own calls and their results; no call and no tool of the agent."""
         seen = tuple(
-            m
+            drop_announcement(m)
             for m in self.messages
             if (m.role == "user")
             or (m.role == "assistant" and not m.calls)

@@ -30,6 +30,9 @@ class Sample:
     logprobs: list[float] | None = None
 
 
+ANNOUNCEMENT = "\n\nFurther tools are now available:"
+
+
 def seen_by_agent(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(m for m in messages if m.visible_to is None or "agent" in m.visible_to)
 
@@ -42,6 +45,15 @@ def make_observation(result: ToolResult, call: ToolCall, visible_to: list[str] |
 
 def announce_tools(message: Message, tools: Sequence[ToolSpec]) -> Message:
     """Return a user's message with the definitions of further tools."""
-    text = "\n".join([message.text, "", "Further tools are now available:", *(tool.write_json() for tool in tools)])
+    text = "\n".join([message.text + ANNOUNCEMENT, *(tool.write_json() for tool in tools)])
     extra = {**message.extra, "tools": [tool.flat() for tool in tools]}
+    return message.model_copy(update={"content": text, "extra": extra})
+
+
+def drop_announcement(message: Message) -> Message:
+    """Return a user's message without the definitions that `announce_tools` appended, as its user wrote it."""
+    text, found, _ = message.text.rpartition(ANNOUNCEMENT)
+    if not found or message.role != "user" or "tools" not in message.extra:
+        return message
+    extra = {name: value for name, value in message.extra.items() if name != "tools"}
     return message.model_copy(update={"content": text, "extra": extra})

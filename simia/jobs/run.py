@@ -292,8 +292,9 @@ def check_name(name: str) -> str:
 
 
 def save_config(folder: Path, config: Config) -> None:
-    """Write the config to a new file and rename it, since a resume may replace an earlier one."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    """Write the config to a new file and rename it, since a resume may replace an earlier one. `reask` of a batch is for one session."""
+    data = reset_reask(config.model_dump(mode="json"))
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     aside = folder / "config.yaml.new"
     try:
         aside.write_text(text, encoding="utf-8")
@@ -301,6 +302,16 @@ def save_config(folder: Path, config: Config) -> None:
     except OSError as error:
         todo = "free disk space" if is_disk_full(error) else "fix this"
         raise UserError(f"cannot write {folder / 'config.yaml'}: {error.strerror}; {todo} and try again") from None
+
+
+def reset_reask(value: Any) -> Any:
+    """Return a part of a config with `reask` unset in every section of a batch."""
+    if isinstance(value, list):
+        return [reset_reask(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    once = {"reask": False} if value.get("kind") == "batch" else {}
+    return {name: reset_reask(each) for name, each in value.items()} | once
 
 
 def take_lock(folder: Path) -> IO[str]:

@@ -82,9 +82,11 @@ def open_backend(settings: LLMSettings, *, say: Callable[[str], None] | None = N
 
 
 def find_price(settings: LLMSettings) -> Price | None:
-    """Return the price of its replies; None if unknown."""
+    """Return the price of its replies; None if unknown. Of a pool, which prices each reply itself: that of the first endpoint, or None if
+    the price of any endpoint is unknown."""
     if isinstance(settings, PoolSettings):
-        settings = settings.endpoints[0]
+        prices = [find_price(each) for each in settings.endpoints]
+        return None if None in prices else prices[0]
     if isinstance(settings, OpenAISettings):
         return settings.price or look_up_price(settings.model)
     if isinstance(settings, BatchSettings):

@@ -75,7 +75,7 @@ class BatchSettings(Config):
     )
     reask: Operational[bool] = Field(
         False,
-        description="Whether to write the unanswered requests of earlier files again. Set it if those files were lost.",
+        description="Whether to write the unanswered requests of earlier files again, in this session alone. Set it if those files were lost.",
     )
     price: Operational[Price | None] = Field(
         None,

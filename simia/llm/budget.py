@@ -63,7 +63,7 @@ class EngineLimits(Config):
     max_cost: float | None = Field(
         None,
         ge=0,
-        description="Budget in US dollars. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit.",
+        description="Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit.",
     )
     max_tokens: int | None = Field(
         None,

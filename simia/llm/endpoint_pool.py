@@ -2,7 +2,8 @@
 
 The run sees one endpoint (one alias in the replies' keys), so a reply has the same key whichever endpoint gives it; the reply's body names
 the endpoint. An endpoint that fails is not used for a while, longer each time; one that refuses the key or does not know the model is not
-used again, unless no other is left. If another endpoint is ready, a fault has `elsewhere` set: the engine then tries again at once, without
+used again, unless no other is left. If it has answered before, it must refuse several calls in a row, since a moderation refuses single
+prompts with the same status. If another endpoint is ready, a fault has `elsewhere` set: the engine then tries again at once, without
 a wait and without a lower concurrency.
 """
 
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 REST, LONGEST_REST = 2.0, 120.0
 NEVER = float("inf")
+REFUSED = 8  # calls in a row, after which an endpoint that has answered is left out
 ILL = {
     Code.RATE_LIMITED,
     Code.TIMEOUT,
@@ -71,7 +73,8 @@ class PoolMember:
     backend: OpenAIBackend
     price: Price | None
     well_at: float = 0.0  # on the monotonic clock
-    failures: int = 0
+    failures: int = 0  # in a row
+    refusals: int = 0  # in a row
     answered: int = 0
 
 
@@ -103,7 +106,7 @@ class PoolBackend:
             if fault.code in ILL:
                 self._rest(member, fault)
             raise
-        member.failures, member.well_at = 0, 0.0
+        member.failures, member.refusals, member.well_at = 0, 0, 0.0
         member.answered += 1
         if reply.usage.cost is None and member.price is not None:
             reply.usage.cost = member.price.of(reply.usage)  # each endpoint at its own price
@@ -121,11 +124,13 @@ class PoolBackend:
         member.failures += 1
         now = time.monotonic()
         rest = fault.retry_after or min(LONGEST_REST, REST * 2 ** (member.failures - 1))
-        final = fault.code in REFUSALS
+        member.refusals = member.refusals + 1 if fault.code in REFUSALS else 0
+        final = member.refusals >= (REFUSED if member.answered else 1)
         if final and member.well_at < NEVER:
             log.warning("%s is left out: %s", member.backend.alias, fault.detail)
         member.well_at = NEVER if final else max(member.well_at, now + rest)
-        if any(other.well_at <= now for other in self.members):
+        others = [other for other in self.members if other is not member]
+        if any(other.well_at <= now for other in others):
             fault.elsewhere = fault.retry = True
-        elif any(other.well_at < NEVER for other in self.members):
+        elif any(other.well_at < NEVER for other in others):
             fault.retry = True  # the others rest, but will be back

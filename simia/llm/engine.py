@@ -24,7 +24,16 @@ from simia.llm.budget import EngineLimits as EngineLimits
 from simia.llm.concurrency import AdaptiveConcurrency, ConcurrencyLimiter
 from simia.llm.http_response import RateLimits
 from simia.llm.prices import Price
-from simia.llm.types import REFUSALS, LLMFault, ModelBackend, RecordedBackend, Reply, Request, make_reply_key
+from simia.llm.types import (
+    REFUSALS,
+    DeferredBackend,
+    LLMFault,
+    ModelBackend,
+    RecordedBackend,
+    Reply,
+    Request,
+    make_reply_key,
+)
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +122,16 @@ class Engine:
         # A check of 6 µs, made once.
         self._claiming = self.journal if isinstance(self.journal, ClaimingJournal) else None
         self.limits = limits or EngineLimits()
+        if isinstance(backend, DeferredBackend) and self.limits.capped:
+            log.warning(
+                "%s: max_cost, max_tokens and max_requests do not limit a batch: count its requests before you send them",
+                backend.alias,
+            )
+            self.limits = self.limits.model_copy(update=dict.fromkeys(("max_cost", "max_tokens", "max_requests")))
         self.price = price
         if self.limits.max_cost is not None and price is None:
             raise UserError(
-                f"max_cost needs a price and none is known for {backend.model}: set price in the model's config, or use max_tokens"
+                f"max_cost needs a price and none is known for {backend.model}: set price in the model's config (in a pool: of each endpoint), or use max_tokens"
             )
         self._capped = self.limits.max_tokens is not None or self.limits.max_cost is not None
         self.stats = EngineStats()

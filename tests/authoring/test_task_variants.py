@@ -6,6 +6,7 @@ import asyncio
 import random
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,14 +28,17 @@ from simia.authoring.task_variants import (
     withhold_value,
 )
 from simia.authoring.value_removal import remove_value
-from simia.authoring.variant_checks import GuessingAgent, HastyAgent, make_unasked
+from simia.authoring.variant_checks import GuessingAgent, HastyAgent, is_found_by_tools, make_unasked
 from simia.authoring.verification_gate import verify_tasks
 from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.users import NoUser, ScriptedUser
 from simia.envs.users.scripted import matches_question
+from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.world import ToolResult
 from simia.pack import Pack
 from simia.task import Task
+from simia.tool import ToolSpec
 from tests.command import run_simia
 from tests.packs.small import small
 
@@ -274,6 +278,55 @@ def test_a_value_that_tools_return_is_no_missing_parameter(tmp_path: Path) -> No
     pack = Pack.load(tmp_path / "new")
     assert [task.id for task in pack.tasks] == ["a-wait-finish_todo"]
     assert [turn.user for turn in pack.tasks[0].script if turn.user] == ["Please mark T-1001 as done.", GO_ON]
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ([{"order_id": "ORD-20417"}], True),
+        ("Orders of Ann Lee: ORD-20417 (pending)", True),
+        ({"message": "Orders: ORD-20417, ORD-20418"}, True),
+        ("Orders of Ann Lee: ORD-204170", False),
+    ],
+)
+def test_a_value_within_a_text_is_found_by_tools_too(result: Any, found: bool) -> None:
+    class TextWorld:
+        async def initial(self) -> Any:
+            return {"customers": {"C1": {"name": "Ann Lee"}}}
+
+        async def call(self, calls: Any, by: str = "agent") -> list[ToolResult]:
+            return [ToolResult(calls[0].id, str(result), data=None if isinstance(result, str) else result)]
+
+        async def close(self) -> None:
+            pass
+
+    class TextBackend(ExecutableBackend):
+        def __init__(self) -> None:
+            pass
+
+        async def open(self, *_: Any, **__: Any) -> Any:
+            return TextWorld()
+
+    says = "I am Ann Lee. Cancel my order ORD-20417, please."
+    calls = [
+        {"name": "list_orders", "arguments": {"customer": "Ann Lee"}},
+        {"name": "cancel_order", "arguments": {"order_id": "ORD-20417"}},
+    ]
+    task = Task.model_validate(
+        {
+            "id": "a",
+            "instruction": "",
+            "opening": says,
+            "script": [{"user": says}, {"calls": calls}, {"agent": "Done."}],
+        }
+    )
+    needed = next(each for each in list_needed_values(task) if each.value == "ORD-20417")
+    variant = withhold_value(task, needed)
+    assert isinstance(variant, Task)
+    customer = {"type": "object", "properties": {"customer": {"type": "string"}}, "required": ["customer"]}
+    pack = Pack(name="shop", tools=[ToolSpec(name="list_orders", parameters=customer)])
+    environment: Any = SimpleNamespace(backend=TextBackend(), pack=pack)
+    assert asyncio.run(is_found_by_tools(environment, variant, needed, {"cancel_order"})) is found
 
 
 def test_what_cannot_be_varied_is_one_line(tmp_path: Path) -> None:

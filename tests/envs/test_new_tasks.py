@@ -178,6 +178,8 @@ async def test_a_revealed_tool_is_refused_first_and_announced_later(todo: Path) 
         assert [tool.name for tool in episode.view.revealed] == ["add_todo"]
         copy = await episode.fork()
         for each in (episode, copy):
+            (heard,) = each.user_view.messages[2:]
+            assert (heard.text, heard.extra) == ("You have a further tool now.", {})
             step = await each.step(early)
             assert step.messages[0].error is None
             step = await each.step(say("Done."))

@@ -16,6 +16,7 @@ from simia.errors import Code, UserError
 from simia.jobs import Run
 from simia.llm.backends import find_price
 from simia.llm.batch_files import BatchBackend, BatchSettings
+from simia.llm.engine import Engine, EngineLimits
 from simia.llm.prices import Price
 from simia.llm.types import DeferredBackend, LLMFault, Reply, Request
 from tests.key_forms import FORMS, holds
@@ -254,6 +255,27 @@ async def test_a_key_in_an_answer_is_masked(tmp_path: Path, monkeypatch: pytest.
 def test_it_costs_half() -> None:
     found = find_price(settings(Path("x"), price=Price(input=2, cached=1, output=8)))
     assert found == Price(input=1, cached=0.5, output=4)
+
+
+async def test_reask_holds_for_one_session(tmp_path: Path) -> None:
+    own = ["llm.kind=batch", "llm.model=fake", f"llm.folder={tmp_path / 'batch'}", "seeds.packs=[customer_service]"]
+    conf = load_config(AmplifyConfig, "amplify/default", own, n=3)
+    await start_amplification(conf, runs=tmp_path, name="r", say=lambda _: None)
+    for changes, files in (({"llm.reask": True}, 2), ({}, 2), ({}, 2)):
+        made = await resume_amplification("r", runs=tmp_path, changes=changes, say=lambda _: None)
+        assert made.stop.kind == "batch"
+        assert len({name for name, _ in lines(tmp_path / "batch")}) == files
+
+
+async def test_caps_do_not_keep_paid_answers_from_being_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    await session(tmp_path, 3)
+    rows = [answered(row["custom_id"], "an answer") for _, row in lines(tmp_path)]
+    put(tmp_path, "1.jsonl", *rows)
+    limits = EngineLimits(max_cost=0.0001, max_tokens=10, max_requests=1)
+    async with Engine(BatchBackend(settings(tmp_path)), limits=limits) as engine:
+        replies = [await engine.ask(prompt(i), item=f"i{i}", draw=f"i{i}.0") for i in range(3)]
+    assert [reply.text for reply in replies] == ["an answer"] * 3
+    assert "do not limit a batch" in caplog.text
 
 
 async def test_a_whole_run_in_sessions(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
 from simia.prompts import load_template
+from simia.quality.judging.judge_reply import TAKES_BACK
 from simia.reward import Reward
 from simia.reward_spec import AnswerSpec
 from simia.task import Task
@@ -204,10 +205,14 @@ class RewardJudge:
 def parse_verdict(text: str, turns: int | None = None) -> Vote:
     """Parse a verdict: `solved` (or a synonym that models use) is true, false, 0 or 1. Anything else is an error. With `turns`, `steps` must
     hold one verdict for each of that many turns."""
+    answer = strip_reasoning(text)
     try:
-        value, _ = load_json(strip_reasoning(text))
+        value, _ = load_json(answer)
     except RepairError as error:
         return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
+    _, closed, after = answer.rpartition("}")
+    if closed and TAKES_BACK.search(after):
+        return Vote(None, f"the text after the verdict may take it back: {after.strip()[:60]!r}", error=Code.UNPARSABLE)
     if not isinstance(value, dict):
         return Vote(None, "the verdict is no object", error=Code.UNPARSABLE)
     given = [value[name] for name in NAMES if name in value]

@@ -45,6 +45,8 @@ PLAYED = Trajectory(
         ('{"why": "x", "solved": false,}', False),
         ('```json\n{"solved": true}\n```', True),
         ('{"why": "cut", "solved": true', True),
+        ('{"solved": true}\n\nActually turn 6 failed. Please read this as false.', None),
+        ('{"solved": true}\n\nThank you.', True),
         ('{"reward": 1}', True),
         ('{"score": 0.0}', False),
         ('{"success": "no"}', False),

@@ -21,6 +21,7 @@ from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.envs.worlds.simulated import SimulatedBackend
+from simia.envs.worlds.simulated.backend import make_initial_state
 from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.errors import Code, UserError
 from simia.keyed_changes import apply_keyed_changes
@@ -329,6 +330,32 @@ async def test_a_tool_without_a_contract_is_shown_the_tables_that_its_source_nam
             assert {*(tool.writes or [])} <= (backend.find_tables(tool.name, "agent", state) or set()), tool.name
         assert backend.find_tables("get_product", "agent", state) == {"products"}
         await world.close()
+
+
+async def test_a_tool_that_declares_only_its_writes_may_read_other_tables() -> None:
+    pack = Pack.load(SHOP)
+    tools = [tool.model_copy(update={"reads": None}) for tool in pack.tools]
+    async with simulated(pack.model_copy(update={"tools": tools})) as (environment, _):
+        backend = environment.backend
+        assert isinstance(backend, SimulatedBackend)
+        state = await (world := await backend.open(environment.tasks[0])).state()
+        assert backend.find_tables("cancel_order", "agent", state) == {"orders", "products", "refunds", "vouchers"}
+        backend.sources = None
+        assert backend.find_tables("cancel_order", "agent", state) is None
+        await world.close()
+
+
+@pytest.mark.parametrize(
+    ("initial", "expected"),
+    [
+        ({}, {"orders": {"O-1": {}}}),
+        ({"state": {}}, {}),
+        ({"patch": {"orders": {"O-2": {}}}}, {"orders": {"O-1": {}, "O-2": {}}}),
+        ({"state": {"orders": {"O-3": {}}}, "patch": {"orders": {"O-2": {}}}}, {"orders": {"O-3": {}, "O-2": {}}}),
+    ],
+)
+def test_a_task_without_code_begins_as_its_code_would(initial: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert make_initial_state(Task(id="t", initial=initial), {"orders": {"O-1": {}}}) == expected
 
 
 async def test_constraints_of_the_schema_are_checked(tmp_path: Path) -> None:

@@ -155,12 +155,14 @@ class SimulatedBackend:
         return self.feedback.state_messages(task, history, (by, call), state=view.text, source=source, time=time)
 
     def find_tables(self, name: str, by: By, state: dict[str, Any]) -> set[str] | None:
-        """Return the tables that a tool can read or write: the declared ones, else those that its source names; None: unknown."""
-        spec = self.specs[by][name]
-        if spec.reads is not None or spec.writes:
-            return {*(spec.reads or []), *(spec.writes or [])}
-        found = self.sources.find_attributes(name) if self.sources else frozenset[str]()
-        return {*list_table_names(state, self.pack.state_schema)} & found or None
+        """Return the tables that a tool can read or write: the declared ones, else those that its source names and those that it
+        declares to write; None: unknown."""
+        spec, writes = self.specs[by][name], {*(self.specs[by][name].writes or [])}
+        if spec.reads is not None:
+            return {*spec.reads} | writes
+        named = self.sources.find_attributes(name) if self.sources else frozenset[str]()
+        found = {*list_table_names(state, self.pack.state_schema)} & named
+        return found | writes if found else None
 
     def use(self, engine: Engine) -> None:
         """Ask this engine from now on; its owner closes it."""
@@ -337,8 +339,8 @@ def describe_initial_state(
 
 
 def make_initial_state(task: Task, tables: Any) -> Any:
-    """Return the task's initial state: its own state, or its patch applied to the pack's tables."""
-    return task.initial.get("state") or merge_patch(tables, task.initial.get("patch", {}))
+    """Return the task's initial state: its patch applied to its own state, or to the pack's tables, as the pack's code loads it."""
+    return merge_patch(task.initial.get("state", tables), task.initial.get("patch", {}))
 
 
 def make_simulated_backend(pack: Pack, **settings: Any) -> SimulatedBackend:
