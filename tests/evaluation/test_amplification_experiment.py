@@ -260,11 +260,15 @@ def test_published_results_are_those_of_the_stored_outcomes(name: str, level: st
     text = amplification_report.report(tmp_path)
     for made in ("results.json", "results.md", "results.svg"):
         assert (tmp_path / made).read_bytes() == (published / made).read_bytes(), made
-    arms = ("seeds", "swapped", "amplified", "growth")
+    arms = ("seeds", "swapped", "amplified", "real", "amplified, local", "growth")
     rows = [line for line in text.splitlines() if line.startswith(tuple(f"| {arm} |" for arm in arms))]
-    assert len(rows) == 3 * (2 if level else 4)
+    assert len(rows) == 3 * (2 if level else 6)
     assert [row for row in rows if row not in page.splitlines()] == []
     told = json.loads((published / "results.json").read_text())
+    for pair in () if level else ("local - real", "local - swapped", "real - swapped"):
+        one, other = (amplification_report.ARMS[arm] for arm in pair.split(" - "))
+        difference = figures.shown(told["comparisons"][pair], signed=True).replace("-", "−")
+        assert f"| {one} over {other} | {difference} |" in page
     primary, without = (
         figures.shown(row, signed=True).replace("-", "−")
         for row in (told["comparisons"]["amplified - swapped"], told["without_both"])
