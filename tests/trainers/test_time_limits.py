@@ -204,7 +204,7 @@ async def test_trls_own_loop_has_the_limit_too(errands: Path, monkeypatch: pytes
     ],
 )
 def test_a_worker_of_verl_plays_its_share(data: dict[str, Any], batch: int, episodes: int) -> None:
-    assert count_worker_episodes(data, batch) == episodes
+    assert count_worker_episodes(data, batch, "n") == episodes
 
 
 def test_all_tags_of_ragen_get_the_episodes_of_a_step(lamps: Path) -> None:
