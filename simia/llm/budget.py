@@ -63,15 +63,17 @@ class EngineLimits(Config):
     max_cost: float | None = Field(
         None,
         ge=0,
-        description="Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed. null: no limit.",
+        description="Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed; a resume does not know of it. null: no limit.",
     )
     max_tokens: int | None = Field(
         None,
         ge=0,
-        description="Budget in tokens, prompt and completion together. A try without an answer in time counts like a mean reply. null: no limit.",
+        description="Budget in tokens, prompt and completion together. A try without an answer in time counts like a mean reply; a resume does not know of it. null: no limit.",
     )
     max_requests: int | None = Field(
-        None, ge=0, description="Maximum number of HTTP requests, retries included. null: no limit."
+        None,
+        ge=0,
+        description="Maximum number of HTTP requests, retries included. After a resume, a call of an earlier session counts once, without its retries. null: no limit.",
     )
 
     @property

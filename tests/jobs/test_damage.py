@@ -315,7 +315,7 @@ def dying(ledger, *rest):
         time.sleep(0.1)
         os.kill(os.getpid(), 9)
     count += 1
-    store(ledger, *rest)
+    return store(ledger, *rest)
 recheck.store_result = dying
 recheck.recheck_run(Path(sys.argv[1]), "r", print)
 """
