@@ -52,7 +52,7 @@ class RolloutStatistics:
 def summarize_rewards(
     rewards: Mapping[str, Sequence[float | None]], scenarios: Mapping[str, str] | None = None
 ) -> RolloutStatistics:
-    """Summarize the rewards of each task's episodes; None stands for an aborted one. `scenarios`: the scenario of each task that shares one."""
+    """Summarize the rewards of each task's episodes; None: an aborted one. `scenarios`: the scenario of each task that shares one."""
     scores = {task: [reward for reward in values if reward is not None] for task, values in rewards.items()}
     clusters = [(scenarios or {}).get(task, task) for task, values in scores.items() if values]
     known = [values for values in scores.values() if values]

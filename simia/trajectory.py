@@ -277,7 +277,7 @@ def pair_calls(messages: Sequence[Message]) -> list[tuple[Message, ToolCall, Mes
             waiting.remove(place)
             results[place] = message
         elif message.calls:
-            ids = {call.id for call in message.calls}  # some recorders number the calls of each turn anew
+            ids = {call.id for call in message.calls}  # some recorders begin the numbers of calls again in each turn
             waiting = [place for place in waiting if calls[place][1].id not in ids]
             waiting += range(len(calls), len(calls) + len(message.calls))
             calls += [(message, call) for call in message.calls]

@@ -153,8 +153,14 @@ def score_part(rewards: Rewards, measures: Sequence[Measure], scenarios: Scenari
 
 def estimate_average(groups: Sequence[Mapping[str, float]], scenarios: Scenarios, lowest: float = 0.0) -> Estimate:
     """The mean of the groups' means of one figure per task, by the tasks' ids, with its interval."""
-    clusters = [[scenarios.get(task, task) for task in values] for values in groups]
-    return estimate_mean_of_groups([list(values.values()) for values in groups], lowest, clusters)
+    return estimate_mean_of_groups(
+        [list(values.values()) for values in groups], lowest, list_clusters(groups, scenarios)
+    )
+
+
+def list_clusters(groups: Sequence[Iterable[str]], scenarios: Scenarios) -> list[list[str]]:
+    """Return the scenario of each task; a task without one counts as its own."""
+    return [[scenarios.get(task, task) for task in tasks] for tasks in groups]
 
 
 def list_measures(trials: int) -> list[Measure]:
@@ -255,7 +261,7 @@ def compare_pairs(
     every = [value for values in differences for value in values.values()]
     better, worse = (sum(sign * value > 0 for value in every) for sign in (1, -1))
     difference = estimate_average(differences, scenarios, -1.0)
-    clusters = [[scenarios.get(task, task) for task in values] for values in differences]
+    clusters = list_clusters(differences, scenarios)
     p = flip_signs([list(values.values()) for values in differences], clusters)
     different = len({each for names in clusters for each in names})
     return PairedDifference(part, figure, len(every), different, left, right, difference, better, worse, p)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from simia.evaluation.scores import collect_scenarios, read_episodes
+from simia.evaluation.scores import find_scenario, read_episodes
 from simia.jobs import Run
 from simia.jobs.tables import COST
 from simia.report.console import make_table
@@ -56,7 +56,8 @@ def collect_pack_scores(run: Run) -> dict[str, PackScores]:
     for each in read_episodes(run):
         pack = found.setdefault(each.part, PackScores())
         pack.rewards.setdefault(each.task, []).append(each.reward)
-        pack.scenarios |= collect_scenarios([each])
+        if scenario := find_scenario(each):
+            pack.scenarios[each.task] = scenario
         pack.ends[str((each.row.get("end") or {}).get("code", "no reason"))] += 1
     for name, cost in run.ledger.db.ledger.execute(COSTS):
         if name in found:

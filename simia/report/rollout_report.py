@@ -17,7 +17,7 @@ from simia.errors import Code, UserError
 from simia.evaluation.failures import Failure, classify_failures
 from simia.evaluation.fidelity import iterate_leaves, json_kind
 from simia.evaluation.perturbations import count_perturbations
-from simia.evaluation.scores import collect_scenarios, read_episodes
+from simia.evaluation.scores import find_scenario, read_episodes
 from simia.jobs import REJECTED, Run
 from simia.report.console import make_plain_text
 from simia.report.conversation import list_outcome_lines
@@ -45,7 +45,8 @@ def print_rollout(run: Run, to: Console) -> None:
         row = each.row
         reward, end = row.get("reward") or {}, row.get("end") or {}
         rewards[each.task].append(each.reward)
-        scenarios |= collect_scenarios([each])
+        if scenario := find_scenario(each):
+            scenarios[each.task] = scenario
         disturbed.append({name: row.get(name) for name in ("perturbations", "extra", "reward")})
         ends[f"{end.get('kind', 'terminated')}: {end.get('code', 'no reason')}"] += 1
         for name, value in (reward.get("parts") or {}).items():

@@ -1,5 +1,5 @@
 """Values that change without a call: fields of what is measured, states of a process that goes on by itself, readings of live tools, and
-results of tools that choose anew."""
+results of tools that make another choice each time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOES_ON = re.compile(
 LIVE_WORDS = "quote quotes ticker forex crypto sensor sensors telemetry metrics temperature weather traffic"
 # Words right before "price" or "rate", as in `get_stock_price`: such prices change by themselves, the price of a product does not.
 MARKET_WORDS = "stock stocks share shares exchange currency coin bitcoin gold fuel market current live spot"
-# Tools that make or choose something anew each time. The second words count only as the first or the last of a name: `roll_dice`,
+# Tools that make something else or choose differently each time. The second words count only as the first or the last of a name: `roll_dice`,
 # `dice_roll`.
 CHOICE_WORDS = "generate generator random randomize shuffle suggest suggestion suggestions recommend recommendation recommendations"
 CHOICE_WORDS_AT_ENDS = "draw roll pick"
