@@ -114,7 +114,7 @@ async def run(folder: Path, isolation: str, chaos: bool) -> tuple[list[Any], Cha
         assert await gone(marker) == []
 
 
-@pytest.mark.parametrize("isolation", ["shared", "process"])
+@pytest.mark.parametrize("isolation", [pytest.param("shared", marks=pytest.mark.all), "process"])
 async def test_killed_workers_change_nothing(tmp_path: Path, isolation: str) -> None:
     quiet, _ = await run(tmp_path / "p", isolation, chaos=False)
     before = sorted(os.listdir("/proc/self/fd"))

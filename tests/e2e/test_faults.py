@@ -75,6 +75,7 @@ def accepted(folder: Path) -> int:
         run.close()
 
 
+@pytest.mark.all
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     endpoint.plan(latency=0.02)
     before = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)"
@@ -146,11 +147,11 @@ def assert_one_line(done: subprocess.CompletedProcess[str]) -> None:
     "words",
     [
         pytest.param(["runs", "resume", "r", "--n", "6"], id="resume"),
-        pytest.param(["runs", "recheck", "r"], id="recheck"),
-        pytest.param(["runs", "gc", "--free"], id="gc"),
-        pytest.param(["runs", "list"], id="list"),
-        pytest.param(["report", "r"], id="report"),
-        pytest.param(["export", "r"], id="export"),
+        pytest.param(["runs", "recheck", "r"], id="recheck", marks=pytest.mark.all),
+        pytest.param(["runs", "gc", "--free"], id="gc", marks=pytest.mark.all),
+        pytest.param(["runs", "list"], id="list", marks=pytest.mark.all),
+        pytest.param(["report", "r"], id="report", marks=pytest.mark.all),
+        pytest.param(["export", "r"], id="export", marks=pytest.mark.all),
         pytest.param(["amplify", "new"], id="amplify"),
     ],
 )
@@ -224,6 +225,7 @@ def test_a_folder_that_vanishes_is_no_traceback(endpoint: FakeEndpoint, tmp_path
     assert "Traceback" not in said
 
 
+@pytest.mark.all
 def test_a_clock_that_jumps_hangs_nothing_and_gives_no_negative_times(endpoint: FakeEndpoint, tmp_path: Path) -> None:
     endpoint.plan(rate=0.2, mix=["429:10ms", "500"])
     jumping = """

@@ -43,7 +43,8 @@ async def play_solution(episode: Episode, task: Task) -> float | None:
     return episode.reward.value if episode.reward else None
 
 
-@pytest.mark.parametrize("isolation", [pytest.param("shared", marks=pytest.mark.all), "process"])
+@pytest.mark.all
+@pytest.mark.parametrize("isolation", ["shared", "process"])
 async def test_episodes_of_more_packs_than_sandboxes_go_on_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
 ) -> None:

@@ -147,6 +147,7 @@ def act(view):
 '''
 
 
+@pytest.mark.all
 def test_a_rollout_that_was_killed_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

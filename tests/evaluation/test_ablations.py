@@ -240,7 +240,8 @@ def test_every_shipped_figure_is_drawn_again_in_a_test() -> None:
     assert {path.stem for path in RESULTS.glob("*.svg")} == drawn - {None}
 
 
-@pytest.mark.parametrize("what", ["knowledge", pytest.param("ledger", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("what", ["knowledge", "ledger"])
 def test_stored_fidelity_is_that_of_the_recordings(what: str, tmp_path: Path) -> None:
     chosen, arms, gains = measure(what)
     assert json.loads((RESULTS / f"own_{what}.json").read_text()) == make_body(arms, gains)
@@ -250,10 +251,8 @@ def test_stored_fidelity_is_that_of_the_recordings(what: str, tmp_path: Path) ->
         main([f"own_{what}", "--size", "accepted", "--draw"])
 
 
-ALL = pytest.mark.all
-
-
-@pytest.mark.parametrize("knows", ["results", pytest.param("schema", marks=ALL), pytest.param("calls", marks=ALL)])
+@pytest.mark.all
+@pytest.mark.parametrize("knows", ["results", "schema", "calls"])
 def test_stored_refusals_are_those_of_the_recordings(knows: str) -> None:
     rows = json.loads((RESULTS / "failure_messages_calls.json").read_text())
     assert {row["knows"] for row in rows} == {"results", "schema", "calls"}

@@ -99,6 +99,7 @@ def test_a_forged_record_has_reward_0(exported: Path, tmp_path: Path) -> None:
     assert run_verifier(folder, f"no JSON\n{json.dumps(row)}\n", tmp_path) == 0.0
 
 
+@pytest.mark.all
 def test_the_last_episode_counts_and_one_of_another_task_does_not(exported: Path, tmp_path: Path) -> None:
     folder = exported / "todo-1"
     good = run_agent(folder)

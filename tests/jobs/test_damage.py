@@ -279,6 +279,7 @@ recheck_run(Path(sys.argv[1]), "r", print)
 """
 
 
+@pytest.mark.all
 def test_a_recheck_that_is_killed_leaves_the_old_result_or_the_new(made: Made, copied: Callable[[str], Path]) -> None:
     """The killed run holds passing results that the recheck accepts, so that old and new differ."""
     dice = random.Random(3)

@@ -1,4 +1,4 @@
-"""Random faults in a run's files (see `faults.py`): forty in each run of the tests, two commands each; all commands on three hundred in
+"""Random faults in a run's files (see `faults.py`): twenty in each run of the tests, two commands each; all commands on three hundred in
 the long ones, runs that were killed half-way among them, whose files differ from time to time."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from tests.fake_endpoint import FakeEndpoint
 from tests.jobs.faults import COMMANDS, KINDS, Original, command, judge, make, run_fault
 
-FEW, ALL = 40, 300
+FEW, ALL = 20, 300
 REPEATABLE = [number for number in range(ALL) if random.Random(number).choice(KINDS) != "killed"][:FEW]
 Made = tuple[dict[str, Original], FakeEndpoint]
 

@@ -44,7 +44,7 @@ def endpoint() -> Iterator[FakeEndpoint]:
     ("pack", "kind", "checks"),
     [
         ("customer_service", "executable", 8),
-        ("customer_service", "simulated", 9),
+        pytest.param("customer_service", "simulated", 9, marks=pytest.mark.all),
         ("office", "simulated", 9),
     ],
 )

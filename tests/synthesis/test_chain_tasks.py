@@ -108,7 +108,7 @@ def test_without_execution_a_chain_that_fails_reaches_the_gate(tmp_path: Path, m
     assert outputs.refused["gated"]["library/0"].reason == "nothing_to_verify"
 
 
-@pytest.mark.parametrize("chain", ["lend", "return", "renew"])
+@pytest.mark.parametrize("chain", [pytest.param("lend", marks=pytest.mark.all), "return", "renew"])
 def test_wrong_and_hostile_replies_are_shown_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chain: str
 ) -> None:

@@ -29,6 +29,7 @@ RESULTS = Path(recorded_refinement.__file__).parent / "results"
 CASES = ("right lend, one tool unusable", "wrong only_reads")
 
 
+@pytest.mark.all
 def test_what_a_switch_lets_through_is_wrong() -> None:
     found = {
         switches.name: (count.given, count.accepted, len(count.refused), len(count.unusable), count.shown)
