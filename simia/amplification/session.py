@@ -218,8 +218,7 @@ async def work_on_amplification(
         if cluster is not None:
             node_work = AmplificationNodeWork(config, seeds, writers, run.id, facts["prompts"], bool(recorded))
             await cluster.begin(dict(zip(name_models(config), engines, strict=True)), node_work)
-        spent, attempts = run.ledger.spent()
-        share_budget(engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        share_budget(engines, run.ledger.earlier_spending())
         work = AmplificationWork(
             run,
             config,

@@ -84,10 +84,10 @@ async def ask_about_samples(
         ledger.complete_attempts()
         backend = open_backend(model, say=say)
         engine = await stack.enter_async_context(Engine(backend, ledger, config.limits, find_price(model)))
-        spent, attempts = ledger.spent()
-        share_budget([engine], spent, sent=sum(attempts.values()), answered=ledger.answered_count())
+        share_budget([engine], ledger.earlier_spending())
         settings = {**SINGLE_ANSWER, **config.backend_settings}
         rows = await compare_samples(samples, packs, engine, settings, concurrency=concurrency)
+        ledger.note_tries(engine.stats.retries.total(), engine.stats.timed_out)
         ledger.flush()
         if record is not None:
             prompts = SimulatedBackend(next(iter(packs.values())), **settings).feedback.hashes

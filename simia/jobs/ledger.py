@@ -18,11 +18,13 @@ import orjson
 from simia.errors import Code
 from simia.jobs.database import Database, Packed, Statement
 from simia.jobs.tables import COST, KEEP, PUT, READ_ERRORS, File, build_token_sum, is_sound, make_damage_error, unpack
+from simia.llm.budget import Spending, read_cost
 from simia.llm.types import LLMFault, Reply, Request
 from simia.sandbox.inside.frames import pack_json as pack_json
 from simia.sandbox.inside.frames import unpack_json
 from simia.trajectory import Trajectory, Usage, digest
 
+UNRECORDED = "tries"  # meta: what the rows of attempts do not say of earlier sessions' tries
 SHARED = 512  # bytes; a system text or schema of at least this size is stored once
 MOST_SHARED = 1000
 PAGE = 1000  # items read at once
@@ -404,6 +406,26 @@ class Ledger:
         ).fetchone()
         statuses = dict(self.db.ledger.execute("SELECT status, COUNT(*) FROM attempt GROUP BY status").fetchall())
         return Usage(prompt=row[0], completion=row[1], cached=row[2], cost=row[3]), statuses
+
+    def earlier_spending(self) -> Spending:
+        """Return the spending of the sessions so far. A call that was in flight at the end of one may have been paid, and so may a try
+        without an answer in time. Retries of a session that was killed are not known."""
+        usage, statuses = self.spent()
+        more = self.meta(UNRECORDED) or {}
+        return Spending(
+            sent=sum(statuses.values()) + more.get("retries", 0),
+            answered=self.answered_count(),
+            tokens=read_cost("tokens", usage),
+            cost=read_cost("cost", usage),
+            blind=statuses.get("sent", 0) + more.get("timed_out", 0),
+        )
+
+    def note_tries(self, retries: int, timed_out: int) -> None:
+        """Add a session's retries and tries without an answer in time, of which the rows of attempts say nothing."""
+        more = self.meta(UNRECORDED) or {}
+        known = {"retries": more.get("retries", 0) + retries, "timed_out": more.get("timed_out", 0) + timed_out}
+        if any(known.values()):
+            self.set_meta(UNRECORDED, known)
 
     def meta(self, name: str, file: File = "ledger") -> Any:
         row = self._row(file, "meta", "name", name)

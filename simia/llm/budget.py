@@ -63,17 +63,17 @@ class EngineLimits(Config):
     max_cost: float | None = Field(
         None,
         ge=0,
-        description="Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed; a resume does not know of it. null: no limit.",
+        description="Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed. After a kill, a resume does not know of those that were repeated. null: no limit.",
     )
     max_tokens: int | None = Field(
         None,
         ge=0,
-        description="Budget in tokens, prompt and completion together. A try without an answer in time counts like a mean reply; a resume does not know of it. null: no limit.",
+        description="Budget in tokens, prompt and completion together. A try without an answer in time counts like a mean reply. After a kill, a resume does not know of those that were repeated. null: no limit.",
     )
     max_requests: int | None = Field(
         None,
         ge=0,
-        description="Maximum number of HTTP requests, retries included. After a resume, a call of an earlier session counts once, without its retries. null: no limit.",
+        description="Maximum number of HTTP requests, retries included. After a kill, a resume does not know of the retries. null: no limit.",
     )
 
     @property
@@ -108,7 +108,8 @@ class BudgetReached(Exception):  # noqa: N818 - an ending, not a mistake
 @dataclass(frozen=True, slots=True)
 class Spending:
     """Requests sent, replies, tokens and dollars spent. `held_…`: the expected cost of the calls in flight and of those that
-    timed out. `blind`: number of such calls whose cost is not in `held_…`, since no reply had been received yet when they were sent."""
+    timed out. `blind`: number of such calls whose cost is not in `held_…`: no reply had been received yet when they were sent, or they
+    are an earlier session's."""
 
     sent: int = 0
     answered: int = 0
@@ -170,26 +171,24 @@ class SharedBudget(Protocol):
 
 @dataclass
 class Budget:
-    """The budget of the `engines` that share it. `before`, `sent_before`, `answered_before`: spending of earlier sessions; `others`:
-    spending of other processes at the last read of the shared budget."""
+    """The budget of the `engines` that share it. `before`: spending of earlier sessions; `others`: spending of other processes at the
+    last read of the shared budget."""
 
     engines: list[BudgetedEngine]
-    before: Usage = field(default_factory=Usage)
-    sent_before: int = 0
-    answered_before: int = 0
+    before: Spending = field(default_factory=Spending)
     shared: SharedBudget | None = None
     others: Spending = field(default_factory=Spending)
 
     def spent(self, cap: Cap) -> float:
-        known: float = read_cost(cap, self.before) + getattr(self.others, cap)
+        known: float = getattr(self.before, cap) + getattr(self.others, cap)
         return known + sum(read_cost(cap, engine.stats.usage) for engine in self.engines)
 
     def held(self, cap: Cap) -> float:
-        """The expected cost of the others' calls in flight, of calls that were in flight when a process was killed, and of those that timed
-        out in this session: an endpoint may finish such a reply, and bill it."""
+        """The expected cost of the others' calls in flight, of calls that were in flight when a process ended, and of those that timed out:
+        an endpoint may finish such a reply, and bill it."""
         held: float = getattr(self.others, f"held_{cap}")
         timed_out = sum(engine.stats.timed_out * self.mean(cap, engine) for engine in self.engines)
-        return held + timed_out + self.others.blind * self.mean(cap)
+        return held + timed_out + (self.before.blind + self.others.blind) * self.mean(cap)
 
     def mean(self, cap: Cap, engine: BudgetedEngine | None = None) -> float:
         """The mean cost of a reply: of this engine's so far, or else of all that share the budget; 0 before the first."""
@@ -199,11 +198,11 @@ class Budget:
 
     @property
     def answered(self) -> int:
-        return self.answered_before + self.others.answered + sum(engine.stats.answered for engine in self.engines)
+        return self.before.answered + self.others.answered + sum(engine.stats.answered for engine in self.engines)
 
     @property
     def sent(self) -> int:
-        return self.sent_before + self.others.sent + sum(engine.stats.sent for engine in self.engines)
+        return self.before.sent + self.others.sent + sum(engine.stats.sent for engine in self.engines)
 
     def has_room(self, engine: BudgetedEngine) -> bool:
         """Whether one more call fits in addition to those in flight, each expected to cost the mean of the replies so far. Used by the gate.
@@ -294,15 +293,13 @@ def read_cost(cap: Cap, usage: Usage) -> float:
 
 def share_budget(
     engines: Sequence[BudgetedEngine],
-    before: Usage | None = None,
+    before: Spending | None = None,
     *,
-    sent: int = 0,
-    answered: int = 0,
     shared: SharedBudget | None = None,
 ) -> None:
     """Apply the caps to the sum of these engines, the earlier sessions, and all processes that share this budget. Raises
     `UserError` if the shared budget cannot be used."""
-    budget = Budget(list(engines), before or Usage(), sent, answered, shared)
+    budget = Budget(list(engines), before or Spending(), shared)
     budget.update_shared()
     for engine in engines:
         engine.budget = budget

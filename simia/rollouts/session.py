@@ -154,8 +154,7 @@ async def work_on_rollout(
             await cluster.begin(
                 models.engines_by_name, RolloutNodeWork(config, run.id, facts["contents"], facts["world"])
             )
-        spent, attempts = run.ledger.spent()
-        share_budget(models.engines, spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        share_budget(models.engines, run.ledger.earlier_spending())
         work = RolloutWork(run, config, environment, prepared.tasks, models.engine("agent"))
         job = Coordinator(
             run,

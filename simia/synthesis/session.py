@@ -234,8 +234,7 @@ async def work_on_synthesis(
             stack.push_async_callback(cluster.disconnect)
             await cluster.connect(run)
             await cluster.begin(engines, SynthesisNodeWork(config.recipe, config.model_dump(mode="json")))
-        spent, attempts = run.ledger.spent()
-        share_budget(list(engines.values()), spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+        share_budget(list(engines.values()), run.ledger.earlier_spending())
         SynthesisWork(run, config, stages, engines).drop_stale_items()
         work = SynthesisWork(run, config, stages, engines, keep)
         job = Coordinator(

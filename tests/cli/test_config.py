@@ -48,7 +48,7 @@ def test_a_setting_has_name_type_default_and_description(show: Show) -> None:
     at = lines.index("limits.max_cost: float or null = null")
     assert (
         lines[at + 1]
-        == "    Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed; a resume does not know of it. null: no limit."
+        == "    Budget in US dollars. It and the other budgets do not limit a batch. A try without an answer in time counts like a mean reply, since it may have been billed. After a kill, a resume does not know of those that were repeated. null: no limit."
     )
     assert "llm: section, kind: embedded" in lines
     assert "llm.model: str = (required)" in lines

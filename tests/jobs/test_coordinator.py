@@ -9,19 +9,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from simia.errors import Code
 from simia.jobs import OPEN, Run
 from simia.jobs.coordinator import InOrder, Stop
+from simia.llm.budget import Spending
 from simia.llm.engine import EngineLimits
+from simia.llm.types import LLMFault, Reply, Request
+from simia.trajectory import Usage
 from tests.jobs.toy import Model, ToyConfig, ToyWork, coordinate
 
 N = 24
 
 
 async def session(
-    runs: Path, model: Model, *, new: bool = False, grace: float = 10.0, **limits: int
+    runs: Path, model: Model, *, new: bool = False, grace: float = 10.0, **limits: Any
 ) -> tuple[Stop, ToyWork]:
     run = Run.create(runs, ToyConfig(n=N), name="toy", facts={"planned": N}) if new else Run.open(runs, "toy")
     try:
@@ -111,6 +116,48 @@ async def test_budget_stops_the_job_and_a_raised_one_completes_it(undisturbed: l
     assert again.answered == [], "what an earlier session spent is spent"
     assert (await session(tmp_path, Model(0.005)))[0].kind == "complete"
     assert accepted(tmp_path) == undisturbed
+
+
+class Slow(Model):
+    """Answers each request at its second try; the first has no answer in time."""
+
+    def __init__(self) -> None:
+        super().__init__(0.001)
+        self.tried: list[str] = []
+
+    async def complete(self, request: Request, *, draw: str) -> Reply:
+        self.tried.append(draw)
+        if self.tried.count(draw) == 1:
+            raise LLMFault(Code.TIMEOUT, "no answer within 5 s", retry=True)
+        return await super().complete(request, draw=draw)
+
+
+@pytest.mark.parametrize("limits", [{"max_requests": 16}, {"max_tokens": 30}], ids=str)
+async def test_a_budget_counts_the_tries_of_earlier_sessions(limits: dict[str, Any], tmp_path: Path) -> None:
+    limits |= {"backoff": 0.001}
+    model = Slow()
+    stop, _ = await session(tmp_path, model, new=True, **limits)
+    tried = len(model.tried)
+    assert (stop.kind, tried > len(model.answered) > 2) == ("budget", True)
+    again, _ = await session(tmp_path, model, **limits)
+    assert (again.kind, len(model.tried)) == ("budget", tried), "nothing is left of the budget"
+    last, _ = await session(tmp_path, model, backoff=0.001)
+    assert last.kind == "complete"
+
+
+async def test_a_call_in_flight_at_the_end_of_a_session_may_have_been_paid(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, ToyConfig(n=N), name="toy", facts={"planned": N})
+    try:
+        for key in "ab":
+            await run.ledger.asked(key, key, key, Request(messages=[]))
+        await run.ledger.answered("a", "a", Reply(text="x", usage=Usage(prompt=3, completion=1)))
+        assert run.ledger.earlier_spending() == Spending(sent=2, answered=1, tokens=4, blind=1)
+        model = Slow()
+        coordinator, _ = coordinate(run, model, N, EngineLimits(max_tokens=8))
+        assert (await coordinator.run()).kind == "budget"
+        assert model.tried == []
+    finally:
+        run.close()
 
 
 async def test_a_stop_that_nobody_asked_for_waits_for_all_replies_in_flight(tmp_path: Path) -> None:

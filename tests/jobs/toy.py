@@ -111,8 +111,7 @@ class ToyWork:
 
 def coordinate(run: Run, model: Model, n: int, limits: EngineLimits) -> tuple[Coordinator[str, str], ToyWork]:
     engine = Engine(model, run.ledger, limits)
-    spent, attempts = run.ledger.spent()
-    share_budget([engine], spent, sent=sum(attempts.values()), answered=run.ledger.answered_count())
+    share_budget([engine], run.ledger.earlier_spending())
     work = ToyWork(run, engine, n)
     settings = StopSettings(min_yield=0)
     return Coordinator(run, work, [engine], Progress(run.id, n), settings, concurrency=6), work

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simia.errors import Code, UserError
-from simia.llm.budget import share_budget
+from simia.llm.budget import Spending, share_budget
 from simia.llm.concurrency import ConcurrencyLimiter
 from simia.llm.engine import BudgetReached, Engine, EngineLimits, MemoryJournal, PassingJournal
 from simia.llm.http_response import RateLimits
@@ -576,5 +576,5 @@ async def test_a_shared_cap_is_not_passed_by_as_many_replies_as_there_are_engine
     got = await asyncio.gather(*(ask(engine, n) for engine in several for n in range(30)))
     assert sum(got) == 10
     later = Engine(Slow(), PassingJournal(), EngineLimits(max_tokens=1000))
-    share_budget([later], Usage(prompt=950), sent=9, answered=9)
+    share_budget([later], Spending(tokens=950, sent=9, answered=9))
     assert not await ask(later, 0), "a reply costs a tenth, as it did before, and a twentieth is left"
