@@ -85,7 +85,7 @@ def test_what_is_evaluated_is_in_no_other_tasks_prompt(tmp_path: Path) -> None:
         assert (system + user).count("secret of") == 1
 
 
-def test_examples_are_short_and_seeds_come_first(tmp_path: Path) -> None:
+def test_examples_are_short_and_of_calls_that_succeeded_and_seeds_come_first(tmp_path: Path) -> None:
     pack = record(tmp_path / "p")
 
     def seed(text: str) -> Trajectory:
@@ -98,6 +98,9 @@ def test_examples_are_short_and_seeds_come_first(tmp_path: Path) -> None:
     system, _ = prompt_of(pack, "beta")
     assert "xxx" not in system
     assert "secret of alpha" in system
+    pack.seeds = [seed('{"error": "of a seed"}')]  # as most formats write it
+    system, _ = prompt_of(pack, "beta")
+    assert "of a seed" not in system
     pack.seeds = [seed('["of a seed"]')]
     system, _ = prompt_of(pack, "beta")
     assert 'Example of a result: ["of a seed"]' in system
