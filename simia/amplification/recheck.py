@@ -31,6 +31,7 @@ from simia.llm.backends import LLMSettings
 from simia.llm.replay import ReplaySettings
 from simia.llm.types import Reply, Request, make_reply_key
 from simia.quality.acceptance import Outcome
+from simia.search_path import searching_from
 
 T = TypeVar("T")
 ChangedFigures = dict[str, tuple[int, int]]
@@ -182,7 +183,10 @@ def rebuild_run(runs: Path, name: str) -> tuple[Salvaged, ChangedFigures]:
     Raises `UserError` if neither the replies nor the config can restore a part.
     """
     salvaged = salvage(runs, name)
-    with contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run:
+    with (
+        contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run,
+        searching_from(run.start_folder),
+    ):
         config = read_run_config(AmplifyConfig, run)
         facts = run.ledger.meta("facts")
         if facts is None:

@@ -20,6 +20,7 @@ from simia.llm.backends import open_backend
 from simia.llm.replay import ReplaySettings
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.prompts import read_prompt
+from simia.search_path import searching_from
 from simia.synthesis.job import StageResult, SynthesisWork
 from simia.synthesis.recipes import RecipeKind, find_recipe
 from simia.synthesis.session import collect_facts, find_changed_source, refuse_changed_source
@@ -81,7 +82,10 @@ def recheck_synthesis(runs: Path, name: str, say: Callable[[str], None]) -> Rech
 def rebuild_synthesis(runs: Path, name: str) -> tuple[Salvaged, Rechecked]:
     """Rebuild a run's ledger from its replies: readable rows are kept, every item is derived again."""
     salvaged = salvage(runs, name)
-    with contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run:
+    with (
+        contextlib.closing(Run.open(runs, str(salvaged.folder), verify=False)) as run,
+        searching_from(run.start_folder),
+    ):
         kind = find_recipe(run.saved_config().get("recipe"))
         config = read_run_config(kind.config, run)
         if run.ledger.meta("facts") is None:

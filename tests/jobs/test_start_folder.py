@@ -5,9 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
 import yaml
 
+from simia import formats
 from simia.envs.opening import load_tasks
 from simia.errors import UserError
 from simia.jobs import FAILED, Run
@@ -15,9 +17,11 @@ from simia.jobs.run import START_FOLDER
 from simia.jobs.run_session import reopen_run
 from simia.llm.question_files import find_batch_folders
 from simia.llm.replay import ReplayBackend, ReplaySettings
+from simia.pack import Pack
 from simia.rollouts.settings import RolloutConfig
 from simia.search_path import locate, searching_from
 from tests.command import run_simia
+from tests.fake_endpoint import FakeEndpoint
 from tests.packs.small import small
 
 
@@ -107,3 +111,29 @@ def test_the_command_resumes_a_run_in_any_folder(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     assert (folder / "runs" / "r" / "config.yaml").read_text() == config, "exports contain its digest"
     assert yaml.safe_load(config)["pack"] == "packs/todos"
+
+
+@pytest.mark.parametrize("seeds_are_stored", [True, False])
+def test_a_run_is_rebuilt_in_any_folder(tmp_path: Path, *, seeds_are_stored: bool) -> None:
+    folder, other = tmp_path / "started", tmp_path / "other"
+    for place, first in ((folder, 0), (other, 3)):  # the other folder has seeds of the same name
+        place.mkdir()
+        rows = formats.write(Pack.load("customer_service").seeds[first : first + 3], "openai")
+        (place / "mine.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    endpoint = FakeEndpoint("--respond", "tests.replies:trajectory")
+    try:
+        settings = ["--set", f"llm.base_url={endpoint.url}", "--set", "llm.model=fake"]
+        words = ["amplify", "--seeds", "mine.jsonl", "--n", "3", "--name", "r", *settings]
+        done = run_simia(*words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    finally:
+        endpoint.stop()
+    with closing(Run.open(folder / "runs", "r")) as run:
+        accepted = run.ledger.accepted_count()
+        if not seeds_are_stored:
+            run.ledger.set_meta("seeds", None, twice=True)
+    (folder / "runs" / "r" / "ledger.db").unlink()
+    done = run_simia("runs", "rebuild", "r", "--runs", folder / "runs", cwd=other)
+    assert done.returncode == 0, done.stderr
+    with closing(Run.open(folder / "runs", "r")) as run:
+        assert run.ledger.accepted_count() == accepted == 3
