@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -51,7 +51,8 @@ class RefusedSeed:
 
 @dataclass(slots=True)
 class Seeds:
-    """The seeds of a run. `order`: in the order in which items use them; `groups`: by pack; `identifiers`: the arguments to ground, by pack."""
+    """The seeds of a run. `order`: in the order in which items use them; `groups`: by pack or file; `identifiers`: the arguments to ground, by
+    the pack that a seed names."""
 
     order: list[Trajectory] = field(default_factory=list)
     groups: dict[str, list[Trajectory]] = field(default_factory=dict)
@@ -92,16 +93,18 @@ def arrange_seeds(
 ) -> Seeds:
     """Filter and order the seeds. `tasks`: pack → task ids of the seeds to use."""
     seeds = Seeds(refused=refused, read=len(refused) + sum(map(len, groups.values())))
+    sound: list[Trajectory] = []
     for name, group in groups.items():
         chosen = choose_seeds(group, tasks.get(name, ()))[: settings.limit]
         storable, unstorable = filter_storable(chosen)
         kept, unsound = filter_seeds(storable, checks)
         seeds.refused += [name_refused(seed, issues) for seed, issues in unstorable + unsound]
-        seeds.identifiers[name] = infer_identifiers([tool for seed in kept for tool in seed.tools], kept)
+        sound += kept
         if settings.max_messages:
             kept = [seed for seed in kept if len(seed.messages) <= settings.max_messages]
         if kept:
             seeds.groups[name] = kept
+    seeds.identifiers = infer_identifiers_by_pack(sound)
     turns = zip_longest(*seeds.groups.values())
     seeds.order = [seed for turn in turns for seed in turn if seed is not None]
     if not seeds.order:
@@ -188,6 +191,22 @@ class SharedParts:
         return seed.model_copy(update={"tools": tools, "system": self._systems.setdefault(seed.system, seed.system)})
 
 
+def infer_identifiers_by_pack(seeds: Iterable[Trajectory]) -> dict[str, Identifiers]:
+    """Return the identifiers of the tools of each pack."""
+    return {
+        name: infer_identifiers([tool for seed in group for tool in seed.tools], group)
+        for name, group in group_by_pack(seeds).items()
+    }
+
+
+def group_by_pack(seeds: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
+    """Group seeds by the pack that each names, "" without one. A row of a file may name another pack than the file."""
+    groups: dict[str, list[Trajectory]] = defaultdict(list)
+    for seed in seeds:
+        groups[seed.pack or ""].append(seed)
+    return dict(groups)
+
+
 def read_pack(name: str, dialect: str | None, limit: int | None = None) -> tuple[Pack, list[RefusedSeed]]:
     """Read a pack, or a file or data set of trajectories as one. `limit`: stop after this number of trajectories of a file."""
     shared = SharedParts()
@@ -236,11 +255,7 @@ def restore_seeds(run: Run) -> Seeds | None:
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for seed in order:
         groups[seed.pack or "seeds"].append(seed)
-    identifiers = {
-        name: infer_identifiers([tool for seed in group for tool in seed.tools], group)
-        for name, group in groups.items()
-    }
-    seeds = Seeds(order, dict(groups), identifiers, read=len(order))
+    seeds = Seeds(order, dict(groups), infer_identifiers_by_pack(order), read=len(order))
     verdicts = run.ledger.meta(META) or {seed.id: {} for seed in order}
     used = [id_ for id_, row in verdicts.items() if row.get("passed") is not False]
     is_whole = digest(list(verdicts)) == run.ledger.meta("facts")["seeds"] and used == [seed.id for seed in order]

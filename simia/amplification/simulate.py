@@ -19,7 +19,7 @@ from simia.amplification.plan_source import PlanSource, render_plan
 from simia.amplification.prompt import Form, Prompt, PromptRenderer
 from simia.amplification.reply_schema import build_trajectory_schema
 from simia.amplification.request_plan import RequestPlan, render_scenario
-from simia.amplification.seeds import Seeds
+from simia.amplification.seeds import Seeds, group_by_pack
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.tool_counts import ToolCounts
 from simia.amplification.value_shapes import learn_shapes
@@ -138,7 +138,7 @@ class Simulator:
         # Use the shortest seeds as further shots: they cost least and show the form most clearly.
         self.fixed = {
             name: sorted(group, key=lambda seed: len(self.renderers[0].exemplar(seed)))[: config.prompt.shots]
-            for name, group in seeds.groups.items()
+            for name, group in group_by_pack(seeds.order).items()
         }
 
     def item(self, ord_: int, counts: ToolCounts = NO_COUNTS) -> Item:

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from simia import formats
+from simia.amplification.model_mix import Writer
 from simia.amplification.seeds import describe_seeds, load_seed_packs, take_seeds
 from simia.amplification.settings import AmplifyConfig, SeedSettings
+from simia.amplification.simulate import Simulator
 from simia.config import load_config
 from simia.errors import UserError
 from simia.pack import Pack
 from simia.quality.check import Checks
+from simia.quality.grounding import infer_identifiers
+from simia.trajectory import Trajectory
 
 
 def load(path: Path) -> list[str]:
@@ -104,3 +108,22 @@ def test_the_quickstart_has_seeds_with_two_calls_in_both_packs() -> None:
     assert {seed.task_id for seed in seeds.order} == named
     for group in seeds.groups.values():
         assert any(len(list(seed.calls())) == 2 for seed in group)
+
+
+@pytest.mark.parametrize("pack", [None, "theirs"])
+def test_identifiers_are_known_for_the_pack_that_a_row_names(pack: str | None, tmp_path: Path) -> None:
+    def undeclared(seed: Trajectory) -> Trajectory:
+        tools = [tool.model_copy(update={"identifiers": None}) for tool in seed.tools]
+        return seed.model_copy(update={"tools": tools, "pack": pack})
+
+    rows = [undeclared(seed) for seed in Pack.load("office").seeds]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(row.model_dump_json() for row in rows))
+    config = AmplifyConfig.model_validate({"seeds": {"packs": [str(path)]}})
+    held = take_seeds(rows, config.seeds, config.checks)
+    for seeds in (load_seed_packs(config.seeds, config.checks), held):
+        (name,) = {seed.pack or "" for seed in seeds.order}
+        assert name == pack or pack is None
+        assert seeds.identifiers == {name: infer_identifiers(rows[0].tools, rows)}
+        simulator = Simulator(config, seeds, writers=[Writer("m", "m", structured=False)])
+        assert simulator.fixed.keys() == {name}
