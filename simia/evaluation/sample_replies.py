@@ -24,7 +24,7 @@ from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.run import take_lock
 from simia.llm.backends import find_price, open_backend
-from simia.llm.budget import share_budget
+from simia.llm.budget import count_tries, share_budget
 from simia.llm.engine import Engine
 from simia.llm.replay import RecordedReply, append_recording
 from simia.llm.types import describe_waiting
@@ -86,8 +86,10 @@ async def ask_about_samples(
         engine = await stack.enter_async_context(Engine(backend, ledger, config.limits, find_price(model)))
         share_budget([engine], ledger.earlier_spending())
         settings = {**SINGLE_ANSWER, **config.backend_settings}
-        rows = await compare_samples(samples, packs, engine, settings, concurrency=concurrency)
-        ledger.note_tries(engine.stats.retries.total(), engine.stats.timed_out)
+        try:
+            rows = await compare_samples(samples, packs, engine, settings, concurrency=concurrency)
+        finally:
+            ledger.note_tries(*count_tries([engine]))
         ledger.flush()
         if record is not None:
             prompts = SimulatedBackend(next(iter(packs.values())), **settings).feedback.hashes

@@ -23,6 +23,7 @@ from simia.errors import Code
 from simia.jobs.ledger import FAILED, PASSED, Item
 from simia.jobs.progress import Progress
 from simia.jobs.run import Run
+from simia.llm.budget import count_tries
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import REFUSALS, LLMFault, describe_waiting
 from simia.terminal import write_count
@@ -176,7 +177,7 @@ class Coordinator(Generic[R, O]):
         self._spent_before, self._answered_before = ledger.spent()[0], ledger.answered_count()
         self._restore()
         ledger.set_meta("stopped", None)
-        before = self._count_tries()
+        before = count_tries(self._engines)
         try:
             await self._coordinate(grace)
         finally:  # also when something has failed: leave no task behind that writes to a closed run
@@ -191,14 +192,9 @@ class Coordinator(Generic[R, O]):
         end = self._work.explain_end()
         if end.kind != "complete":
             end = self._stop or self._find_batch() or end
-        ledger.note_tries(*(now - then for now, then in zip(self._count_tries(), before, strict=True)))
+        ledger.note_tries(*(now - then for now, then in zip(count_tries(self._engines), before, strict=True)))
         ledger.set_meta("stopped", {"kind": end.kind, "detail": end.detail})
         return end
-
-    def _count_tries(self) -> tuple[int, int]:
-        """Return the retries of all engines, and their tries without an answer in time."""
-        stats = [engine.stats for engine in self._engines]
-        return sum(each.retries.total() for each in stats), sum(each.timed_out for each in stats)
 
     async def _coordinate(self, grace: float) -> None:
         while self._run.failure is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -289,6 +289,12 @@ class Budget:
 
 def read_cost(cap: Cap, usage: Usage) -> float:
     return usage.prompt + usage.completion if cap == "tokens" else usage.cost or 0.0
+
+
+def count_tries(engines: Iterable[BudgetedEngine]) -> tuple[int, int]:
+    """Return the number of retries of these engines, and of their tries without an answer in time."""
+    stats = [engine.stats for engine in engines]
+    return sum(each.retries.total() for each in stats), sum(each.timed_out for each in stats)
 
 
 def share_budget(

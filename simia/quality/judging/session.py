@@ -18,6 +18,7 @@ from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
 from simia.jobs.run import take_lock
 from simia.llm.backends import LLMSettings, find_price, open_backend
+from simia.llm.budget import count_tries, share_budget
 from simia.llm.embedded import EmbeddedSettings
 from simia.llm.engine import Engine, ReplyJournal
 from simia.quality.judging.quality_judge import judge_run
@@ -63,7 +64,12 @@ async def judge_saved_run(
             ledger = Ledger(database)
             ledger.complete_attempts()
             async with open_engines(models, config, ledger, say) as engines:
-                judgement = await judge_run(run, config, engines, on_verdict=on_verdict)
+                several = list(dict.fromkeys(engines.values()))
+                share_budget(several, ledger.earlier_spending())
+                try:
+                    judgement = await judge_run(run, config, engines, on_verdict=on_verdict)
+                finally:
+                    ledger.note_tries(*count_tries(several))
             ledger.flush()
             return judgement, ledger.spent()[0]
     finally:

@@ -34,6 +34,7 @@ from simia.quality.judging.run_judgement import (
     load_judgement,
     read_verdict_rows,
 )
+from simia.quality.judging.session import judge_saved_run
 from simia.quality.judging.settings import Judge, QualitySettings
 from simia.trajectory import Trajectory
 from tests.quality.judging.cases import seed, seeds
@@ -124,6 +125,20 @@ async def test_a_budget_stops_it_and_what_was_said_is_kept(run: Run) -> None:
     assert len(read_verdict_rows(run.folder / FILE)) == 3
     judgement = await judge_run(run, QualitySettings(), {"quality": Engine(backend)})
     assert (len(judgement.rows), len(backend.asked)) == (8, 8)
+
+
+async def test_a_budget_is_one_for_all_judges_and_sessions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = faulty(run)
+    monkeypatch.setattr("simia.quality.judging.session.open_backend", lambda *_, **__: backend)
+    judges = {name: {"llm": {"kind": "openai", "model": name, "base_url": "http://127.0.0.1:9/v1"}} for name in "ab"}
+    for cap, asked in ((3, 3), (3, 3), (5, 5)):
+        config = QualitySettings.model_validate({"judges": judges, "limits": {"max_requests": cap}})
+        with pytest.raises(BudgetReached):
+            await judge_saved_run("r", config, runs=run.folder.parent)
+        assert len(backend.asked) == asked
+    config = QualitySettings.model_validate({"judges": judges})
+    judgement, _ = await judge_saved_run("r", config, runs=run.folder.parent)
+    assert (len(judgement.rows), len(backend.asked)) == (2 * COUNT, 2 * COUNT)
 
 
 async def test_a_torn_line_costs_one_verdict(run: Run) -> None:
