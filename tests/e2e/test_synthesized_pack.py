@@ -173,6 +173,7 @@ def test_llamafactory_reads_the_export(
         assert got["trained_as_written"]
 
 
+@pytest.mark.all
 def test_a_step_of_grpo_on_it(recorded: Path, environments: Callable[[str], Path], tmp_path: Path) -> None:
     trl = Trainer(environments("trl"), tmp_path)
     trl.env["PYTHONPATH"] = make_python_path(trl.python, say=print)

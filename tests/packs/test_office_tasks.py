@@ -249,6 +249,7 @@ async def rewards(cases: dict[str, list[tuple[str, dict[str, Any]]]]) -> list[tu
     return found
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("environments")
 async def test_what_is_nearly_right_is_wrong_and_other_words_are_right() -> None:
     assert [each for each in await rewards(NEAR) if each[2] != 0.0] == []

@@ -46,6 +46,7 @@ def test_one_page_of_text_becomes_a_small_environment_with_two_conversations(tmp
     asyncio.run(check_pack(pack))
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("environments")
 def test_three_sources_become_conversations_over_two_environments(tmp_path: Path) -> None:
     kanban = tmp_path / "kanban"
