@@ -19,9 +19,9 @@ from simia.envs.worlds.mixed_and_shadow import PairBackend, make_shadow_backend
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.errors import Aborted, UserError
 from simia.evaluation.call_samples import CallSample, SampleSet
-from simia.jobs import Ledger
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
+from simia.jobs.journal import Journal
 from simia.jobs.run import take_lock
 from simia.llm.backends import find_price, open_backend
 from simia.llm.budget import count_tries, share_budget
@@ -80,29 +80,29 @@ async def ask_about_samples(
         refuse_lost_replies(folder)
         database = Database(folder)
         stack.callback(database.close)
-        ledger = Ledger(database)
-        ledger.complete_attempts()
+        journal = Journal(database)
+        journal.complete_attempts()
         backend = open_backend(model, say=say)
-        engine = await stack.enter_async_context(Engine(backend, ledger, config.limits, find_price(model)))
-        share_budget([engine], ledger.earlier_spending())
+        engine = await stack.enter_async_context(Engine(backend, journal, config.limits, find_price(model)))
+        share_budget([engine], journal.earlier_spending())
         settings = {**SINGLE_ANSWER, **config.backend_settings}
         try:
             rows = await compare_samples(samples, packs, engine, settings, concurrency=concurrency)
         finally:
-            ledger.note_tries(*count_tries([engine]))
-        ledger.flush()
+            journal.note_tries(*count_tries([engine]))
+        journal.flush()
         if record is not None:
             prompts = SimulatedBackend(next(iter(packs.values())), **settings).feedback.hashes
-            append_recording(list_recorded_replies(database, ledger, backend.model, prompts), record)
-        return SampleReplies(rows, ledger.spent()[0], describe_waiting([backend]))
+            append_recording(list_recorded_replies(database, journal, backend.model, prompts), record)
+        return SampleReplies(rows, journal.spent()[0], describe_waiting([backend]))
 
 
 def list_recorded_replies(
-    database: Database, ledger: Ledger, model: str, prompts: dict[str, str]
+    database: Database, journal: Journal, model: str, prompts: dict[str, str]
 ) -> Iterator[RecordedReply]:
     """Yield the stored replies with their requests, in order of arrival."""
     for (key,) in database.replies.execute("SELECT key FROM reply ORDER BY at").fetchall():
-        reply, request = ledger.recall(key), ledger.recall_request(key)
+        reply, request = journal.recall(key), journal.recall_request(key)
         if reply is not None and request is not None:
             yield RecordedReply(request=request, reply=reply, model=model, prompts=prompts)
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 from simia.errors import UserError
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
-from simia.jobs.ledger import Ledger
+from simia.jobs.journal import Journal
 from simia.jobs.run import InUse, take_lock
 from simia.jobs.shared_spending import Spent
 from simia.jobs.tables import Damaged, count_columns, is_sound, refuse_empty, unpack
@@ -75,7 +75,7 @@ class Store:
         self._lock = lock
         refuse_lost_replies(folder)
         self._database = Database(folder)
-        self._own = Ledger(self._database)
+        self._own = Journal(self._database)
         self.asked, self.answered, self.failed = self._own.asked, self._own.answered, self._own.failed
         self.claim, self.release = claims.claim, claims.release
         self._spent: Spent | None = None

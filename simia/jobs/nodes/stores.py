@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from simia.jobs.ledger import Ledger
+from simia.jobs.journal import Journal
 from simia.jobs.reply_store import RequestClaims, Store
 from simia.jobs.run import InUse, take_lock
 from simia.llm.prices import Price
@@ -65,14 +65,14 @@ def list_folders(root: Path) -> Sequence[Path]:
     return sorted((each for each in root.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
-async def merge_reply(ledger: Ledger, row: dict[str, Any], price: Price | None) -> bool:
+async def merge_reply(journal: Journal, row: dict[str, Any], price: Price | None) -> bool:
     """Add a reply of a node's store to the run, durable on return. False: the run had it."""
     key, draw, request = row["key"], row["draw"], Request.model_validate(row["request"])
-    if ledger.recall(key) is not None:
+    if journal.recall(key) is not None:
         return False
     reply = Reply.model_validate(row["reply"])
     if price is not None and reply.usage.cost is None and (reply.usage.prompt or reply.usage.completion):
         reply.usage.cost = price.of(reply.usage)
-    item = ledger.take_up_attempt(key, draw, request)
-    await ledger.answered(key, item, reply)
+    item = journal.take_up_attempt(key, draw, request)
+    await journal.answered(key, item, reply)
     return True

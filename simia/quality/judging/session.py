@@ -13,9 +13,10 @@ from pathlib import Path
 from pydantic import Field
 
 from simia.config import Config, parse_config
-from simia.jobs import Ledger, Run
+from simia.jobs import Run
 from simia.jobs.database import Database
 from simia.jobs.integrity import refuse_lost_replies
+from simia.jobs.journal import Journal
 from simia.jobs.run import take_lock
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import count_tries, share_budget
@@ -61,17 +62,17 @@ async def judge_saved_run(
             refuse_lost_replies(folder)
             database = Database(folder)
             stack.callback(database.close)
-            ledger = Ledger(database)
-            ledger.complete_attempts()
-            async with open_engines(models, config, ledger, say) as engines:
+            journal = Journal(database)
+            journal.complete_attempts()
+            async with open_engines(models, config, journal, say) as engines:
                 several = list(dict.fromkeys(engines.values()))
-                share_budget(several, ledger.earlier_spending())
+                share_budget(several, journal.earlier_spending())
                 try:
                     judgement = await judge_run(run, config, engines, on_verdict=on_verdict)
                 finally:
-                    ledger.note_tries(*count_tries(several))
-            ledger.flush()
-            return judgement, ledger.spent()[0]
+                    journal.note_tries(*count_tries(several))
+            journal.flush()
+            return judgement, journal.spent()[0]
     finally:
         run.close()
 
