@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simia.authoring.user_goals import UserGoal
-from simia.quality.truth.facts import is_failed_result
+from simia.quality.truth.facts import is_error_result
 from simia.reward_spec import AnswerSpec, RewardSpec, TraceSpec
 from simia.task import Action, By, ScriptTurn, Task
 from simia.tool import SchemaError, ToolSpec, compile_schema
@@ -157,5 +157,5 @@ def list_successful_calls(messages: Sequence[Message]) -> list[Action]:
     return [
         Action(by="user" if message.role == "user" else "agent", name=call.name, arguments=call.arguments or {})
         for message, call, result in pair_calls(messages)
-        if result is None or not is_failed_result(result)
+        if result is None or not is_error_result(result)
     ]

@@ -25,6 +25,10 @@ Scalar = str | int | float | bool | None
 READS = re.compile(
     r"^(get|list|find|search|read|show|check|look|look_up|lookup|count|calculate|view|query|describe|fetch)(_|$)", re.I
 )
+# Changes of what is there already.
+CHANGES_KNOWN = re.compile(
+    r"^(cancel|delete|remove|return|exchange|refund|close|reschedule|archive|withdraw|complete|finish)(_|$)", re.I
+)
 MISSING = re.compile(
     r"not found|no such|does(?: not|n't) exist|unknown|cannot be found|there is no|no .{1,40} found", re.I
 )
@@ -140,7 +144,8 @@ class EntityLedger:
         found = []
         made = {change["key"] for change in changes if change["set"] is not None}
         reads = READS.match(name) is not None
-        for value in iterate_keys(arguments) if reads else ():  # a change may create it
+        needed = reads or CHANGES_KNOWN.match(name) is not None  # another change may create it
+        for value in iterate_keys(arguments) if needed else ():
             if value in self.missing - made:
                 found.append(f"{name} succeeded for {value!r}, which an earlier answer said does not exist")
         texts = [(each, value) for each, value in arguments.items() if isinstance(value, str) and each.endswith("_id")]

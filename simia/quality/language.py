@@ -179,10 +179,13 @@ def has_letters(text: str, least: int) -> bool:
 def is_english(words: Sequence[str], expected: bool) -> bool:
     """Return whether at least three words are frequent ones of English, and fewer are those of any other language.
 
-    If English is expected, they are a sixth of the words. If not, words that other languages share do not count, and a twelfth is enough.
+    If English is expected, they are a sixth of the words. If not, words that other languages share do not count, and a twelfth is enough;
+    there are two different ones then, since a list of English titles has "the" many times.
     """
     english = sum(map((ENGLISH if expected else ENGLISH_ALONE).__contains__, words))
     if english < 3 or (6 if expected else 12) * english < len(words):
+        return False
+    if not expected and len(ENGLISH_ALONE.intersection(words)) < 2:
         return False
     return all(english > sum(map(common.__contains__, words)) for common in FUNCTION_WORDS.values())
 

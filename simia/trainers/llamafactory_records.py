@@ -53,10 +53,16 @@ def write_training_record(folder: Path, whole: Mapping[str, Any]) -> None:
     file = find_output(folder, whole) / TRAINING
     found: dict[str, Any] = describe_inputs(folder, whole)
     made = read_record(file)
-    if resumes(whole) and made is not None and all(made.get(name) == found[name] for name in OTHERS):
+    is_same = made is not None and all(made.get(name) == found[name] for name in OTHERS)
+    if is_same and resumes(whole):
         return
-    left = [] if resumes(whole) or whole.get("resume_from_checkpoint") else list_checkpoints(file.parent)
+    left = [] if resumes(whole) else list_checkpoints(file.parent)
     found["replaced"] = {path.name: hash_files([path / "trainer_state.json"]) for path in left}
+    if start := whole.get("resume_from_checkpoint"):
+        found["replaced"].pop(Path(str(start)).name, None)
+        if made is not None and is_same:  # what this training has written since remains its own
+            known = made.get("replaced", {}).items()
+            found["replaced"] = {name: of for name, of in found["replaced"].items() if (name, of) in known}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found), encoding="utf-8")
 
@@ -67,7 +73,7 @@ def check_earlier_export(out: Path, given: Mapping[str, Any]) -> None:
     others = [name for name, value in given.items() if name not in made or made[name] != value]
     if others:
         raise UserError(
-            f"{out} is already exported, and {', '.join(others)} may differ there: remove the folder, set out= to another one, or leave "
+            f"{out} is already exported, and {', '.join(others)} may differ there: set out= to another folder, or leave "
             f"{'it' if len(others) == 1 else 'them'} out"
         )
 

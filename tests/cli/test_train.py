@@ -152,6 +152,38 @@ def test_checkpoints_of_other_data_are_not_continued(
         start()
     (checkpoint / "trainer_state.json").write_text('{"global_step": 50}')
     start()
+    later = folder / "checkpoints" / "checkpoint-80"  # of this training, from the named checkpoint on
+    start("--set", "resume_from_checkpoint=checkpoints/checkpoint-50")
+    later.mkdir()
+    (later / "trainer_state.json").write_text("{}")
+    start("--set", "resume_from_checkpoint=checkpoints/checkpoint-50")
+    start()
+
+
+def test_a_checkpoint_that_was_named_does_not_make_the_others_this_trainings(
+    folder: Path, install: Install, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(**LLAMAFACTORY)
+    monkeypatch.setattr(train, "exec_trainer", lambda launch: None)
+
+    def start(*words: str) -> None:
+        words = ("train", "llamafactory", str(folder), *PLAIN, *words)
+        CliRunner().invoke(build_app(), words, catch_exceptions=False)
+
+    def save(step: int) -> None:
+        place = folder / "checkpoints" / f"checkpoint-{step}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "trainer_state.json").write_text(f'{{"step": {step}}}')
+
+    start()
+    save(200)
+    export(Pack.load("office").seeds[:3], folder, to="llamafactory", template="qwen", facts=CardFacts())
+    start("--set", "overwrite_output_dir=true")
+    save(50)
+    start("--set", "resume_from_checkpoint=checkpoints/checkpoint-50")
+    save(80)
+    with pytest.raises(UserError, match=r"checkpoint-200 is of an earlier training"):
+        dry("llamafactory", folder, *PLAIN)
 
 
 def test_checkpoints_without_a_record_are_continued_if_the_data_are_older(
@@ -313,7 +345,7 @@ def test_a_named_run_is_exported_in_this_process_and_then_started(
     assert became[0].command[1:6] == ["-P", "-m", "simia", "train", "llamafactory"]
     given = (*words[1:], f"data=[{pack}]", "--set")
     assert "exists and is used" in dry(*given, "segment=whole")[0][0], "the same settings"
-    other = r"^data/simia-joint-qwen3-8b is already exported, and {} may differ there: remove the folder, set out= to another one, or leave {} out$"
+    other = r"^data/simia-joint-qwen3-8b is already exported, and {} may differ there: set out= to another folder, or leave {} out$"
     with pytest.raises(UserError, match=other.format("data", "it")):
         dry(*words[1:], "data=mine.jsonl")
     with pytest.raises(UserError, match=other.format("segment, reasoning", "them")):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from simia.authoring.seed_tasks import list_successful_calls
 from simia.cli import build_app
 from simia.envs.config import EnvironmentConfig
 from simia.envs.opening import open_environment
@@ -27,7 +28,7 @@ from simia.llm.types import Request
 from simia.pack import Pack
 from simia.reward_spec import AnswerSpec
 from simia.task import Task
-from simia.trajectory import Trajectory
+from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.worlds.test_simulated import Scripted
 from tests.importers.seed_rows import GLAIVE_ROWS, make_row
 
@@ -239,6 +240,28 @@ async def test_calls_that_failed_by_their_text_are_not_asked_for(tmp_path: Path)
         ("cancel_order", {"order_id": "ORD-20418"}),
     ]
     check_solved(await play_references(folder))
+
+
+@pytest.mark.parametrize(
+    ("result", "is_kept"),
+    [
+        ('{"claim_id": "C-1", "status": "rejected"}', True),
+        ('{"valid": false, "errors": ["zip missing"]}', True),
+        ("Failed logins: 3 since Monday", True),
+        ("Error log of May: empty", True),
+        ('{"error": "not found"}', False),
+        ('{"success": false}', False),
+        ("Error: not found", False),
+        ("Error 404: not found", False),
+        ("Failed to reach the desk", False),
+    ],
+)
+def test_a_result_that_only_reads_like_an_error_keeps_its_call(result: str, *, is_kept: bool) -> None:
+    messages = [
+        Message(role="assistant", calls=[ToolCall(id="1", name="review", arguments={})]),
+        Message(role="tool", content=result, call_id="1"),
+    ]
+    assert [call.name for call in list_successful_calls(messages)] == ["review"] * is_kept
 
 
 def number_row(number: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from simia.errors import Code
 from simia.quality import language as language_check
 from simia.quality.check import Checks, check_trajectory
-from simia.quality.language import describe_weak_check, find_trajectory_languages, identify_language
+from simia.quality.language import compare_language, describe_weak_check, find_trajectory_languages, identify_language
 from simia.quality.scripts import find_script
 from simia.trajectory import Message, Trajectory
 
@@ -129,6 +129,19 @@ def test_words_that_english_shares_make_no_text_english(language: str) -> None:
     assert rejected(conversation(last, f"{last} {last}"), seed) == []
     assert rejected(conversation(TEXTS["en"], first), seed) == ["messages[0]"]
     assert rejected(conversation(first, TEXTS["en"]), seed)
+
+
+TITLES = {
+    "id": "Untuk pesanan Anda kami punya tiga judul: The Lord of the Rings, The Hobbit dan Dune. Harga semuanya sama dan stok masih ada di toko kami.",
+    "tr": "Merhaba, sepetinizde The Lord of the Rings ve The Hobbit var. Siparis numaranizi yazar misiniz, hemen kontrol edip size bilgi verecegim.",
+    "pl": "W koszyku jest The Lord of the Rings oraz The Hobbit. Prosze podac numer zamowienia, sprawdze dostawe i od razu odpowiem na pytanie.",
+    "sv": "Jag har lagt The Lord of the Rings och The Hobbit i varukorgen. Vill du att jag skickar dem till din vanliga adress i Malmo imorgon?",
+}
+
+
+@pytest.mark.parametrize("language", TITLES)
+def test_english_titles_make_no_text_english(language: str) -> None:
+    assert compare_language(TITLES[language], frozenset([language]), frozenset()) == ""
 
 
 def test_a_short_text_is_not_english_for_few_words() -> None:

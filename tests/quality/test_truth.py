@@ -396,10 +396,14 @@ def test_a_weekday_belongs_to_the_date_right_after_it(answer: str, passes: bool)
         ("I am in Berlin.", "15:00:00Z", "It starts at 17:10 Berlin time.", False),
         ("I am in Berlin.", "15:10:00Z", "It starts at 17:00.", False),
         ("I am in Berlin.", "15:10:00Z", "It starts at 17:10.", True),
+        ("I am in Berlin.", "15:00+02:00", "It starts at 17:30.", True),
+        ("I am in Berlin.", '15:00", "desk": "10:00-11:00', "It starts at 17:30.", False),
+        ("I am in Berlin.", '15:00", "updated_at": "2026-05-01T08:00:00Z', "It starts at 17:30.", False),
+        ("I am in Berlin.", '15:00", "timezone": "Europe/Paris', "It starts at 17:30.", False),
     ],
 )
 def test_a_time_may_be_in_another_time_zone(asked: str, start: str, answer: str, passes: bool) -> None:
-    event = ("get_trip", {"trip": "A"}, {"start": f"2026-05-04T{start}"})
+    event = ("get_trip", {"trip": "A"}, json.loads(f'{{"start": "2026-05-04T{start}"}}'))
     t = make_dialogue(f"When is it? {asked}", event, answer, system="Be kind.")
     assert ("wrong_date" not in find_codes(t)) is passes
 
@@ -432,6 +436,9 @@ def find_desk_codes(answer: str, **result: str) -> list[str]:
         "Returned items are refunded within a few days after we receive them.",
         "Cancelled orders are refunded to your card.",
         "Opened, changed or returned items have no refund.",
+        "Returned orders from A1 are free.",
+        "Scheduled maintenance for your order is due.",
+        "Booked changes for you: none.",
         "The flight is delayed and is now scheduled for 12:10.",
         "The flight is now scheduled to leave at 12:10.",
         "Here it is:\n- Status: cancelled",
@@ -451,6 +458,8 @@ def test_labels_adjectives_and_states_claim_no_action(answer: str) -> None:
         "Cancelled ORD-20417 for you.",
         "Cancelled and refunded, as you asked.",
         "Successfully cancelled order ORD-20417.",
+        "Cancelled order ORD-20417 as you asked.",
+        "Cancelled successfully! Have a good day.",
         "Booked a later flight for you.",
         "Booked seat 12A for you.",
         "Your order is now cancelled.",

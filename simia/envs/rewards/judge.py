@@ -8,6 +8,7 @@ error, never a reward. The majority of k votes decides, and a tie gives 0. Witho
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,7 +26,6 @@ from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import LLMFault, Reply, Request, make_reply_key
 from simia.pack import Pack
 from simia.prompts import load_template
-from simia.quality.judging.judge_reply import TAKES_BACK
 from simia.reward import Reward
 from simia.reward_spec import AnswerSpec
 from simia.task import Task
@@ -35,6 +35,12 @@ from simia.trajectory import Message, Trajectory, Usage
 CHARS_A_TOKEN = 3.6
 KEPT = 4_096  # latest readable replies kept for equal episodes
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
+# After the verdict: words that may change it. "The agent was not asked about fees" does not.
+RETRACTS = re.compile(
+    r"[{\[]|^\W*no\b|\bnot (?:solved|met|done|true|correct|complete\w*)\b"
+    r"|\b(?:pass\w*|fail\w*|true|false|but|however|actually|wait|instead|sorry|wrong)\b",
+    re.I,
+)
 NAMES = ("solved", "success", "reward", "score", "completed")
 FORM = {
     "type": "object",
@@ -207,11 +213,11 @@ def parse_verdict(text: str, turns: int | None = None) -> Vote:
     hold one verdict for each of that many turns."""
     answer = strip_reasoning(text)
     try:
-        value, _ = load_json(answer)
+        value, repairs = load_json(answer)
     except RepairError as error:
         return Vote(None, f"the verdict cannot be read: {error}", error=Code.UNPARSABLE)
     _, closed, after = answer.rpartition("}")
-    if closed and TAKES_BACK.search(after):
+    if closed and "missing_bracket" not in repairs and RETRACTS.search(after):
         return Vote(None, f"the text after the verdict may take it back: {after.strip()[:60]!r}", error=Code.UNPARSABLE)
     if not isinstance(value, dict):
         return Vote(None, "the verdict is no object", error=Code.UNPARSABLE)

@@ -22,6 +22,9 @@ NUMBER = re.compile(r"\d(?:\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d*(?:\.\d+)?)")
 NUMBER_CHARS = bytes(code if chr(code) in "0123456789.," else 32 for code in range(256))
 WRITES = {"change": True, "look_up": False, "": None}
 FAILED = re.compile(r'\s*["\']?(?:error|failed|failure|错误|失败|エラー|失敗)', re.I)
+CERTAIN_ERROR = re.compile(
+    r'\s*["\']?(?:error(?:\s+\d+)?\s*(?:[:：.!]|["\']?$)|(?:failed|unable) to\b|错误[:：]|エラー[:：])', re.I
+)
 FAILED_STATUS = frozenset(("error", "failed", "failure", "fail", "rejected", "denied"))
 
 
@@ -248,6 +251,18 @@ def is_failed_result(message: Message) -> bool:
     """Return whether a result is an error: by its mark, which most foreign formats lack, or by its text."""
     text = message.text.strip()
     return message.error is not None or is_error(parse_result(text), text)
+
+
+def is_error_result(message: Message) -> bool:
+    """Return whether a result is an error beyond doubt. A result such as {"status": "rejected"} or "Failed logins: 3" may be of a call
+    that succeeded, so it is none here."""
+    text = message.text.strip()
+    value = parse_result(text)
+    if message.error is not None:
+        return True
+    if isinstance(value, dict):
+        return bool(value.get("error")) or any(value.get(name) is False for name in ("success", "ok"))
+    return CERTAIN_ERROR.match(text) is not None
 
 
 def find_money(value: Any) -> set[float]:

@@ -86,8 +86,8 @@ DONE_LEADS = (
 # adjective: "Ordered on: 10 May", "Booked by: Ann", "Returned items are …".
 ENDS_CLAIM = r"(?: and \w+| in full| as requested)?(?:[.!]|,(?! \w+,? or )|\s*$|\s*\n)"
 HAS_OBJECT = (
-    r" (?:it|them|that|these|those|this|you|your|the|an?|my|our|his|her|their|him|both|all|everything)\b| #?[a-z]+-?\d"
-    r"|(?: (?!(?:is|are|was|were|can|cannot|will|may|must|should|has|have)\b)[^!?:;\n ]*[^.!?:;,\n ]){0,5} (?:for|to) (?:you|your)\b"
+    r" (?:it|them|that|these|those|this|you|your|the|an?|my|our|his|her|their|him|both|all|everything|successfully)\b| (?:[a-z]+ )?#?[a-z]+-?\d"
+    r"|(?: (?!(?:is|are|was|were|can|cannot|will|may|must|should|has|have)\b)[^!?:;\n ]*[^.!?:;,\n ]){0,5} (?:for|to) (?:you\b(?!:| (?:is|are|takes?)\b)|your\b(?! \w+ (?:is|are|takes?)\b))"
 )
 DONE_AT_START = re.compile(
     rf"(?P<who>)(?:all )?(?P<sure>(?:done[.,:!]? (?:and )?)?(?:successfully )?){VERB}\b(?P<object>{HAS_OBJECT})?(?P<ends>{ENDS_CLAIM})?"

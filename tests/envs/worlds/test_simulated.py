@@ -447,7 +447,9 @@ def test_the_ledger_refuses_what_does_not_exist_or_was_taken_away() -> None:
     other = ledger.find_contradictions("get_order", {"order_id": "O-1"}, {"order_id": "O-7"}, **fine)
     assert other == ["get_order was asked about order_id 'O-1', and the answer is about 'O-7'"]
     ledger.take("get_customer", {"customer_id": "C-7"}, {"error": "C-7 not found"}, failed=True, changes=[])
-    assert "does not exist" in ledger.find_contradictions("get", {"customer_id": "C-7"}, {"id": "C-7"}, **fine)[0]
+    for name in ("get", "delete_customer"):
+        assert "does not exist" in ledger.find_contradictions(name, {"customer_id": "C-7"}, {"id": "C-7"}, **fine)[0]
+    assert ledger.find_contradictions("save_customer", {"customer_id": "C-7"}, {"id": "C-7"}, **fine) == []
     ledger.take("delete_order", {}, "ok", failed=False, changes=[{"table": "orders", "key": "O-1", "set": None}])
     assert "taken away" in ledger.find_contradictions("get_order", {"order_id": "O-1"}, good, **fine)[0]
     made = [{"table": "orders", "key": "O-2", "set": {"status": "pending"}}]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from simia.pack import Pack
 from simia.prompt_quoting import escape_unprintable, quote
-from simia.quality.truth.facts import is_failed_result
+from simia.quality.truth.facts import is_error_result
 from simia.tool import ToolSpec
 from simia.trajectory import Trajectory
 
@@ -53,7 +53,7 @@ def collect_calls(shown: Iterable[Trajectory], most: int, tools: Sequence[ToolSp
             name = (call.name if call else message.name or "") if message.role == "tool" else ""
             held = found.get(name)
             short = held is not None and len(held) < most and len(message.text) <= LONGEST_EXAMPLE
-            if held is not None and short and not is_failed_result(message):
+            if held is not None and short and not is_error_result(message):
                 held.append(ExampleCall((call.arguments if call else None) or {}, message.text))
         if all(len(held) == most for held in found.values()):
             break

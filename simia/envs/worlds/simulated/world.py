@@ -26,7 +26,7 @@ from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
 from simia.prompts import decode_result
 from simia.quality.entity_ledger import EntityLedger
-from simia.quality.truth.facts import is_failed_result
+from simia.quality.truth.facts import is_error_result
 from simia.task import By, Task
 from simia.tool import ToolSpec
 from simia.trajectory import ToolCall, digest, write_compact_json
@@ -271,4 +271,4 @@ def recall_answers(
 
 
 def read_answer(recorded: RecordedCall) -> Answer:
-    return Answer(decode_result(recorded.result.text), failed=is_failed_result(recorded.result))
+    return Answer(decode_result(recorded.result.text), failed=is_error_result(recorded.result))
