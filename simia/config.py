@@ -201,11 +201,11 @@ def parse_config(cls: type[C], data: dict[str, Any], *, where: str, given: Colle
 
 
 def find_large_integers(value: Any, at: str = "") -> Iterator[str]:
-    """Yield the dotted names of integers that do not fit into 64 bits with a sign."""
+    """Yield the dotted names of integers that JSON of a run cannot hold: those that do not fit into 64 bits."""
     if isinstance(value, dict | list):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from find_large_integers(each, f"{at}.{key}" if at else str(key))
-    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         yield at
 
 

@@ -126,7 +126,7 @@ def estimate_mean_of_groups(
             is a cluster.
 
     Wilson's interval, scaled to the range of values, takes the place of the bootstrap's if a group has fewer than 10 clusters, or if a single
-    group has the values `lowest` and 1 alone and no two in a cluster: failures and successes. If the values of each group are all equal, the
+    group has the values `lowest` and 1 alone and no two in a cluster: failures and successes. If the clusters of each group have equal means, the
     half-width is the upper bound of Wilson's interval for 0 successes, times the range. The number of tasks in Wilson's interval is that of a
     single group whose mean has the same variance, if tasks of one cluster always agree.
     """
@@ -134,7 +134,8 @@ def estimate_mean_of_groups(
     parts = gather_clusters(groups, clusters)
     n = 1 / sum(sum(share.weight for share in part.values()) ** 2 for part in parts)
     low, high = (end(edge, *(end(values) for values in groups)) for end, edge in ((min, lowest), (max, 1.0)))
-    if all(len(set(values)) == 1 for values in groups):
+    means = [{round(part[at].total / part[at].count, 12) for part in parts if at in part} for at in range(len(groups))]
+    if all(len(each) == 1 for each in means):  # every resample would have the same mean
         width = (high - low) * compute_wilson_interval(0, n)[1]
         return Estimate(mean, max(low, mean - width), min(high, mean + width))
     fewest = min(sum(at in part for part in parts) for at in range(len(groups)))

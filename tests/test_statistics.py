@@ -216,3 +216,11 @@ def test_sampled_p_values_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(statistics, "FLIPS", 4_000)
     assert [flip_signs(groups) for groups in samples] == pytest.approx(exact, abs=0.03)
     assert max(exact) - min(exact) > 0.2
+
+
+@pytest.mark.parametrize("modes", [[1.0, 0.0], [1.0, 1.0, 0.0], [0.5, 0.5]])
+def test_scenarios_of_equal_means_have_an_interval_that_is_not_a_point(modes: list[float]) -> None:
+    """An easy mode that is always solved and a hard one that never is: each resample of scenarios has the same mean."""
+    each = bootstrap_interval(modes * 12, [n // len(modes) for n in range(12 * len(modes))])
+    like = bootstrap_interval([0.5] * 12)
+    assert each.high - each.low == pytest.approx(like.high - like.low, abs=0.01)

@@ -17,6 +17,7 @@ from simia.amplification.settings import AmplifyConfig, SeedSettings
 from simia.errors import Code, Issue, UserError
 from simia.jobs import Run
 from simia.llm.backends import find_price, open_backend
+from simia.llm.budget import count_tries, share_budget
 from simia.llm.engine import BudgetReached, Engine
 from simia.llm.types import DeferredBackend, LLMFault, ModelBackend
 from simia.pack import Pack
@@ -33,6 +34,7 @@ from simia.trajectory import Trajectory, digest
 
 MOST_REASONS = 8  # of refused seeds, each with its first row
 LOOKED_AT = 1000  # seeds whose language is looked at before a run
+IDENTIFIERS = "identifiers"  # meta: the arguments to ground, by pack and tool
 META = "prefilter"  # the stored verdicts: a resume uses the same seeds, also those without a verdict
 
 
@@ -199,6 +201,14 @@ def infer_identifiers_by_pack(seeds: Iterable[Trajectory]) -> dict[str, Identifi
     }
 
 
+def read_identifiers(stored: Mapping[str, Mapping[str, Sequence[Sequence[str]]]]) -> dict[str, Identifiers]:
+    """Return the identifiers that `store_seeds` stored."""
+    return {
+        pack: Identifiers({tool: tuple(map(tuple, paths)) for tool, paths in tools.items()})
+        for pack, tools in stored.items()
+    }
+
+
 def group_by_pack(seeds: Iterable[Trajectory]) -> dict[str, list[Trajectory]]:
     """Group seeds by the pack that each names, "" without one. A row of a file may name another pack than the file."""
     groups: dict[str, list[Trajectory]] = defaultdict(list)
@@ -255,7 +265,9 @@ def restore_seeds(run: Run) -> Seeds | None:
     groups: dict[str, list[Trajectory]] = defaultdict(list)
     for seed in order:
         groups[seed.pack or "seeds"].append(seed)
-    seeds = Seeds(order, dict(groups), infer_identifiers_by_pack(order), read=len(order))
+    known = run.ledger.meta(IDENTIFIERS)  # inferred from seeds that were left out, too
+    identifiers = infer_identifiers_by_pack(order) if known is None else read_identifiers(known)
+    seeds = Seeds(order, dict(groups), identifiers, read=len(order))
     verdicts = run.ledger.meta(META) or {seed.id: {} for seed in order}
     used = [id_ for id_, row in verdicts.items() if row.get("passed") is not False]
     is_whole = digest(list(verdicts)) == run.ledger.meta("facts")["seeds"] and used == [seed.id for seed in order]
@@ -278,8 +290,7 @@ async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mode
             await backend.start()
         engine = Engine(backend, run.ledger, config.limits, find_price(own or config.llm))
         stack.callback(engine.gate.close)
-        engine.stats.usage, _ = run.ledger.spent()
-        engine.stats.answered = engine.stats.sent = run.ledger.answered_count()
+        share_budget([engine], run.ledger.earlier_spending())
         try:
             return await judge_seeds_by_llm(seeds.order, config.prefilter, engine)
         except BudgetReached as reached:
@@ -290,3 +301,5 @@ async def ask_judge(run: Run, config: AmplifyConfig, seeds: Seeds, backend: Mode
             raise SeedsPending(
                 f"{write_count(backend.pending, 'question')} about the seeds to answer in {backend.place}"
             ) from fault
+        finally:
+            run.ledger.note_tries(*count_tries([engine]))

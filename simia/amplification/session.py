@@ -15,7 +15,15 @@ from simia.amplification.job import AmplificationWork, ask_engines
 from simia.amplification.model_mix import Writer, describe_writers, list_writers
 from simia.amplification.node_work import JUDGE, AmplificationNodeWork, name_models
 from simia.amplification.plan_lines import PERSONAS, TWISTS, WORDING
-from simia.amplification.seeds import Seeds, SeedsPending, describe_seeds, judge_seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import (
+    IDENTIFIERS,
+    Seeds,
+    SeedsPending,
+    describe_seeds,
+    judge_seeds,
+    load_seed_packs,
+    take_seeds,
+)
 from simia.amplification.settings import AmplifyConfig
 from simia.amplification.simulate import Simulator, choose_suite
 from simia.authoring.fresh_people import describe_source
@@ -320,6 +328,7 @@ def store_seeds(run: Run, seeds: Seeds) -> None:
     ]
     refused = [{"name": r.name, "issues": [str(issue) for issue in r.issues]} for r in seeds.refused]
     run.ledger.set_meta("seeds", {"read": seeds.read, "used": used, "refused": refused})
+    run.ledger.set_meta(IDENTIFIERS, {pack: each.paths for pack, each in seeds.identifiers.items()}, twice=True)
 
 
 def open_preview(config: AmplifyConfig) -> tuple[Simulator, Seeds]:

@@ -185,6 +185,7 @@ class Coordinator(Generic[R, O]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._run.failure is not None:
                 raise self._run.failure
+            ledger.note_tries(*(now - then for now, then in zip(count_tries(self._engines), before, strict=True)))
         if self._past_gaps:
             for _, waiting in sorted(self._order.waiting.items()):
                 self._decide(*waiting)
@@ -192,7 +193,6 @@ class Coordinator(Generic[R, O]):
         end = self._work.explain_end()
         if end.kind != "complete":
             end = self._stop or self._find_batch() or end
-        ledger.note_tries(*(now - then for now, then in zip(count_tries(self._engines), before, strict=True)))
         ledger.set_meta("stopped", {"kind": end.kind, "detail": end.detail})
         return end
 

@@ -294,7 +294,7 @@ def read_cost(cap: Cap, usage: Usage) -> float:
 def count_tries(engines: Iterable[BudgetedEngine]) -> tuple[int, int]:
     """Return the number of retries of these engines, and of their tries without an answer in time."""
     stats = [engine.stats for engine in engines]
-    return sum(each.retries.total() for each in stats), sum(each.timed_out for each in stats)
+    return sum(each.sent - each.asked for each in stats), sum(each.timed_out for each in stats)
 
 
 def share_budget(

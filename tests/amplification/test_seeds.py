@@ -9,15 +9,19 @@ import pytest
 
 from simia import formats
 from simia.amplification.model_mix import Writer
-from simia.amplification.seeds import describe_seeds, load_seed_packs, take_seeds
+from simia.amplification.seeds import describe_seeds, judge_seeds, load_seed_packs, restore_seeds, take_seeds
+from simia.amplification.session import store_seeds
 from simia.amplification.settings import AmplifyConfig, SeedSettings
 from simia.amplification.simulate import Simulator
 from simia.config import load_config
-from simia.errors import UserError
+from simia.errors import Code, UserError
+from simia.jobs import Run
+from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.quality.check import Checks
-from simia.quality.grounding import infer_identifiers
+from simia.quality.grounding import Identifiers, infer_identifiers
 from simia.trajectory import Trajectory
+from tests.envs.worlds.test_simulated import Scripted
 
 
 def load(path: Path) -> list[str]:
@@ -127,3 +131,46 @@ def test_identifiers_are_known_for_the_pack_that_a_row_names(pack: str | None, t
         assert seeds.identifiers == {name: infer_identifiers(rows[0].tools, rows)}
         simulator = Simulator(config, seeds, writers=[Writer("m", "m", structured=False)])
         assert simulator.fixed.keys() == {name}
+
+
+def test_restored_seeds_have_the_identifiers_of_all_seeds(tmp_path: Path) -> None:
+    """Seeds that are too long are not used, but show how arguments are used."""
+    config = AmplifyConfig.model_validate({"seeds": {"packs": ["office"], "max_messages": 6}})
+    seeds = load_seed_packs(config.seeds, config.checks)
+    seeds.identifiers = {"office": Identifiers({"search": (("query", "id"), ("id",))})}
+    run = Run.create(tmp_path, config, name="r", facts={"seeds": seeds.digest})
+    try:
+        store_seeds(run, seeds)
+        restored = restore_seeds(run)
+        assert restored is not None
+        assert restored.identifiers == seeds.identifiers
+        run.ledger.set_meta("identifiers", None, twice=True)  # a run of an earlier version
+        older = restore_seeds(run)
+        assert older is not None
+        assert older.identifiers.keys() == {"office"}
+    finally:
+        run.close()
+
+
+async def test_judging_seeds_counts_against_the_budget_of_all_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Down(Scripted):
+        tried = 0
+
+        async def complete(self, request: Request, *, draw: str) -> Reply:
+            self.tried += 1
+            raise LLMFault(Code.SERVER_ERROR, "down", retry=True)
+
+    values = {"seeds": {"packs": ["office"]}, "prefilter": {"enabled": True}}
+    config = AmplifyConfig.model_validate({**values, "limits": {"max_requests": 5, "backoff": 0.001, "retries": 2}})
+    seeds = load_seed_packs(config.seeds, config.checks)
+    run = Run.create(tmp_path, config, name="r", facts={"seeds": seeds.digest})
+    model = Down(lambda _: "")
+    try:
+        for _ in range(2):
+            with pytest.raises(UserError, match="max_requests is 5 and 5 is spent"):
+                await judge_seeds(run, config, seeds, model)
+            assert model.tried == 5
+    finally:
+        run.close()

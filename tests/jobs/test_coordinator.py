@@ -124,9 +124,12 @@ class Slow(Model):
     def __init__(self) -> None:
         super().__init__(0.001)
         self.tried: list[str] = []
+        self.tried_some = asyncio.Event()
 
     async def complete(self, request: Request, *, draw: str) -> Reply:
         self.tried.append(draw)
+        if len(self.tried) > 5:
+            self.tried_some.set()
         if self.tried.count(draw) == 1:
             raise LLMFault(Code.TIMEOUT, "no answer within 5 s", retry=True)
         return await super().complete(request, draw=draw)
@@ -143,6 +146,22 @@ async def test_a_budget_counts_the_tries_of_earlier_sessions(limits: dict[str, A
     assert (again.kind, len(model.tried)) == ("budget", tried), "nothing is left of the budget"
     last, _ = await session(tmp_path, model, backoff=0.001)
     assert last.kind == "complete"
+
+
+async def test_tries_of_a_cancelled_session_count_and_calls_that_only_waited_do_not(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, ToyConfig(n=N), name="toy", facts={"planned": N})
+    try:
+        model = Slow()
+        coordinator, _ = coordinate(run, model, N, EngineLimits(backoff=60))
+        job = asyncio.ensure_future(coordinator.run())
+        await asyncio.wait_for(model.tried_some.wait(), 60)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        known = run.ledger.earlier_spending()
+        assert (known.sent, known.blind) == (len(model.tried), len(model.tried))
+    finally:
+        run.close()
 
 
 async def test_a_call_in_flight_at_the_end_of_a_session_may_have_been_paid(tmp_path: Path) -> None:
