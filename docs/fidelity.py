@@ -22,7 +22,8 @@ from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.evaluation.chained_tasks import chain_tasks
 from simia.evaluation.fidelity import Fidelity, ToolFidelity, estimate_gain, measure_fidelity, sum_calls
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.report.fidelity_plot import make_fidelity_panels

@@ -25,7 +25,8 @@ from simia.envs.users import EpisodeView, ScriptedUser
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.errors import Code
 from simia.evaluation.fidelity import Fidelity, estimate_gain, measure_fidelity
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request
 from simia.pack import Pack

@@ -29,7 +29,8 @@ from simia import event_loop
 from simia.envs.environment import Environment
 from simia.envs.opening import open_environment
 from simia.envs.users import NoUser
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Reply, Request
 from simia.reward import Reward
 from simia.task import Task

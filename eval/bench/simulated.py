@@ -24,7 +24,8 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Reply, Request
 from simia.reward import Reward
 from simia.task import Task

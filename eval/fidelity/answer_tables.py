@@ -18,7 +18,8 @@ from simia.evaluation.change_fidelity import split_rows
 from simia.evaluation.fidelity import measure_fidelity
 from simia.evaluation.sample_replies import SINGLE_ANSWER, compare_samples, load_packs
 from simia.llm.batch_files import BatchBackend, BatchSettings
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.report.change_report import BINS, format_estimate
 from simia.trajectory import write_compact_json
 

@@ -45,7 +45,8 @@ from simia.errors import UserError, require_type
 from simia.jobs import Store
 from simia.llm.backends import LLMSettings, attach_client, read_llm
 from simia.llm.budget import SharedBudget
-from simia.llm.engine import Engine, PassingJournal, ReplyJournal
+from simia.llm.engine import Engine
+from simia.llm.journals import PassingJournal, ReplyJournal
 from simia.pack import Pack
 from simia.scorer import Scorer
 from simia.task import Task

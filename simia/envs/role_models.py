@@ -17,7 +17,8 @@ from simia.errors import MissingKeyError, UserError
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import share_budget
 from simia.llm.embedded import EmbeddedSettings
-from simia.llm.engine import Engine, ReplyJournal
+from simia.llm.engine import Engine
+from simia.llm.journals import ReplyJournal
 from simia.llm.types import ModelBackend
 from simia.pack import Pack
 from simia.trajectory import digest

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import random
 import time
-from typing import Protocol, runtime_checkable
 
 from simia import event_loop
 from simia.errors import Code, UserError
@@ -23,6 +22,7 @@ from simia.llm.budget import BudgetReached as BudgetReached
 from simia.llm.budget import EngineLimits as EngineLimits
 from simia.llm.concurrency import AdaptiveConcurrency, ConcurrencyLimiter
 from simia.llm.http_response import RateLimits
+from simia.llm.journals import ClaimingJournal, MemoryJournal, ReplyJournal
 from simia.llm.prices import Price
 from simia.llm.types import (
     REFUSALS,
@@ -40,71 +40,6 @@ log = logging.getLogger(__name__)
 BUSY = {503, 529}  # a server error that means "too much at once"
 DOWN = {*BUSY, 502, 504}  # one that tells of the endpoint, not of the prompt
 STALL_EVERY, STALL_LEAST = 64, 60.0
-
-
-class ReplyJournal(Protocol):
-    """The durable record of requests and replies; the run's ledger is one.
-
-    `answered` must hand its reply over before it first suspends, so that a cancelled asker cannot lose a paid reply.
-    """
-
-    def recall(self, key: str) -> Reply | None: ...
-
-    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
-        """Returns once it is durable; the request is sent after that."""
-
-    async def answered(self, key: str, item: str, reply: Reply) -> None:
-        """Returns once it is durable; the reply is used after that."""
-
-    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        """Note that the last try failed, or that there is no other: the budget allows none, or the job stops."""
-
-
-@runtime_checkable
-class ClaimingJournal(Protocol):
-    """A journal that several processes share: one of them asks for a key at a time, and the others recall its reply."""
-
-    async def claim(self, key: str) -> None:
-        """Returns when no other process asks for this key."""
-
-    def release(self, key: str) -> None: ...
-
-    def recall_from_others(self, key: str) -> Reply | None:
-        """The reply that another process stored."""
-
-
-class MemoryJournal:
-    """A journal in memory: for single questions and tests."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, tuple[str, str, Request]] = {}
-        self.replies: dict[str, Reply] = {}
-        self.faults: dict[str, LLMFault] = {}
-
-    def recall(self, key: str) -> Reply | None:
-        return self.replies.get(key)
-
-    async def asked(self, key: str, item: str, draw: str, request: Request) -> None:
-        self.requests[key] = (item, draw, request)
-
-    async def answered(self, key: str, item: str, reply: Reply) -> None:
-        self.replies[key] = reply
-
-    async def failed(self, key: str, item: str, fault: LLMFault) -> None:
-        self.faults[key] = fault
-
-
-class PassingJournal:
-    """A journal that keeps nothing: for processes that ask for days and need no reply twice."""
-
-    def recall(self, key: str) -> Reply | None:
-        return None
-
-    async def asked(self, key: str, item: str, draw: str, request: Request) -> None: ...
-
-    async def answered(self, key: str, item: str, reply: Reply) -> None: ...
-
-    async def failed(self, key: str, item: str, fault: LLMFault) -> None: ...
 
 
 class Engine:

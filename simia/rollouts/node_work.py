@@ -10,7 +10,7 @@ from simia.envs.remote.remote_pack import plays_remotely
 from simia.envs.worlds.executable import raise_descriptor_limit
 from simia.errors import UserError
 from simia.jobs.nodes.node_worker import Node, Produce
-from simia.llm.engine import PassingJournal
+from simia.llm.journals import PassingJournal
 from simia.rollouts.contents import hash_contents, hash_worlds
 from simia.rollouts.job import EpisodePlayer
 from simia.rollouts.settings import RolloutConfig

@@ -30,7 +30,8 @@ from simia.envs.worlds.simulated.result_examples import find_example_calls, writ
 from simia.envs.worlds.world import Backend
 from simia.formats.hermes import join_system
 from simia.llm.backends import LLMSettings, find_price, open_backend
-from simia.llm.engine import Engine, PassingJournal
+from simia.llm.engine import Engine
+from simia.llm.journals import PassingJournal
 from simia.pack import Pack
 from simia.quality.fast_tokens import estimate_text_tokens
 from simia.task import Task

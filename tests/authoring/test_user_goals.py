@@ -12,7 +12,8 @@ import pytest
 from simia.authoring.goal_rewriting import GoalSettings, read_goal, rewrite_goal, rewrite_goals
 from simia.authoring.user_goals import GAP, UserGoal, describe_user
 from simia.errors import UserError
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.quality.mentions import Mentions
 from simia.trajectory import Message, ToolCall, Trajectory
 from tests.envs.worlds.test_simulated import Scripted

@@ -14,7 +14,8 @@ from simia.envs.play.llm_agent import LLMAgent, LLMAgentSettings, make_chat
 from simia.envs.play.player import play
 from simia.envs.users import EpisodeView
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.task import Task

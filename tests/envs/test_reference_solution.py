@@ -16,7 +16,8 @@ from simia.envs.reference_solution import LONGEST_RESULTS, MOST_RESULTS, describ
 from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings
 from simia.envs.worlds.simulated import SimulatedBackend
 from simia.errors import UserError
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.pack import Pack
 from simia.task import Action
 from simia.trajectory import Message, ToolCall, Trajectory

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from simia.envs.rewards.judge import RewardJudgeSettings
 from simia.evaluation.calibration import Calibration, calibrate_judge
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.replay import RecordedReply, ReplayBackend, ReplaySettings, append_recording, read_recording
 from simia.llm.types import make_reply_key
 from simia.pack import Pack

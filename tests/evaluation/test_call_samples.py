@@ -35,7 +35,8 @@ from simia.evaluation.call_samples import (
 from simia.evaluation.change_fidelity import DEFINITION, split_rows
 from simia.evaluation.fidelity import measure_fidelity
 from simia.evaluation.sample_replies import SINGLE_ANSWER, compare_samples, load_packs
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.report.change_report import collect_change_figures, make_change_panels, print_changes

@@ -20,7 +20,8 @@ from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
 from simia.evaluation.fidelity import estimate_gain, measure_fidelity
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.replay import ReplayBackend, ReplaySettings
 from simia.pack import Pack
 from simia.quality.entity_ledger import READS, EntityLedger

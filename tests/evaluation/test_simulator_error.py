@@ -25,7 +25,8 @@ from simia.envs.play.player import play
 from simia.evaluation.call_samples import read_samples
 from simia.evaluation.sample_replies import SINGLE_ANSWER, compare_samples
 from simia.llm.batch_files import BatchBackend, BatchSettings
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.pack import Pack
 from simia.report.plots import render_svg
 from simia.trajectory import Trajectory

@@ -23,7 +23,8 @@ from simia.envs.users import LLMUser, NoUser
 from simia.envs.users.llm import describe_task
 from simia.errors import UserError
 from simia.importers.trajectories import import_trajectories, read_seed_source
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.reward_spec import AnswerSpec

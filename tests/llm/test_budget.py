@@ -11,7 +11,8 @@ import pytest
 from simia.errors import Code
 from simia.jobs import Store
 from simia.llm.budget import share_budget
-from simia.llm.engine import BudgetReached, Engine, EngineLimits, PassingJournal
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
+from simia.llm.journals import PassingJournal
 from simia.llm.types import LLMFault, Reply, Request
 from tests.jobs.spender import PRICE, Spender, ask, engine
 

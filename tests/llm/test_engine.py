@@ -11,8 +11,9 @@ import pytest
 from simia.errors import Code, UserError
 from simia.llm.budget import Spending, share_budget
 from simia.llm.concurrency import ConcurrencyLimiter
-from simia.llm.engine import BudgetReached, Engine, EngineLimits, MemoryJournal, PassingJournal
+from simia.llm.engine import BudgetReached, Engine, EngineLimits
 from simia.llm.http_response import RateLimits
+from simia.llm.journals import MemoryJournal, PassingJournal
 from simia.llm.openai_backend import OpenAIBackend
 from simia.llm.openai_settings import OpenAISettings
 from simia.llm.prices import FREE, Price, look_up_price

@@ -20,7 +20,8 @@ from simia.errors import UserError
 from simia.jobs.nodes.messages import WireError, decode_error, encode_error, pack_batch, unpack_batch
 from simia.jobs.nodes.stores import NodeStore
 from simia.llm.backends import LLMSettings, open_backend
-from simia.llm.engine import Engine, PassingJournal
+from simia.llm.engine import Engine
+from simia.llm.journals import PassingJournal
 from simia.llm.types import LLMFault, ModelBackend, Reply, Request, make_reply_key
 from simia.sandbox.capabilities import require_isolation
 from simia.search_path import cache_root

@@ -21,7 +21,8 @@ from simia.jobs.run import take_lock
 from simia.llm.backends import LLMSettings, find_price, open_backend
 from simia.llm.budget import count_tries, share_budget
 from simia.llm.embedded import EmbeddedSettings
-from simia.llm.engine import Engine, ReplyJournal
+from simia.llm.engine import Engine
+from simia.llm.journals import ReplyJournal
 from simia.quality.judging.quality_judge import judge_run
 from simia.quality.judging.run_judgement import JudgedItem, Judgement
 from simia.quality.judging.settings import QualitySettings

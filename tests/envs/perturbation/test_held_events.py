@@ -18,7 +18,8 @@ from simia.envs.opening import open_environment
 from simia.envs.perturbation.settings import TOOL_EVENTS, USER_EVENTS, PerturbSettings
 from simia.envs.users import ScriptedUser
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory
 

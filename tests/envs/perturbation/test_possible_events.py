@@ -9,7 +9,8 @@ import pytest
 from simia.envs.opening import open_environment
 from simia.envs.perturbation.settings import TOOL_EVENTS
 from simia.errors import UserError
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.pack import Pack
 from simia.task import Task
 from simia.tool import ToolSpec

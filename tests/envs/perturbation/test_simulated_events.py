@@ -18,7 +18,8 @@ from simia.envs.episode import Episode
 from simia.envs.opening import open_environment
 from simia.envs.perturbation.settings import TOOL_EVENTS
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.reward import Reward

@@ -13,7 +13,8 @@ from simia.envs.opening import open_environment
 from simia.envs.perturbation.checks import message_shows_event
 from simia.envs.perturbation.settings import USER_EVENTS
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.prompts import read_lines

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from simia.envs.rewards.judge import RewardJudge, combine_votes, parse_verdict
 from simia.evaluation.calibration import Calibration, calibrate_judge
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from simia.trajectory import digest

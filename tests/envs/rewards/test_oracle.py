@@ -9,7 +9,8 @@ import pytest
 
 from simia.envs.rewards.judge import RewardJudge, RewardJudgeSettings, Vote, combine_votes, parse_verdict
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal, PassingJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal, PassingJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.reward_spec import RewardSpec

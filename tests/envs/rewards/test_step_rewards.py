@@ -14,7 +14,8 @@ from simia.envs.environment import Episode
 from simia.envs.opening import open_environment
 from simia.envs.rewards.step_rewards import score_calls, score_values
 from simia.errors import Code, UserError
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.pack import Pack
 from simia.reward import Reward
 from simia.task import Task

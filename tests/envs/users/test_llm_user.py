@@ -11,7 +11,8 @@ from simia.envs.episode import MOST_USER_STEPS, Episode
 from simia.envs.opening import open_environment
 from simia.envs.users import LLMUser, UserSettings, UserStop
 from simia.errors import Code
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.task import Task

@@ -20,7 +20,8 @@ from simia.envs.worlds.mixed_and_shadow import make_shadow_backend
 from simia.errors import Code, UserError
 from simia.evaluation.change_fidelity import compare_rewards
 from simia.evaluation.fidelity import measure_fidelity
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import LLMFault, Request
 from simia.pack import Pack
 from simia.trajectory import Message, ToolCall, Trajectory

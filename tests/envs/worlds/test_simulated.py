@@ -20,7 +20,8 @@ from simia.envs.worlds.simulated.feedback import UnreadableAnswer, parse_answers
 from simia.envs.worlds.simulated.world import SimulatedWorld
 from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.quality.entity_ledger import EntityLedger, iterate_entities

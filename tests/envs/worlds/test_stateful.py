@@ -25,7 +25,8 @@ from simia.envs.worlds.simulated.backend import make_initial_state
 from simia.envs.worlds.simulated.stateful_world import StatefulWorld
 from simia.errors import Code, UserError
 from simia.keyed_changes import apply_keyed_changes
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import LLMFault, Reply, Request
 from simia.pack import Pack
 from simia.state import apply_changes, are_equal

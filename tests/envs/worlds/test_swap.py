@@ -11,7 +11,8 @@ from simia.envs.opening import open_environment
 from simia.envs.play.baseline_agents import ReferenceAgent
 from simia.envs.play.player import play
 from simia.envs.users import ScriptedUser
-from simia.llm.engine import Engine, EngineLimits, MemoryJournal
+from simia.llm.engine import Engine, EngineLimits
+from simia.llm.journals import MemoryJournal
 from simia.llm.types import Request
 from simia.pack import Pack
 from tests.envs.worlds.test_simulated import Scripted, result
