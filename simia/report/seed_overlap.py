@@ -6,11 +6,11 @@ reject anything; they tell a reviewer where to look.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from simia.quality.grounding import infer_identifiers, iterate_scalars_at
+from simia.amplification.seeds import group_by_pack, infer_identifiers_by_pack
+from simia.quality.grounding import iterate_scalars_at
 from simia.quality.mentions import decode_strings
 from simia.quality.text_units import divide_dense_bytes
 from simia.trajectory import Trajectory
@@ -23,9 +23,7 @@ class SeedIndex:
     """The seeds' word 5-grams (as hashes), tool sequences, and per pack their values and identifying arguments."""
 
     def __init__(self, seeds: Mapping[str, Trajectory]) -> None:
-        packs: dict[str, list[Trajectory]] = defaultdict(list)
-        for seed in seeds.values():
-            packs[seed.pack or ""].append(seed)
+        packs = group_by_pack(seeds.values())
         self.sequences = {id_: tuple(call.name for _, _, call in seed.calls()) for id_, seed in seeds.items()}
         self.values = {
             pack: {value for seed in group for value in iterate_values(seed)} for pack, group in packs.items()
@@ -33,10 +31,7 @@ class SeedIndex:
         self._grams = hash_word_grams(
             message.text for seed in seeds.values() for message in seed.messages if message.role == "user"
         )
-        self._identifiers = {
-            pack: infer_identifiers([tool for seed in group for tool in seed.tools], group).paths
-            for pack, group in packs.items()
-        }
+        self._identifiers = {pack: ids.paths for pack, ids in infer_identifiers_by_pack(seeds.values()).items()}
 
     def count_known_grams(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return the number of word 5-grams in the texts, and how many of them occur in seeds."""

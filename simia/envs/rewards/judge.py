@@ -35,7 +35,7 @@ from simia.trajectory import Message, Trajectory, Usage
 CHARS_A_TOKEN = 3.6
 KEPT = 4_096  # latest readable replies kept for equal episodes
 AGAIN, SHOWN = "That does not count: {why}. Judge once more, with one JSON object in the form described.", 2_000
-# After the verdict: words that may change it. "The agent was not asked about fees" does not.
+# After the verdict: words that may change it. Unlike in `judge_reply`, a plain "not" does not: "the agent was not asked about fees".
 RETRACTS = re.compile(
     r"[{\[]|^\W*no\b|\bnot (?:solved|met|done|true|correct|complete\w*)\b"
     r"|\b(?:pass\w*|fail\w*|true|false|but|however|actually|wait|instead|sorry|wrong)\b",
