@@ -31,7 +31,7 @@ from simia.pack_files import RECORD, read_state
 from simia.reward_spec import ChecklistSpec
 from simia.sandbox.bubblewrap import PrivateFolder
 from simia.sandbox.limits import WorkerLimits
-from simia.sandbox.worker import WorkerLost, WorkerSlot
+from simia.sandbox.worker import Answer, WorkerLost, WorkerSlot
 from simia.sandbox.zygote import ForkServer
 from simia.task import Action, By, Task
 from simia.tool import ToolSpec
@@ -39,6 +39,7 @@ from simia.tool import ToolSpec
 NEVER_INSIDE = ("tasks", "tests", "seeds", "references", "instructions")  # files of a pack that no code of it may read
 KEPT = 4096  # expected changes kept, by task and seed
 MOST_SHARED = 8
+TRIES = 3  # processes that try to run a checklist, as long as other processes end them
 DESCRIPTORS = 65_536
 PlayedCalls = tuple[list[dict[str, Any]], list[str]]  # changes since the start, and what the calls returned
 Held = OrderedDict[tuple[str, int], "tuple[Task, asyncio.Future[Any]]"]
@@ -260,7 +261,8 @@ class ExecutableBackend:
         return True
 
     async def checks(self, task: Task, seed: int, changes: list[dict[str, Any]]) -> dict[str, Any]:
-        """Run the checklist on a state in a fresh process. Returns item → true, false or "error: …"; `TIMED_OUT` begins a timeout's error."""
+        """Run the checklist on a state in a fresh process. Returns item → true, false or "error: …"; `TIMED_OUT` begins a timeout's error.
+        Raises `Aborted` if other processes, such as the kernel short of memory, end this one again and again."""
         parts = [part for part in task.reward.parts if isinstance(part, ChecklistSpec)]
         if not parts:
             return {}
@@ -276,21 +278,11 @@ class ExecutableBackend:
             "code": {item: source for part in parts for item, source in part.code.items()},
             "calls": [call for part in parts for call in part.calls],
         }
-        self.sessions += 1
-        self.requests += 1
-        slot: WorkerSlot | None = None
         try:
-            await self.enter()
-            slot = await self._single(checks=True)
-            status, value = await (await slot.worker()).ask("checks", 0, spec, alone=True)
+            status, value = await self._run_checks(spec)
         except WorkerLost as error:
             how = TIMED_OUT if error.code is Code.TOOL_TIMEOUT else "error: "
             return dict.fromkeys(list_check_items(spec), f"{how}{error.detail}")
-        finally:
-            self.requests -= 1
-            self.sessions -= 1
-            if slot is not None:
-                await slot.close()
         if status != OK:
             return dict.fromkeys(list_check_items(spec), f"error: {value}")
         given = value if isinstance(value, dict) else {}
@@ -298,6 +290,27 @@ class ExecutableBackend:
             item: found if isinstance(found := given.get(item), bool | str) else "error: the worker sent no answer"
             for item in list_check_items(spec)
         }
+
+    async def _run_checks(self, spec: dict[str, Any]) -> Answer:
+        """Return the answer of a fresh process. One that another process ended says nothing about the state, so a next one runs."""
+        for _ in range(TRIES):
+            self.sessions += 1
+            self.requests += 1
+            slot: WorkerSlot | None = None
+            try:
+                await self.enter()
+                slot = await self._single(checks=True)
+                return await (await slot.worker()).ask("checks", 0, spec, alone=True)
+            except WorkerLost as error:
+                if not error.outside:
+                    raise
+                detail = error.detail
+            finally:
+                self.requests -= 1
+                self.sessions -= 1
+                if slot is not None:
+                    await slot.close()
+        raise Aborted(Code.WORKER_LOST, f"the checks cannot be run: {detail}")
 
     async def at_reset(self, task: Task, seed: int) -> dict[str, Any]:
         """Run the checklist on the untouched state: items that already hold there are not the agent's work."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simia.envs.worlds.executable import ExecutableBackend
+from simia.envs.worlds.executable import TRIES, ExecutableBackend
 from simia.envs.worlds.executable_world import ExecutableWorld
 from simia.envs.worlds.journal import COMPACT
 from simia.envs.worlds.simulated.backend import load_tables
@@ -18,6 +18,7 @@ from simia.envs.worlds.world import ToolResult
 from simia.errors import Aborted, Code, UserError
 from simia.pack import Pack
 from simia.sandbox.limits import MB, WorkerLimits
+from simia.sandbox.worker import Worker
 from simia.task import Action, Task
 from simia.trajectory import ToolCall
 from tests.envs.worlds.counter import counter
@@ -284,6 +285,34 @@ async def test_bad_input_is_one_line_and_never_reaches_the_code(tmp_path: Path) 
             assert (await do(world, "echo", value=value)).data == {"value": value}
         assert (await do(world, "add", n=2**80)).data == {"total": 2**80}
         await world.close()
+
+
+@pytest.mark.parametrize("kills", [1, TRIES])
+async def test_a_killed_check_says_nothing_about_the_state(
+    tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs again. Its error would be settled as an episode that nobody can judge, or count what held at reset as the agent's work."""
+    small(tmp_path, checks_py="def is_slow(final, initial):\n    import time\n    time.sleep(2)\n    return True\n")
+    with (tmp_path / "pack.yaml").open("a") as head:
+        head.write("\nchecks: checks.py\n")
+    pack = Pack.load(tmp_path)
+    task = Task.model_validate({"id": "t", "reward": {"parts": [{"kind": "checklist", "functions": ["is_slow"]}]}})
+    ask, left = Worker.ask, [kills]
+
+    def kill_checks(worker: Worker, what: str, *rest: Any, **settings: Any) -> Any:
+        if what == "checks" and left[0]:
+            left[0] -= 1
+            asyncio.get_running_loop().call_later(0.5, kill_workers)
+        return ask(worker, what, *rest, **settings)
+
+    monkeypatch.setattr(Worker, "ask", kill_checks)
+    async with opened(tmp_path, pack) as backend:
+        if kills == TRIES:
+            with pytest.raises(Aborted, match="the checks cannot be run: the tool's process ended by signal 9"):
+                await backend.checks(task, 0, [])
+        else:
+            assert await backend.checks(task, 0, []) == {"is_slow": True}
+        assert left == [0]
 
 
 FOREIGN = """
