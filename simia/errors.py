@@ -172,6 +172,10 @@ class MissingKeyError(UserError):
     """The environment holds no key for an endpoint. A dry run, which sends nothing, continues without it."""
 
 
+class SandboxStartError(UserError):
+    """A sandbox ended, or took too long, before the pack's code was loaded. Either the code or the machine may be the cause."""
+
+
 def explain_json_error(error: json.JSONDecodeError) -> str:
     """Say what is wrong with a JSON text, and where. A text that ends too early is reported as such. Also for errors of orjson."""
     place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"

@@ -23,7 +23,7 @@ from simia.envs.perturbation.perturber import Perturber
 from simia.envs.perturbation.settings import PerturbSettings
 from simia.envs.users import LLMUser, UserMaker
 from simia.envs.worlds.world import Backend
-from simia.errors import Aborted, UserError, require_type
+from simia.errors import Aborted, Code, SandboxStartError, UserError, require_type
 from simia.pack import Pack
 from simia.scorer import ScheduledScorer, Scorer
 from simia.task import Task
@@ -75,6 +75,10 @@ class Environment:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
             return self.abort(task, seed, error)
+        except (
+            SandboxStartError
+        ) as error:  # a later episode starts it again; the code of a pack that cannot be loaded is a `UserError`
+            return self.abort(task, seed, Aborted(Code.WORKER_LOST, str(error)))
         episode: Episode | None = None
         try:
             user = self.user(task)

@@ -23,7 +23,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simia.errors import Aborted, Code, UserError
+from simia.errors import Aborted, Code, SandboxStartError, UserError
 from simia.sandbox import capabilities, copies
 from simia.sandbox.bubblewrap import (
     ENVIRONMENT,
@@ -102,7 +102,8 @@ class ForkServer:
         return made
 
     async def start(self) -> None:
-        """Load the pack's code inside. Raises `UserError` if there is no sandbox or the code cannot be loaded."""
+        """Load the pack's code inside. Raises `UserError` if there is no sandbox or the code cannot be loaded, and
+        `SandboxStartError` if the machine may be the cause."""
         async with self._guard:
             if self._process is None:
                 await self._begin()
@@ -155,8 +156,8 @@ class ForkServer:
             if self.exceeded:
                 self._refuse(f"loading {self.spec['code']}: {self.exceeded}")
             if isinstance(error, TimeoutError):
-                self._refuse(f"loading {self.spec['code']} took more than {self.limits.start:g} s")
-            self._refuse(f"the sandbox ended at its start: {last}")
+                self._refuse(f"loading {self.spec['code']} took more than {self.limits.start:g} s", SandboxStartError)
+            self._refuse(f"the sandbox ended at its start: {last}", SandboxStartError)
         if not isinstance(word, dict) or (word.get("ready") and not is_introduction(word)):
             self._refuse(f"{self.spec['code']} interferes with the sandbox while it loads")
         if not word.get("ready"):
@@ -172,9 +173,9 @@ class ForkServer:
             self._watch.settle()
             self._watch.memory = self.limits.total
 
-    def _refuse(self, reason: str) -> NoReturn:
+    def _refuse(self, reason: str, kind: type[UserError] = UserError) -> NoReturn:
         self.kill()
-        raise UserError(f"{self.pack.name}: {reason}") from None
+        raise kind(f"{self.pack.name}: {reason}") from None
 
     def _launch(self, channel: int) -> None:
         # Programs of an episode's sandbox may use Unix sockets only if no socket of the host can be reached: a socket may appear

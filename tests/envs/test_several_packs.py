@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from simia.envs.worlds.executable import ExecutableBackend
 from simia.envs.worlds.pack_requests import choose_isolation
 from simia.errors import UserError
 from simia.pack import Pack
+from simia.rollouts.session import resume_rollout
+from simia.sandbox.zygote import ForkServer
 from simia.search_path import list_names
 from simia.task import Task
 
@@ -58,6 +62,32 @@ async def test_a_rollout_over_two_packs(tmp_path: Path) -> None:
     played = Counter(trajectory.pack for trajectory in result.trajectories())
     assert played["customer_service"] == 4
     assert played["todo_0"] >= 1
+
+
+async def test_a_sandbox_that_the_machine_ends_at_its_start_costs_no_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pack starts with its first task. An episode without a sandbox was settled as one whose task cannot be set up."""
+    launch, left = ForkServer._launch, [2]
+
+    def launch_and_kill(server: ForkServer, channel: int) -> None:
+        launch(server, channel)
+        if left[0]:
+            left[0] -= 1
+            assert server._process is not None
+            os.killpg(server._process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(ForkServer, "_launch", launch_and_kill)
+    packs = [{"pack": name, "limit": 3} for name in make_packs(tmp_path, 2)]
+    result = await simia.rollout({"packs": packs, "agent": "reference"}, name="killed", runs=tmp_path / "runs")
+    assert left == [0]
+    assert result.stop.kind == "aborted"
+    assert "the sandbox ended at its start" in result.stop.detail
+    again = await resume_rollout("killed", runs=tmp_path / "runs", say=lambda _: None)
+    assert again.complete
+    scores = again.scores
+    assert scores.mean is not None
+    assert (scores.scored, scores.aborted, scores.mean.value) == (result.scores.episodes, 0, 1.0)
 
 
 def tasks_of(name: str, count: int, weight: float | None) -> PackTasks:
