@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RUN_BY = {
     "whole_path.py": ("tests/e2e/test_quickstart.py", "examples/whole_path.py"),
-    "grpo.py": ("tests/trainers/test_example_grpo.py", '"examples" / "grpo.py"'),
+    "grpo.py": ("tests/trainers/test_trl_train.py", '"examples" / "grpo.py"'),
     "converters": ("tests/synthesis/test_example_recipe.py", '"examples" / "converters"'),
     "shell": ("tests/importers/test_agentbench.py", '"examples" / "shell"'),
 }

@@ -152,6 +152,7 @@ def test_its_world_is_simulated_and_compared(recorded: Path) -> None:
     assert all(each["calls"] == calls for each in figures["rows"]), figures["rows"]
 
 
+@pytest.mark.all
 def test_llamafactory_reads_the_export(
     recorded: Path, amplified: list[Trajectory], environments: Callable[[str], Path], tmp_path: Path
 ) -> None:

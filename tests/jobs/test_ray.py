@@ -144,6 +144,7 @@ def amplify_with_losses(jobs: Jobs, shop: FakeEndpoint, n: int) -> None:
         assert log["count"] - asked <= AT_ONCE * len(figures["lost"]), "only what was in flight is asked again"
 
 
+@pytest.mark.all
 def test_an_amplification_accepts_what_one_process_accepts(jobs: Jobs, shop: FakeEndpoint) -> None:
     amplify_with_losses(jobs, shop, 150)
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from simia.jobs import Run
@@ -15,6 +16,7 @@ from tests.trainers.conftest import Trainer
 from tests.trainers.test_trl_train import train
 
 
+@pytest.mark.all
 def test_a_step_of_grpo_on_gyms(trl: Trainer, taught_model: Path, tmp_path: Path) -> None:
     for number in range(2):
         write_gym_pack(tmp_path / "gym" / f"gym_{number}", f"gym_{number}")

@@ -195,6 +195,7 @@ def test_the_best_of_each_group_becomes_training_data(
     assert (f"{cut} episodes that were cut, aborted" in said) == (cut > 0)
 
 
+@pytest.mark.all
 def test_trls_own_loop_keeps_its_episodes(trl: Trainer, taught_model: Path, errands: Path, tmp_path: Path) -> None:
     model = tmp_path / "model-qwen"
     shutil.copytree(taught_model, model)

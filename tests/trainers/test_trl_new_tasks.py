@@ -52,7 +52,7 @@ def respond(body: dict[str, Any]) -> str:
     return json.dumps({"answers": rows})
 
 
-@pytest.fixture(scope="module", params=["executable", "simulated"])
+@pytest.fixture(scope="module", params=["executable", pytest.param("simulated", marks=pytest.mark.all)])
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     root = tmp_path_factory.mktemp("packs")
     scaffold_pack(root / "todo")
