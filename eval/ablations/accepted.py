@@ -12,6 +12,7 @@ refinement also replays the recorded domain (`recorded_refinement`). EnvFactory 
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -93,14 +94,14 @@ PAPERS: dict[str, tuple[str, Callable[[], Iterator[Count]]]] = {
 
 
 def main(paper: str) -> None:
-    if paper not in PAPERS:
-        raise UserError(f"unknown paper {paper!r}; choose one of {', '.join(PAPERS)}")
     title, count = PAPERS[paper]
     save_counts(f"{paper}_accepted", title, list(count()), RESULTS)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paper", choices=PAPERS)
     try:
-        main(sys.argv[1] if len(sys.argv) > 1 else "")
+        main(parser.parse_args().paper)
     except UserError as error:
         sys.exit(f"ablation: {error}")

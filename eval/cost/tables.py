@@ -24,10 +24,10 @@ PAGE = HERE.parents[1] / "docs" / "cost.md"
 BEGIN, END = "<!-- computed by eval/cost/tables.py -->", "<!-- end of what is computed -->"
 SIZES = (90_000, 1_000_000, 100_000_000)
 EPISODES = 10_000
-RATES = {50: "a rented endpoint, assumed", 489: "simia with 256 requests at once", 1709: "simia with 1,024 at once"}
-"""Replies per second → the source of this rate. simia's are those of README.md, measured by eval/bench/engine.py at 0.5 s a reply."""
-LARGE_RUN = {"n": 90_000, "peak_mb": 311.0}
-"""Memory of the run of README.md, measured by eval/bench/amplify.py with the checks of form."""
+RATES = {50: "a rented endpoint, assumed", 489: "256 requests at once", 1709: "1,024 at once"}
+"""Replies per second → the source of this rate. The last two are those of README.md, measured by eval/bench/engine.py at 0.5 s a reply."""
+LARGE_RUN = {"n": 90_000, "peak_mb": 298.0, "accepted_per_second": 298.0}
+"""The run of README.md, measured by eval/bench/amplify.py with the checks of form."""
 MODELS = ("gpt-5-nano", "gpt-5-mini", "gpt-5")
 ACCEPTED = 0.8
 """Share of the replies that is accepted. It depends on model and seeds; measure it with a first run of 100."""
@@ -131,7 +131,10 @@ def render(figures: Mapping[str, Any], request: RequestGroup) -> str:
         ]
         rows.append((f"{model}, with and without a prefix cache", cells))
     rows += [
-        (f"time at {rate:,} replies a second ({whose})", [format_hours(at[n, rate]["endpoint_h"]) for n in SIZES])
+        (
+            f"time at {rate:,} replies a second ({whose}), at least",
+            [format_hours(max(at[n, rate]["endpoint_h"], at[n, rate]["cpu_h"])) for n in SIZES],
+        )
         for rate, whose in RATES.items()
     ]
     rows += [

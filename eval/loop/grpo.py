@@ -82,7 +82,8 @@ def main() -> None:
     steps = [episodes[i : i + batch] for i in range(0, len(episodes), batch)]
     means = [mean([e["reward"] for e in step]) for step in steps]
     mixed = [
-        sum(len({e["reward"] for e in step if e["task"] == t}) > 1 for t in {e["task"] for e in step}) for step in steps
+        sum(len({e["reward"] for e in step if e["task"] == t} - {None}) > 1 for t in {e["task"] for e in step})
+        for step in steps
     ]
     draft = given.out.with_name(f".{given.out.name}.{os.getpid()}")
     trainer.model.save_pretrained(
