@@ -19,6 +19,7 @@ from simia.statistics import SUCCESS
 from simia.trajectory import Trajectory
 
 DOING_NOTHING = ("nothing", "canned", "echo", "policy")
+MOST_NAMED = 3  # tasks in a line
 DOING_ANYTHING = ("random", "all_calls")
 
 
@@ -87,6 +88,14 @@ class GateReport:
             f"the agent of `all calls` makes every call of the pack's solutions without reading the task; on {which} it "
             "ends in the same state as the task's own solution, which is normal in a pack with a single solution and is not a fault"
         )
+
+    def explain_random_calls(self) -> str:
+        """Name the tasks that pass and on which random calls earn a reward; empty if there is none."""
+        lucky = [verdict.task for verdict in self.verdicts if verdict.passed and verdict.floors.get("random", 0.0) > 0]
+        if not lucky:
+            return ""
+        more = f" and {len(lucky) - MOST_NAMED} more" if len(lucky) > MOST_NAMED else ""
+        return f"random calls earn a reward on {', '.join(lucky[:MOST_NAMED])}{more}: an answer pattern may be too loose there"
 
     def to_json(self, pack: str) -> dict[str, Any]:
         """The report for `--json`."""

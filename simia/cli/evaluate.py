@@ -52,7 +52,7 @@ def evaluate(
         typer.Option(
             "--agent",
             "-a",
-            help="llm (a model, the default), reference (upper bound), or a baseline: nothing, random, …",
+            help="llm (a model, the default), reference (upper bound), a baseline (nothing, random, …), or your function: FILE.py:FUNCTION.",
         ),
     ] = None,
     packs: Annotated[
@@ -91,9 +91,10 @@ def evaluate(
     given = [*options.add_engine(settings, engine), *([f"sampling.calls={calls}"] if calls is not None else [])]
     grants = {"unsafe": unsafe, "network": network}
     overrides: dict[str, Any] = {f"backend_settings__{grant}": True for grant, granted in grants.items() if granted}
+    function = agent if agent is not None and ":" in agent else None
     config = load_suite(
         suite, options.add_endpoint_settings(given),
-        agent=agent, group=trials, limit=limit, data=data, packs=packs or None, **overrides,
+        agent=agent if function is None else "function", agent_function=function, group=trials, limit=limit, data=data, packs=packs or None, **overrides,
     )  # fmt: skip
     resolved = make_rollout_config(config, say_error)
     watch_rollout(partial(start_rollout, resolved, runs=runs, name=name), runs)
@@ -121,6 +122,8 @@ def compare(
     from simia.evaluation.scores import compare_evaluations, list_other_conditions
     from simia.report.evaluation_report import print_comparison, write_comparison_json
 
+    if left == right:
+        raise UserError(f"{left} is compared with itself: name another run")
     with contextlib.ExitStack() as stack:
         one, two = (stack.enter_context(contextlib.closing(Run.read_only(runs, name))) for name in (left, right))
         for each in (one, two):

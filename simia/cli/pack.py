@@ -113,7 +113,7 @@ def gate(
     for name, words in (("random", "random calls"), ("all_calls", "all calls")):
         floors += f", {words} {report.floors[name]:.3f}" if name in report.floors else ""
     say(f"{passed} of {write_count(len(report.verdicts), 'task')} passed; {floors}")
-    if line := report.explain_all_calls():
+    for line in filter(None, (report.explain_random_calls(), report.explain_all_calls())):
         say(line)
     if written:
         say(f"{write_count(written, 'task')} written to {write}")

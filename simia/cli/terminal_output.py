@@ -172,9 +172,9 @@ def show_episodes() -> Iterator[Callable[[RolloutProgress], None]]:
             bar.update(task, completed=progress.done, total=progress.n, mean=mean)
             if bar.disable and time.monotonic() >= due:
                 due = time.monotonic() + LINE_SECONDS
-                say_error(
-                    f"{progress.run}: {progress.done:,} of {write_count(progress.n, 'episode')}{f', {mean}' if mean else ''}"
-                )
+                replies = write_count(progress.replies, "reply") if progress.replies else ""
+                counts = [f"{progress.done:,} of {write_count(progress.n, 'episode')}", replies, mean]
+                say_error(f"{progress.run}: {', '.join(filter(None, counts))}")
 
         yield update
 

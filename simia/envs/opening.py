@@ -291,6 +291,8 @@ async def prepare_environment(
         filtered = bool(config.tasks) or config.split is not None
         tasks = select_tasks(pack, config) if pack.tasks or filtered else []
     check_reward_settings(config, tasks)
+    if config.limit is not None and (left := list_unplayed(pack, tasks)):
+        say(f"limit {config.limit}: no task of {', '.join(left)} is played")
     members = [
         PreparedPack(settings, each, make_backend(each, settings)) for settings, each in list_packs(config, pack)
     ]
@@ -307,6 +309,12 @@ async def prepare_environment(
         await members[0].backend.start()  # with several packs, each one starts when its first task is played
     await models.open(say, stack, elsewhere=elsewhere)
     return PreparedEnvironment(config, pack, tasks, members, models)
+
+
+def list_unplayed(pack: Pack, tasks: Sequence[Task]) -> list[str]:
+    """List the packs of several of which no task was chosen."""
+    played = {task.id.partition("/")[0] for task in tasks}
+    return [name for name in getattr(pack, "members", ()) if name not in played]
 
 
 def check_perturbations(
@@ -343,7 +351,9 @@ def load_tasks(
     if config.pack != EnvironmentConfig.model_fields["pack"].default:
         raise UserError("the settings name both pack and packs: remove one of them")
     if config.tasks:
-        raise UserError("tasks: with several packs, name the tasks within packs, as packs: [{pack: …, tasks: […]}]")
+        raise UserError(
+            f"tasks: name them within packs, as --set 'packs=[{{pack: {config.packs[0].pack}, tasks: [{', '.join(config.tasks[:3])}]}}]'"
+        )
     sources = []
     for number, share in enumerate(config.packs):
         loaded = remote.get(share.pack) or Pack.load(share.pack)

@@ -50,10 +50,12 @@ class EvalConfig(RolloutSettings):
 @dataclass(frozen=True)
 class BenchmarkSource:
     """The importer of a benchmark's pack: `make(variant, data, out, say)`. `needs`: the data that `--data` must name; None: no
-    data. `installed`: without `--data`, the benchmark that simia installs is read, and `data` is None."""
+    data. `holds`: patterns of which the data's folder has at least one; it is not read otherwise, since it may be anything. `installed`:
+    without `--data`, the benchmark that simia installs is read, and `data` is None."""
 
     make: Callable[[str, Any, Path, Say], object]
     needs: str | None = None
+    holds: tuple[str, ...] = ()
     installed: bool = False
 
 
@@ -68,21 +70,38 @@ def import_agentbench(variant: str, data: Path, out: Path, say: Say) -> object:
 
 
 SOURCES: dict[str, BenchmarkSource] = {
-    "bfcl": BenchmarkSource(lambda variant, data, out, say: import_multi_turn(data, out, say), NEEDED, installed=True),
+    "bfcl": BenchmarkSource(
+        lambda variant, data, out, say: import_multi_turn(data, out, say),
+        NEEDED,
+        ("multi_turn_func_doc", "*/multi_turn_func_doc", "*/*/multi_turn_func_doc", "*/*/*/multi_turn_func_doc"),
+        installed=True,
+    ),
     "tau2": BenchmarkSource(lambda variant, data, out, say: import_domain(variant, out, say)),
     "taubench": BenchmarkSource(
-        lambda variant, data, out, say: import_taubench(data, variant, out, say), TAUBENCH_FOLDER
+        lambda variant, data, out, say: import_taubench(data, variant, out, say),
+        TAUBENCH_FOLDER,
+        ("tau_bench/envs", "envs"),
     ),
-    "acebench": BenchmarkSource(lambda variant, data, out, say: import_part(data, variant, out, say), ACEBENCH_FOLDER),
+    "acebench": BenchmarkSource(
+        lambda variant, data, out, say: import_part(data, variant, out, say), ACEBENCH_FOLDER, ("data_all/data_en",)
+    ),
     "officebench": BenchmarkSource(
-        lambda variant, data, out, say: import_tasks(data, out, say=say), "OfficeBench's folder of tasks (1-1, 1-2, …)"
+        lambda variant, data, out, say: import_tasks(data, out, say=say),
+        "OfficeBench's folder of tasks (1-1, 1-2, …)",
+        ("[0-9]*-[0-9]*",),
     ),
-    "agentbench": BenchmarkSource(import_agentbench, "AgentBench's folder data/os_interaction"),
+    "agentbench": BenchmarkSource(
+        import_agentbench,
+        "AgentBench's folder data/os_interaction, or files of problems (.json)",
+        ("data/[0-9]*/*.json", "*.json"),
+    ),
 }
 
 
 def load_suite(name: str | Path, settings: list[str] | None = None, **overrides: Any) -> EvalConfig:
     """Load the config of a suite by its name in configs/eval, a config's name or a path. Raises `UserError`."""
+    if Path(name).is_file() and Path(name).suffix not in (".yaml", ".yml"):
+        raise UserError(f"{name} is no config: give a suite (see simia eval list) or a YAML file that extends one")
     plain = isinstance(name, str) and "/" not in name and not name.endswith((".yaml", ".yml"))
     if plain and find_named_resource("configs", f"eval/{name}.yaml") is None:
         known = sorted(Path(each).stem for each in list_names("configs") if Path(each).parent == Path("eval"))
@@ -101,6 +120,8 @@ def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> Rol
     """
     if not config.packs:
         raise UserError(f"suite {config.suite} names no packs: set packs, as packs: [{{pack: ./my-pack}}]")
+    if config.data is not None and not any(reads_data(share) for share in config.packs):
+        raise UserError(f"suite {config.suite} reads no data: leave out --data")
     packs = [make_share(share, config.data, say) for share in config.packs]
     player = config.player if config.agent in ("llm", "function") else None
     data = config.model_dump(mode="json", exclude={"kind", "data", "packs", "player"})
@@ -114,11 +135,25 @@ def make_rollout_config(config: EvalConfig, say: Say = lambda line: None) -> Rol
     return RolloutConfig.model_validate({k: v for k, v in made.model_dump(mode="json").items() if k not in left})
 
 
+def find_source(share: PackShare) -> tuple[str, str] | None:
+    """Return the benchmark and the variant that a share names; None for a pack."""
+    name, _, variant = share.pack.partition(":")
+    is_pack = name not in SOURCES or (not variant and Path(share.pack, "pack.yaml").is_file())
+    return None if is_pack else (name, variant)
+
+
+def reads_data(share: PackShare) -> bool:
+    """Whether the share names a benchmark that reads the folder of `--data`."""
+    found = find_source(share)
+    return found is not None and SOURCES[found[0]].needs is not None
+
+
 def make_share(share: PackShare, data: str | None, say: Say) -> PackShare:
     """Return the share of a suite with its pack's folder in place of a benchmark's name."""
-    name, _, variant = share.pack.partition(":")
-    if name not in SOURCES or (not variant and Path(share.pack, "pack.yaml").is_file()):
+    found = find_source(share)
+    if found is None:
         return share
+    name, variant = found
     return share.model_copy(update={"pack": str(make_pack(name, variant, data, say))})
 
 
@@ -131,6 +166,8 @@ def make_pack(name: str, variant: str, data: str | None, say: Say) -> Path:
             raise UserError(f"suite {name} needs its data: add --data FOLDER, {source.needs}")
         if not given.exists():
             raise UserError(f"{data} does not exist: --data names {source.needs}")
+    if given is not None and not is_data(given, source.holds):
+        raise UserError(f"{data} has no {' and no '.join(source.holds[:2])}: --data names {source.needs}")
     installed = RECIPES[name].key if name in RECIPES else None
     key = digest([name, variant, hash_data(given) if given else None, hash_importers(), installed])[:12]
     title = "-".join(part for part in (name, variant) if part)
@@ -150,9 +187,19 @@ def make_pack(name: str, variant: str, data: str | None, say: Say) -> Path:
     return target
 
 
+def is_data(path: Path, holds: tuple[str, ...]) -> bool:
+    """Whether a folder holds one of the patterns, or a file has the name of one."""
+    if not path.is_dir():
+        return any(path.match(pattern) for pattern in holds)
+    return any(next(iter(path.glob(pattern)), None) is not None for pattern in holds)
+
+
 def hash_data(path: Path) -> list[tuple[str, str]]:
-    """List every file of a benchmark's data with its hash."""
-    return hash_files(path) if path.is_dir() else hash_files(path.parent)
+    """List every file of a benchmark's data with its hash. Raises `UserError` for a file that cannot be read."""
+    try:
+        return hash_files(path if path.is_dir() else path.parent)
+    except OSError as error:
+        raise UserError(f"{error.filename or path} cannot be read: {error.strerror}") from None
 
 
 def hash_importers() -> list[tuple[str, str]]:

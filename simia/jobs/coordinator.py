@@ -29,6 +29,7 @@ from simia.llm.types import REFUSALS, LLMFault, describe_waiting
 from simia.terminal import write_count
 from simia.trajectory import Usage
 
+TICK = 5.0  # seconds between two reports while no item ends
 GRACE = 10.0  # seconds that work in flight gets when the user stops a job
 PASSING = {Code.RATE_LIMITED, Code.TIMEOUT, Code.CONNECTION, Code.SERVER_ERROR, Code.BAD_REPLY_BODY}
 R = TypeVar("R")
@@ -178,9 +179,11 @@ class Coordinator(Generic[R, O]):
         self._restore()
         ledger.set_meta("stopped", None)
         before = count_tries(self._engines)
+        ticks = asyncio.create_task(self._report_regularly())
         try:
             await self._coordinate(grace)
         finally:  # also when something has failed: leave no task behind that writes to a closed run
+            ticks.cancel()
             self.let_go()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             if self._run.failure is not None:
@@ -195,6 +198,12 @@ class Coordinator(Generic[R, O]):
             end = self._stop or self._find_batch() or end
         ledger.set_meta("stopped", {"kind": end.kind, "detail": end.detail})
         return end
+
+    async def _report_regularly(self) -> None:
+        """Report the progress while no item ends: an episode with a slow model can take many minutes."""
+        while True:
+            await asyncio.sleep(TICK)
+            self._on_progress(self._update_progress())
 
     async def _coordinate(self, grace: float) -> None:
         while self._run.failure is None:

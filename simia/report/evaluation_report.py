@@ -45,6 +45,7 @@ from simia.statistics import FEWEST_TASKS, Estimate
 from simia.task import Task
 from simia.terminal import write_count
 
+FEW_TASKS = f"from Wilson's for fewer than {FEWEST_TASKS} tasks, and where all tasks score alike"
 MOST_COLUMNS = 4  # parts whose figures fit beside each other
 EXAMPLE = 100  # characters of an example in the terminal
 SAMPLE = 30  # random accepted episodes on the page at most, and as many rejected ones
@@ -74,6 +75,8 @@ class EvaluationReport:
     tokens: tuple[int, int]
     """Tokens in and out of all models."""
     notes: list[str] = field(default_factory=list)
+    rewards: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+    """Part → task → rewards of its episodes; None for one without a reward."""
     perturbations: list[PerturbationCount] = field(default_factory=list)
     """Perturbations, and the agent's results with and without them; empty if there were none."""
 
@@ -89,7 +92,8 @@ def collect_evaluation(run: Run) -> EvaluationReport:
     episodes = list(read_episodes(run))
     tasks, notes = load_users_tasks(run, episodes)
     failures = classify_failures(episodes, tasks)
-    scores = score_parts(collect_rewards(episodes), collect_scenarios(episodes))
+    rewards = collect_rewards(episodes)
+    scores = score_parts(rewards, collect_scenarios(episodes))
     for name, part in scores.parts.items():
         if part.scenarios < part.tasks:
             notes.append(
@@ -118,6 +122,7 @@ def collect_evaluation(run: Run) -> EvaluationReport:
         costs=costs,
         tokens=(prompt or 0, completion or 0),
         notes=notes,
+        rewards={part: {task: list(values) for task, values in tasks.items()} for part, tasks in rewards.items()},
         perturbations=count_perturbations(each.row for each in episodes),
     )  # fmt: skip
 
@@ -210,9 +215,9 @@ def print_evaluation(report: EvaluationReport, to: Console, at: str = "") -> Non
             table.add_row(*map(make_plain_text, row))
         to.print(Text())
         print_whole(table, to)
-    few = f"Wilson's for fewer than {FEWEST_TASKS} tasks, and where all tasks score alike"
+    average = "; average: parts count the same, whatever their tasks" if len(report.scores.parts) > 1 else ""
     to.print(
-        f"intervals: 95 %, by resampling tasks, or scenarios where tasks share one; {few}",
+        f"intervals: 95 %, by resampling tasks, or scenarios where tasks share one; {FEW_TASKS}{average}",
         highlight=False,
         soft_wrap=True,
     )
@@ -309,7 +314,7 @@ def print_comparison(
             else []
         ),
         f"*: told apart at {SIGNIFICANCE:.0%}; +, -: tasks that B does better, worse",
-        *(f"note: other conditions: {line}" for line in conditions),
+        *(f"note: the runs differ in {line}" for line in conditions),
     ]
     for line in lines:
         to.print(make_plain_text(line), soft_wrap=True)

@@ -15,7 +15,7 @@ import yaml
 
 from simia.authoring import gate_agents, pack_coverage, reference_checks, verification_gate
 from simia.authoring.findings import Fault
-from simia.authoring.gate_report import GateReport
+from simia.authoring.gate_report import GateReport, TaskVerdict
 from simia.authoring.pack_coverage import check_coverage
 from simia.authoring.scaffold import PACK, TASKS, TOOLS
 from simia.authoring.verification_gate import verify_tasks
@@ -357,6 +357,14 @@ def test_the_docs_name_every_fault_of_the_gate() -> None:
     named = {Fault[name] for text in sources for name in re.findall(r"Fault\.([A-Z_]+)", text)}
     docs = (Path(__file__).parents[2] / "docs" / "packs.md").read_text(encoding="utf-8")
     assert {str(fault) for fault in named if f"`{fault}`" not in docs} == set()
+
+
+def test_tasks_that_luck_solves_are_named() -> None:
+    verdicts = [TaskVerdict(name, floors={"random": value}) for name, value in (("a", 0.0), ("b", 0.5), ("c", 1.0))]
+    verdicts += [TaskVerdict(name, floors={"random": 1.0}) for name in "de"]
+    line = GateReport(verdicts=verdicts).explain_random_calls()
+    assert line == "random calls earn a reward on b, c, d and 1 more: an answer pattern may be too loose there"
+    assert GateReport(verdicts=verdicts[:1]).explain_random_calls() == ""
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from simia.authoring.scaffold import scaffold_pack
 from simia.cli import build_app, terminal_output
 from simia.errors import UserError
+from simia.evaluation import suites
 from simia.evaluation.benchmarks import list_benchmarks
 from simia.evaluation.scores import describe_differences
 from simia.evaluation.suites import load_suite
-from simia.jobs import Run
+from simia.jobs import Run, coordinator
 from simia.search_path import data_root
 from tests.command import invoke
 from tests.envs.gym_packs import write_gym_pack
@@ -56,6 +57,10 @@ def test_the_reference_scores_one_and_doing_nothing_zero_for_every_k(folder: Pat
             assert list(part) == figures
             assert {each["value"] for each in part.values()} == {value}
     assert right["failures"] == []
+    assert {value for tasks in right["rewards"].values() for values in tasks.values() for value in values} == {1.0}
+    assert {part: len(tasks) for part, tasks in wrong["rewards"].items()} == {
+        name: part["tasks"] for name, part in wrong["scores"]["parts"].items()
+    }
     episodes = sum(part["episodes"] for part in wrong["scores"]["parts"].values())
     assert wrong["parties"] == {"agent": episodes, "user": 0, "environment": 0, "infrastructure": 0}
     assert [kind["kind"] for kind in wrong["failures"]] == ["calls nothing"]
@@ -78,9 +83,7 @@ def test_two_evaluations_are_compared_on_the_same_tasks(folder: Path) -> None:
     assert all(row["difference"]["value"] == 1.0 and row["worse"] == 0 for row in found)
     total = found[2]
     assert total["p"] == pytest.approx(2 / 2 ** total["tasks"])
-    assert {
-        row["verdict"] for row in json.loads(invoke("eval", "compare", "right", "right", "--json"))["differences"]
-    } == {"not told apart"}
+    assert refuse("eval", "compare", "right", "right") == "right is compared with itself: name another run"
     invoke("eval", "packs", "--pack", "./todos", "--agent", "nothing", "--name", "less")
     assert "have different tasks" in refuse("eval", "compare", "right", "less")
     invoke(
@@ -168,6 +171,26 @@ def test_without_a_terminal_lines_tell_the_progress(folder: Path, monkeypatch: p
     lines = CliRunner().invoke(build_app(), words).stderr.splitlines()
     planned = json.loads(invoke("report", "r", "--json"))["planned"]
     assert f"r: {planned} of {planned} episodes, mean reward 0.000" in lines
+
+
+def test_lines_tell_the_progress_also_while_no_episode_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_output, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(coordinator, "TICK", 0.05)
+    (folder / "slow.py").write_text(
+        "import asyncio\nfrom simia import Message\n\n\nasync def act(view):\n"
+        "    await asyncio.sleep(1)\n    return Message(role='assistant', content='No.')\n"
+    )
+    words = ["eval", "packs", "--pack", "./todos", "--trials", "1", "--agent", "slow.py:act", "--name", "r"]
+    lines = CliRunner().invoke(build_app(), words).stderr.splitlines()
+    planned = json.loads(invoke("report", "r", "--json"))["planned"]
+    assert lines.count(f"r: 0 of {planned} episodes") > 3, "and a function of one's own is an agent, as in a rollout"
+
+
+def test_packs_that_a_limit_leaves_out_are_named(folder: Path) -> None:
+    words = ["eval", "packs", "--pack", "./todos", "--pack", "./gym", "--agent", "nothing", "--name", "r", "--limit"]
+    assert "limit 1: no task of todos is played" in CliRunner().invoke(build_app(), [*words, "1"]).stderr
+    words[words.index("r")] = "s"
+    assert "no task of" not in CliRunner().invoke(build_app(), [*words, "4"]).stderr
 
 
 def test_an_episode_is_shown_with_its_reward_and_whose_failure_it_is(folder: Path) -> None:
@@ -284,6 +307,33 @@ def test_suites_have_the_published_conditions(name: str) -> None:
 def test_missing_data_are_one_line(folder: Path) -> None:
     words = refuse("eval", "officebench", "--agent", "nothing")
     assert words == "suite officebench needs its data: add --data FOLDER, OfficeBench's folder of tasks (1-1, 1-2, …)"
+
+
+@pytest.mark.parametrize(
+    ("suite", "holds"),
+    [
+        ("taubench", "tau_bench/envs and no envs"), ("acebench", "data_all/data_en"), ("officebench", "[0-9]*-[0-9]*"),
+        ("agentbench_os", "data/[0-9]*/*.json and no *.json"), ("bfcl", "multi_turn_func_doc and no */multi_turn_func_doc"),
+    ],
+)  # fmt: skip
+def test_other_data_are_not_read(folder: Path, suite: str, holds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong folder can be a home or a disk: it was hashed whole, and a file that vanished meanwhile was a traceback."""
+    monkeypatch.setattr(suites, "hash_data", lambda path: pytest.fail(f"{path} is read"))
+    (folder / "notes").mkdir()
+    (folder / "notes" / "README.md").write_text("# No data\n")
+    for data in ("notes", "notes/README.md"):
+        words = refuse("eval", suite, "--data", data, "--agent", "nothing")
+        assert words.startswith(f"{data} has no {holds}: --data names "), words
+
+
+def test_a_suite_without_data_and_a_file_that_is_no_config_are_one_line(folder: Path) -> None:
+    for suite in ("tau2", "packs"):
+        assert refuse("eval", suite, "--data", ".") == f"suite {suite} reads no data: leave out --data"
+    (folder / "README.md").write_text("# No config\n")
+    expected = "README.md is no config: give a suite (see simia eval list) or a YAML file that extends one"
+    assert refuse("eval", "./README.md") == f"./{expected}"
+    words = refuse("eval", "packs", "--pack", "./todos", "--set", "tasks=[todo-1]")
+    assert words == "tasks: name them within packs, as --set 'packs=[{pack: ./todos, tasks: [todo-1]}]'"
 
 
 def play_tau2(*words: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -307,11 +307,8 @@ async def test_a_killed_check_says_nothing_about_the_state(
 
     monkeypatch.setattr(Worker, "ask", kill_checks)
     async with opened(tmp_path, pack) as backend:
-        if kills == TRIES:
-            with pytest.raises(Aborted, match="the checks cannot be run: the tool's process ended by signal 9"):
-                await backend.checks(task, 0, [])
-        else:
-            assert await backend.checks(task, 0, []) == {"is_slow": True}
+        found = await backend.checks(task, 0, [])
+        assert found == {"is_slow": True if kills < TRIES else "error: the tool's process ended by signal 9"}
         assert left == [0]
 
 
