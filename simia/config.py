@@ -365,7 +365,14 @@ def list_differences(old: Any, new: Any, defaults: Any = None, at: str = "") -> 
     if is_sections(old) and is_sections(new) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
         return [line for number, pair in pairs for line in list_differences(*pair, at=f"{at}.{number}")]
-    return [] if old == new else [f"{at}: {old!r} → {new!r}"]
+    return [] if old == new else [f"{at}: {name_sections(old)!r} → {name_sections(new)!r}"]
+
+
+def name_sections(value: Any) -> Any:
+    """Return the packs' names for a list of sections that name packs; any other value unchanged."""
+    if value and is_sections(value) and all("pack" in each for each in value):
+        return [each["pack"] for each in value]
+    return value
 
 
 def is_sections(value: Any) -> bool:

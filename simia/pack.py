@@ -217,6 +217,8 @@ class Pack(BaseModel):
             raise UserError(
                 f"{path} is not a pack (a folder with a pack.yaml); to make one from seeds: simia pack new --from trajectories {path} --out DIR"
             )
+        if path.suffix not in (".yaml", ".yml"):
+            raise UserError(f"{path} is not a pack: give a folder with a pack.yaml")
         try:
             data = parse_yaml(path)
             head = PackFile.model_validate(data)

@@ -189,6 +189,8 @@ def test_lines_tell_the_progress_also_while_no_episode_ends(folder: Path, monkey
 def test_packs_that_a_limit_leaves_out_are_named(folder: Path) -> None:
     words = ["eval", "packs", "--pack", "./todos", "--pack", "./gym", "--agent", "nothing", "--name", "r", "--limit"]
     assert "limit 1: no task of todos is played" in CliRunner().invoke(build_app(), [*words, "1"]).stderr
+    other = ["eval", "packs", "--pack", "./gym", "--agent", "nothing", "--name", "r"]
+    assert "packs: ['./todos', './gym'] → ['./gym']" in refuse(*other)
     words[words.index("r")] = "s"
     assert "no task of" not in CliRunner().invoke(build_app(), [*words, "4"]).stderr
 
@@ -332,6 +334,7 @@ def test_a_suite_without_data_and_a_file_that_is_no_config_are_one_line(folder: 
     (folder / "README.md").write_text("# No config\n")
     expected = "README.md is no config: give a suite (see simia eval list) or a YAML file that extends one"
     assert refuse("eval", "./README.md") == f"./{expected}"
+    assert refuse("eval", "packs", "--pack", "./README.md") == "README.md is not a pack: give a folder with a pack.yaml"
     words = refuse("eval", "packs", "--pack", "./todos", "--set", "tasks=[todo-1]")
     assert words == "tasks: name them within packs, as --set 'packs=[{pack: ./todos, tasks: [todo-1]}]'"
 
