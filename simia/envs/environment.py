@@ -75,9 +75,7 @@ class Environment:
             world = await self.backend.open(task, seed=seed, group=group)
         except Aborted as error:
             return self.abort(task, seed, error)
-        except (
-            SandboxStartError
-        ) as error:  # a later episode starts it again; the code of a pack that cannot be loaded is a `UserError`
+        except SandboxStartError as error:  # a later episode starts it again
             return self.abort(task, seed, Aborted(Code.WORKER_LOST, str(error)))
         episode: Episode | None = None
         try:

@@ -100,7 +100,7 @@ SOURCES: dict[str, BenchmarkSource] = {
 
 def load_suite(name: str | Path, settings: list[str] | None = None, **overrides: Any) -> EvalConfig:
     """Load the config of a suite by its name in configs/eval, a config's name or a path. Raises `UserError`."""
-    if Path(name).is_file() and Path(name).suffix not in (".yaml", ".yml"):
+    if Path(name).suffix not in ("", ".yaml", ".yml") and Path(name).is_file():
         raise UserError(f"{name} is no config: give a suite (see simia eval list) or a YAML file that extends one")
     plain = isinstance(name, str) and "/" not in name and not name.endswith((".yaml", ".yml"))
     if plain and find_named_resource("configs", f"eval/{name}.yaml") is None:
