@@ -91,10 +91,9 @@ def evaluate(
     given = [*options.add_engine(settings, engine), *([f"sampling.calls={calls}"] if calls is not None else [])]
     grants = {"unsafe": unsafe, "network": network}
     overrides: dict[str, Any] = {f"backend_settings__{grant}": True for grant, granted in grants.items() if granted}
-    function = agent if agent is not None and ":" in agent else None
     config = load_suite(
         suite, options.add_endpoint_settings(given),
-        agent=agent if function is None else "function", agent_function=function, group=trials, limit=limit, data=data, packs=packs or None, **overrides,
+        group=trials, limit=limit, data=data, packs=packs or None, **options.read_agent(agent), **overrides,
     )  # fmt: skip
     resolved = make_rollout_config(config, say_error)
     watch_rollout(partial(start_rollout, resolved, runs=runs, name=name), runs)

@@ -62,6 +62,12 @@ def parse_settings(settings: Sequence[str] | None, read_value: Callable[[str], A
     return found
 
 
+def read_agent(agent: str | None) -> dict[str, str | None]:
+    """Return the settings of `--agent`: the name of an agent, or `FILE.py:FUNCTION`."""
+    function = agent if agent is not None and ":" in agent else None
+    return {"agent": agent if function is None else "function", "agent_function": function}
+
+
 def add_engine(settings: list[str] | None, engine: str | None) -> list[str]:
     """Add the engine of `--engine` to the settings; None: that of the config."""
     return [*([f"engine.kind={engine}"] if engine is not None else []), *(settings or [])]

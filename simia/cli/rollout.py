@@ -56,11 +56,10 @@ def rollout(
     """
     if name is not None:
         check_name(name)  # before a model is fetched
-    function = agent if agent is not None and ":" in agent else None
     grants = options.collect_grants(unsafe, network, variables, grant_read)
     resolved = load_config(
         RolloutConfig, config or "rollout/default", options.add_endpoint_settings(options.add_engine(settings, engine)),
-        pack=pack, agent=agent if function is None else "function", agent_function=function, backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
+        pack=pack, **options.read_agent(agent), backend=backend, group=group, limit=limit, split=split, tasks=tasks or None,
         **{f"backend_settings__{grant}": value for grant, value in grants.items()},
     )  # fmt: skip
     if pack is None and resolved.packs is None and not resolved.model_fields_set & {"pack"}:

@@ -34,6 +34,7 @@ from simia.envs.several_packs import (
     combine_packs,
     member_config,
     mix_tasks,
+    split_task_id,
 )
 from simia.envs.task_selection import select_tasks
 from simia.envs.users import USERS, LLMUser, NoUser, UserMaker
@@ -313,8 +314,10 @@ async def prepare_environment(
 
 def list_unplayed(pack: Pack, tasks: Sequence[Task]) -> list[str]:
     """List the packs of several of which no task was chosen."""
-    played = {task.id.partition("/")[0] for task in tasks}
-    return [name for name in getattr(pack, "members", ()) if name not in played]
+    if not isinstance(pack, CombinedPack):
+        return []
+    played = {split_task_id(task.id, pack.members)[0] for task in tasks}
+    return [name for name in pack.members if name not in played]
 
 
 def check_perturbations(

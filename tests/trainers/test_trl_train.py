@@ -30,8 +30,10 @@ def test_the_example_trains_on_an_executable_pack(
     trl: Trainer, taught_model: Path, lamps: Path, tmp_path: Path
 ) -> None:
     said = trl.run(ROOT / "examples" / "grpo.py", taught_model, lamps, "executable", tmp_path / "out", "1")
-    rewards = [float(line.split()[1]) for line in said.splitlines() if line.startswith("lamps-")]
+    episodes = [line.split() for line in said.splitlines() if line.startswith("lamps-")]
+    rewards = [float(reward) for _, reward, *_ in episodes]
     assert len(rewards) == 8
+    assert len({task for task, *_ in episodes}) == 2  # two groups of four episodes
     assert len(set(rewards)) > 1
     assert "'train_loss'" in said
     assert (tmp_path / "out" / "model.safetensors").stat().st_size > 1_000_000

@@ -291,7 +291,7 @@ async def test_bad_input_is_one_line_and_never_reaches_the_code(tmp_path: Path) 
 async def test_a_killed_check_says_nothing_about_the_state(
     tmp_path: Path, kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs again. Its error would be settled as an episode that nobody can judge, or count what held at reset as the agent's work."""
+    """It runs again. With its error the episode could not be judged, or what held at reset counted as the agent's work."""
     small(tmp_path, checks_py="def is_slow(final, initial):\n    import time\n    time.sleep(2)\n    return True\n")
     with (tmp_path / "pack.yaml").open("a") as head:
         head.write("\nchecks: checks.py\n")
